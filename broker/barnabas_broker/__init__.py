@@ -1,0 +1,1 @@
+"""The broker: Kafka on the wire, partitions on Raft."""

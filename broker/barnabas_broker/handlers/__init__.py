@@ -1,0 +1,1 @@
+"""One module per Kafka API; `dispatch` maps keys and versions to them."""

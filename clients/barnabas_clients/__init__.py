@@ -1,0 +1,1 @@
+"""asyncio clients for Barnabas and Apache Kafka."""

@@ -1,0 +1,30 @@
+"""The exceptions that every layer of Barnabas shares. Pure.
+
+Three kinds of failure get three treatments: ours (`assert`, stops the process), an expected answer (an
+error with a code, sent to the client), and the world's (`OSError` or one of these: closes that connection
+or fails that log).
+"""
+
+
+class BarnabasError(Exception):
+    """Base of every exception that this project raises on purpose."""
+
+
+class MalformedMessageError(BarnabasError):
+    """Bytes from outside that cannot be what they claim to be; names what was wrong and where."""
+
+
+class CorruptBatchError(BarnabasError):
+    """A record batch whose checksum, sizes or counts contradict each other."""
+
+
+class StorageFailedError(BarnabasError):
+    """A file that failed a write, a sync or a check. Final for that file until it is reopened and verified."""
+
+
+class NotLeaderError(BarnabasError):
+    """This node does not lead the Raft group, or no longer does; `leader_id` is who does, if known."""
+
+    def __init__(self, leader_id: int | None = None) -> None:
+        super().__init__(f"led by node {leader_id}" if leader_id is not None else "the leader is not known")
+        self.leader_id = leader_id

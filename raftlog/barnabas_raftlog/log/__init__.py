@@ -1,0 +1,1 @@
+"""The durable log: segments, the node-wide journal, recovery."""

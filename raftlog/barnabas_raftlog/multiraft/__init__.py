@@ -1,0 +1,1 @@
+"""All Raft groups of one node: routing, outboxes, liveness, durability."""

@@ -1,0 +1,275 @@
+"""Values that enter and leave the Raft core. Nothing here performs I/O. Pure.
+
+Messages carry `term`, `source` and `target`; local events carry none. An *entry* is one frame at one index:
+the core reads `index`, `term` and `size_bytes` and never looks at `frame`.
+
+These are slotted structs that nobody changes after creation; they are not frozen because a produce request
+builds several of them, and freezing costs four times the time of building.
+"""
+
+from collections.abc import Sequence
+from typing import NewType, Protocol, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "AppendEntries",
+    "AppendResponse",
+    "Buffer",
+    "Campaign",
+    "EntriesLoaded",
+    "Entry",
+    "Event",
+    "Fact",
+    "GroupId",
+    "HardState",
+    "InstallSnapshot",
+    "LeadershipEnded",
+    "LogReader",
+    "Message",
+    "PeerLive",
+    "PeerSilent",
+    "Persisted",
+    "Proposed",
+    "Ready",
+    "Rng",
+    "Stalled",
+    "Tick",
+    "TimeoutNow",
+    "TransferLeadership",
+    "VoteRequest",
+    "VoteResponse",
+]
+
+Buffer = bytes | bytearray | memoryview
+GroupId = NewType("GroupId", bytes)
+"""Names a Raft group in the whole cluster: a topic id (16 bytes) and a partition (u32), or the metadata group."""
+
+
+class Rng(Protocol):
+    """The one thing the core needs from `random.Random`; tests pass a seeded instance."""
+
+    def randrange(self, start: int, stop: int) -> int: ...
+
+
+class Entry(msgspec.Struct):
+    """One frame at its place in the log. `frame` is read-only from here on; it may be a view of a larger buffer."""
+
+    index: int
+    term: int
+    frame: Buffer
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.frame)
+
+
+class LogReader(Protocol):
+    """What the core may ask of the log. The driver changes the log between steps, never during one."""
+
+    @property
+    def first_index(self) -> int:
+        """Lowest index still held; 1 for a log that never lost its prefix. May be `last_index` + 1."""
+
+    @property
+    def last_index(self) -> int:
+        """Highest index held, durable or not; 0 when the log is empty and always was."""
+
+    @property
+    def last_term(self) -> int:
+        """Term of `last_index`; 0 for an empty log."""
+
+    @property
+    def durable_index(self) -> int:
+        """Highest index that the group's durability mode calls durable. At most `last_index`."""
+
+    def term_at(self, index: int) -> int | None:
+        """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
+
+    def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
+        """Entries from `start_index` on, at least one, about `bytes_max` bytes. None: not in memory; the log
+        loads them, and the driver then steps the core with `EntriesLoaded`."""
+
+
+class HardState(msgspec.Struct, frozen=True):
+    """State that must survive a crash: the term, and whom this node voted for in it."""
+
+    term: int
+    voted_for: int | None
+
+
+class VoteRequest(msgspec.Struct):
+    """A candidate asks for a vote. `pre` asks whether it would be granted in `term`, which nobody enters yet.
+
+    `transfer` says that the leader itself asked for this election, so leader stickiness does not apply.
+    """
+
+    term: int
+    source: int
+    target: int
+    last_index: int
+    last_term: int
+    pre: bool
+    transfer: bool
+
+
+class VoteResponse(msgspec.Struct):
+    """The answer; a refusal is sent too. A granted `pre` vote echoes the term that was asked for."""
+
+    term: int
+    source: int
+    target: int
+    granted: bool
+    pre: bool
+
+
+class AppendEntries(msgspec.Struct):
+    """The leader sends entries that follow (`prev_index`, `prev_term`), or none: a heartbeat.
+
+    `round` numbers the leader's questions "do you still follow me?"; the answer echoes it (ReadIndex, CheckQuorum).
+    `quiesce`: the receiver may fall silent if its log ends exactly here and all of it is committed.
+    """
+
+    term: int
+    source: int
+    target: int
+    prev_index: int
+    prev_term: int
+    commit_index: int
+    round: int
+    quiesce: bool
+    entries: Sequence[Entry]
+
+
+class AppendResponse(msgspec.Struct):
+    """`match_index`: durable here and equal to the leader's log. Rejected: `hint_*` name where to try next.
+
+    On rejection `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
+    so that the leader skips a whole term at a time (Raft paper, end of 5.3).
+    """
+
+    term: int
+    source: int
+    target: int
+    match_index: int
+    round: int
+    rejected: bool
+    hint_index: int
+    hint_term: int
+
+
+class InstallSnapshot(msgspec.Struct):
+    """The state up to `snapshot_index`, for a follower whose next entry the leader no longer has."""
+
+    term: int
+    source: int
+    target: int
+    snapshot_index: int
+    snapshot_term: int
+    data: Buffer
+
+
+class TimeoutNow(msgspec.Struct):
+    """The leader asks `target` to hold an election at once (thesis 3.10)."""
+
+    term: int
+    source: int
+    target: int
+
+
+class LeadershipEnded(msgspec.Struct):
+    """`source` does not lead this group (any more) in `term`: whoever trusts it must stop."""
+
+    term: int
+    source: int
+    target: int
+
+
+class Tick(msgspec.Struct):
+    """Time has moved; carries nothing, because `now_ms` is an argument of every step."""
+
+
+class Proposed(msgspec.Struct):
+    """The driver has appended entries of the current term to the leader's log; send them."""
+
+
+class Persisted(msgspec.Struct):
+    """`durable_index` of the log has moved."""
+
+    index: int
+
+
+class EntriesLoaded(msgspec.Struct):
+    """Entries that `LogReader.entries` did not have in memory are there now."""
+
+
+class PeerLive(msgspec.Struct):
+    """The link to `peer` works (again), perhaps to a new incarnation: nothing it said before may be trusted."""
+
+    peer: int
+
+
+class PeerSilent(msgspec.Struct):
+    """`peer`'s connection closed or its datagrams stopped: it is not to be trusted as a leader."""
+
+    peer: int
+
+
+class Stalled(msgspec.Struct):
+    """This node did not run for a while: deadlines mean nothing, leadership must be confirmed anew."""
+
+
+class Campaign(msgspec.Struct):
+    """Stand for election now, by way of a pre-vote."""
+
+
+class TransferLeadership(msgspec.Struct):
+    """Hand leadership to `peer` once it has everything."""
+
+    peer: int
+
+
+Message: TypeAlias = (
+    VoteRequest | VoteResponse | AppendEntries | AppendResponse | InstallSnapshot | TimeoutNow | LeadershipEnded
+)
+Event: TypeAlias = (
+    Message
+    | Tick
+    | Proposed
+    | Persisted
+    | EntriesLoaded
+    | PeerLive
+    | PeerSilent
+    | Stalled
+    | Campaign
+    | TransferLeadership
+)
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something an operator will ask about: `kind` is a short noun phrase, `cause` says why it happened."""
+
+    kind: str
+    term: int
+    cause: str
+
+
+class Ready(msgspec.Struct):
+    """One batch of work for the driver, to be carried out in this order.
+
+    1. `truncate_from`: drop entries at and after this index.
+    2. `append`: add these entries verbatim.  `append_no_op`: the node just won `core.term`; append one NO_OP
+       control frame of that term, then step `Proposed`.
+    3. `install`: replace log and state by this snapshot; when durable, step `Persisted`.
+    4. `hard_state`: save it. `messages_after_persist` leave only when it is on disk (thesis 3.8).
+    5. `messages` leave at once.
+    """
+
+    hard_state: HardState | None = None
+    truncate_from: int | None = None
+    append: Sequence[Entry] = ()
+    append_no_op: bool = False
+    install: InstallSnapshot | None = None
+    messages: Sequence[Message] = ()
+    messages_after_persist: Sequence[Message] = ()
+    facts: Sequence[Fact] = ()

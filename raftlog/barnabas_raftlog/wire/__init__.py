@@ -1,0 +1,1 @@
+"""The codec engine: primitives, framing, checksums. Pure."""
