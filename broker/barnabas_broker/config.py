@@ -1,0 +1,349 @@
+"""What an operator may set. Parsed once, checked once, then passed down as plain values. Pure.
+
+A setting is a field of `BrokerConfig`; its Kafka name is the field's name with dots for underscores, so the two can
+never drift apart. The same table reads TOML files (dotted keys make nested tables there; they are flattened),
+`--set name=value` strings, and writes the file that `barnabas cluster start` leaves for each broker. An unknown
+name is an error that names the closest known one: a misspelt setting that is silently ignored is found in an outage.
+
+Not here: settings that may change while the broker runs. Topic configurations live in the metadata quorum; what
+stands here is the default for topics that say nothing.
+"""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "settings"]
+
+SettingValue = str | int | bool
+_NODES_PREFIX = "cluster.nodes."
+_MIB, _GIB = 1 << 20, 1 << 30
+_INT_MAX = (1 << 31) - 1
+
+
+class ConfigError(BarnabasError, ValueError):
+    """A setting that cannot work; the message names the setting and, where it can, the fix."""
+
+
+class Address(NamedTuple):
+    """Where to listen or to connect. Port 0 asks the operating system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Setting(NamedTuple):
+    """One row of the table, as `barnabas config` and the documentation show it."""
+
+    name: str
+    type: str
+    default: SettingValue | None
+    required: bool
+    minimum: int | None
+    maximum: int | None
+    choices: tuple[str, ...]
+    doc: str
+
+
+def _required(kind: type, doc: str, *, low: int | None = None, high: int | None = None) -> Any:
+    return dataclasses.field(metadata={"kind": kind, "doc": doc, "low": low, "high": high, "choices": ()})
+
+
+def _number(default: int, doc: str, *, low: int = 0, high: int = _INT_MAX) -> Any:
+    meta = {"kind": int, "doc": doc, "low": low, "high": high, "choices": ()}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def _flag(default: bool, doc: str) -> Any:
+    meta = {"kind": bool, "doc": doc, "low": None, "high": None, "choices": ()}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def _text(default: str, doc: str, *, choices: tuple[str, ...] = ()) -> Any:
+    meta = {"kind": str, "doc": doc, "low": None, "high": None, "choices": choices}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Every setting of one broker, checked. `cluster_nodes` is a mapping, everything else a plain value."""
+
+    node_id: int = _required(int, "This node's id, unique in the cluster.", low=0, high=_INT_MAX)
+    cluster_id: str = _required(str, "Names the cluster; nodes and disks of another cluster are refused.")
+    cluster_nodes: Mapping[int, str] = dataclasses.field(
+        metadata={"kind": dict, "doc": "Every node's id and host:port for traffic between nodes (TCP and UDP)."}
+    )
+    log_dir: str = _required(str, "The directory that holds this broker's data.")
+    controller_quorum_voters: str = _text(
+        "", "Ids of the nodes that vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes."
+    )
+    listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
+    advertised_listeners: str = _text("", "host:port that clients are told. Empty: the same as listeners.")
+    broker_rack: str = _text("", "The rack (or zone) this broker stands in; replicas are spread over racks.")
+    cluster_secret: str = _text("", "Shared by all nodes; signs the traffic between them when it is not empty.")
+
+    num_partitions: int = _number(1, "Partitions of a topic that is created without a number.", low=1, high=10_000)
+    default_replication_factor: int = _number(
+        0, "Replicas of a topic that is created without a number. 0: three, or all if there are fewer brokers.", high=15
+    )
+    auto_create_topics_enable: bool = _flag(True, "Create a topic when a client asks for its metadata.")
+    delete_topic_enable: bool = _flag(True, "Allow topics to be deleted.")
+    min_insync_replicas: int = _number(1, "In-sync replicas that acks=all needs.", low=1, high=15)
+    flush_mode: str = _text(
+        "fsync",
+        "What acks=all means on each replica of the majority: on disk, or written to the page cache.",
+        choices=("fsync", "page-cache"),
+    )
+    replica_lag_time_max_ms: int = _number(
+        30_000, "A replica that has not caught up for this long leaves the in-sync replicas.", low=100
+    )
+    log_segment_bytes: int = _number(_GIB, "Size at which a segment file is sealed.", low=64 * 1024)
+    log_journal_file_bytes: int = _number(256 * _MIB, "Size of one recycled journal file.", low=1 * _MIB)
+    log_tail_cache_bytes: int = _number(32 * _MIB, "Recent batches kept in memory, over all partitions.", low=_MIB)
+
+    message_max_bytes: int = _number(1_048_588, "Largest record batch, as stored.", low=61)
+    fetch_max_bytes: int = _number(55 * _MIB, "Largest answer to one fetch; one batch may exceed it.", low=1024)
+    socket_request_max_bytes: int = _number(
+        100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
+    )
+    queued_max_request_bytes: int = _number(
+        256 * _MIB, "Requests held in memory, over all connections; above it reading pauses.", low=_MIB
+    )
+    queued_max_requests_per_connection: int = _number(
+        100, "Unanswered requests of one connection; above it reading from it pauses.", low=1, high=100_000
+    )
+    max_connections: int = _number(20_000, "Open client connections; one more is closed at once.", low=1)
+    connections_max_idle_ms: int = _number(600_000, "A connection silent for this long is closed.", low=1_000)
+    producer_id_expiration_ms: int = _number(
+        86_400_000, "A producer that has written nothing to a partition for this long is forgotten there.", low=1_000
+    )
+
+    raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
+    raft_heartbeat_interval_ms: int = _number(
+        100, "Between heartbeats of a group that is not idle.", low=5, high=60_000
+    )
+    broker_session_timeout_ms: int = _number(3_000, "Silence after which the controller fences a broker.", low=200)
+    controlled_shutdown_timeout_ms: int = _number(10_000, "How long a clean stop may take.", low=100, high=600_000)
+    log_level: str = _text("INFO", "What is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check(field, getattr(self, field.name))
+        if not self.cluster_id:
+            raise ConfigError("cluster.id is empty; give every cluster a name of its own")
+        if self.node_id not in self.cluster_nodes:
+            known = ", ".join(map(str, sorted(self.cluster_nodes))) or "none"
+            raise ConfigError(f"cluster.nodes does not name this node: node.id is {self.node_id}, named are {known}")
+        for node_id, text in self.cluster_nodes.items():
+            _address(f"{_NODES_PREFIX}{node_id}", text)
+        if strangers := sorted(set(self.voters) - set(self.cluster_nodes)):
+            raise ConfigError(f"controller.quorum.voters names {strangers[0]}, which cluster.nodes does not")
+        if self.raft_election_timeout_ms < 3 * self.raft_heartbeat_interval_ms:
+            raise ConfigError(
+                f"raft.election.timeout.ms ({self.raft_election_timeout_ms}) must be at least three times "
+                f"raft.heartbeat.interval.ms ({self.raft_heartbeat_interval_ms}), or followers will revolt"
+            )
+        if self.message_max_bytes > self.socket_request_max_bytes:
+            raise ConfigError(
+                f"message.max.bytes ({self.message_max_bytes}) is larger than "
+                f"socket.request.max.bytes ({self.socket_request_max_bytes}): no such batch could arrive"
+            )
+        if self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise ConfigError(
+                f"queued.max.request.bytes ({self.queued_max_request_bytes}) is smaller than "
+                f"socket.request.max.bytes ({self.socket_request_max_bytes}): the largest request would wait for ever"
+            )
+        _ = self.listener, self.advertised
+
+    @property
+    def listener(self) -> Address:
+        """Where clients are served."""
+        return _address("listeners", self.listeners)
+
+    @property
+    def advertised(self) -> Address:
+        """Where clients are told to connect; port 0 means the port that `listener` got."""
+        return (
+            _address("advertised.listeners", self.advertised_listeners) if self.advertised_listeners else self.listener
+        )
+
+    @property
+    def nodes(self) -> dict[int, Address]:
+        """Every node's address for traffic between nodes, this one's too."""
+        return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Ids of the metadata quorum's voters, sorted."""
+        if self.controller_quorum_voters:
+            return tuple(sorted(set(_ids("controller.quorum.voters", self.controller_quorum_voters))))
+        nodes = sorted(self.cluster_nodes)
+        return tuple(nodes if len(nodes) <= 3 else nodes[:5] if len(nodes) >= 5 else nodes[:3])
+
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of a topic whose creator does not say how many."""
+        return self.default_replication_factor or min(3, len(self.cluster_nodes))
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read a configuration file.
+
+        Raises:
+            ConfigError: the text is not TOML, or a setting is unknown, missing or out of range.
+        """
+        try:
+            tables = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"not valid TOML: {error}") from error
+        return cls.from_settings(_flatten(tables, ""))
+
+    @classmethod
+    def from_settings(cls, values: Mapping[str, SettingValue]) -> Self:
+        """Build from names with dots; a string is read as the setting's type (`--set name=value`).
+
+        Nodes are given one by one (`cluster.nodes.1`: "host:port") or together (`cluster.nodes`:
+        "1@host:port,2@host:port"); one by one wins.
+
+        Raises:
+            ConfigError: a setting is unknown, missing or out of range.
+        """
+        fields = {field.name.replace("_", "."): field for field in dataclasses.fields(cls)}
+        given: dict[str, Any] = {}
+        nodes: dict[int, str] = {}
+        for name, value in values.items():
+            if name == "cluster.nodes":
+                nodes = _nodes(str(value)) | nodes
+            elif name.startswith(_NODES_PREFIX):
+                nodes[_integer(name, name.removeprefix(_NODES_PREFIX))] = str(value)
+            elif name in fields:
+                given[fields[name].name] = _parse(name, fields[name].metadata["kind"], value)
+            else:
+                raise ConfigError(_unknown(name, list(fields)))
+        missing = [
+            name
+            for name, field in fields.items()
+            if field.default is dataclasses.MISSING and field.name not in given and name != "cluster.nodes"
+        ]
+        if missing:
+            raise ConfigError(f"missing settings: {', '.join(missing)}")
+        return cls(cluster_nodes=nodes, **given)
+
+    def to_toml(self) -> str:
+        """Return a file that `from_toml` reads back as an equal configuration; defaults are left out."""
+        lines = []
+        for field in dataclasses.fields(self):
+            value, name = getattr(self, field.name), field.name.replace("_", ".")
+            if field.metadata["kind"] is dict:
+                lines += [f"{_NODES_PREFIX}{key} = {_quoted(text)}" for key, text in sorted(value.items())]
+            elif value != field.default:
+                lines.append(f"{name} = {_quoted(value)}")
+        return "\n".join(lines) + "\n"
+
+
+def settings() -> list[Setting]:
+    """Return every setting in the order of declaration, for documentation and for completion."""
+    return [
+        Setting(
+            name=field.name.replace("_", "."),
+            type={int: "integer", str: "string", bool: "boolean", dict: "table"}[field.metadata["kind"]],
+            default=None if field.default is dataclasses.MISSING else field.default,
+            required=field.default is dataclasses.MISSING,
+            minimum=field.metadata.get("low"),
+            maximum=field.metadata.get("high"),
+            choices=field.metadata.get("choices", ()),
+            doc=field.metadata["doc"],
+        )
+        for field in dataclasses.fields(BrokerConfig)
+    ]
+
+
+def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:
+    flat: dict[str, SettingValue] = {}
+    for key, value in tables.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            flat[prefix + key] = ",".join(map(str, value))
+        elif isinstance(value, str | int | bool):
+            flat[prefix + key] = value
+        else:
+            raise ConfigError(f"{prefix}{key} is {value!r}; settings are strings, integers or booleans")
+    return flat
+
+
+def _check(field: "dataclasses.Field[Any]", value: object) -> None:
+    name, meta = field.name.replace("_", "."), field.metadata
+    low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
+    if not isinstance(value, Mapping if meta["kind"] is dict else meta["kind"]):
+        raise ConfigError(f"{name} is {value!r}, not {meta['kind'].__name__}")
+    if choices and value not in choices:
+        raise ConfigError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+    if isinstance(value, int) and low is not None and high is not None and not low <= value <= high:
+        raise ConfigError(f"{name} is {value}; it must be from {low} to {high}")
+
+
+def _parse(name: str, kind: type, value: SettingValue) -> SettingValue:
+    if kind is int:
+        return _integer(name, value)
+    if kind is bool:
+        known = {"true": True, "false": False}
+        if str(value).lower() not in known:
+            raise ConfigError(f"{name} is {value!r}; it must be true or false")
+        return known[str(value).lower()]
+    return str(value)
+
+
+def _integer(name: str, value: SettingValue) -> int:
+    try:
+        # bool is an int to Python, but `node.id = true` is a mistake.
+        return value if type(value) is int else int(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{name} is {value!r}, which is not an integer") from error
+
+
+def _ids(name: str, text: str) -> Sequence[int]:
+    return [_integer(name, part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _nodes(text: str) -> dict[int, str]:
+    nodes = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        node_id, at, address = part.partition("@")
+        if not at:
+            raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
+        nodes[_integer("cluster.nodes", node_id)] = address
+    return nodes
+
+
+def _address(name: str, text: str) -> Address:
+    # Kafka writes PLAINTEXT://host:port; the prefix is taken, another protocol is not one that we speak.
+    protocol, separator, rest = text.rpartition("://")
+    if separator and protocol.upper() != "PLAINTEXT":
+        raise ConfigError(f"{name} is {text!r}; the only protocol is PLAINTEXT")
+    host, colon, port_text = rest.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host:
+        raise ConfigError(f"{name} is {text!r}; write host:port")
+    port = _integer(name, port_text)
+    if not 0 <= port <= 65_535:
+        raise ConfigError(f"{name} has port {port}; ports are from 0 to 65535")
+    return Address(host, port)
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"unknown setting: {name}" + (f" (did you mean {close[0]}?)" if close else "")
+
+
+def _quoted(value: SettingValue) -> str:
+    # A JSON string is a valid TOML basic string; numbers and booleans are spelled alike in both.
+    return json.dumps(value, ensure_ascii=False)

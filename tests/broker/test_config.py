@@ -1,0 +1,74 @@
+"""The table of settings: what it reads, refuses and writes."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_broker.config import Address, BrokerConfig, ConfigError
+from barnabas_broker.config import settings as all_settings
+
+MINIMAL = 'node.id = 1\ncluster.id = "c"\nlog.dir = "/d"\ncluster.nodes.1 = "h:1"\n'
+
+
+def test_dotted_keys_and_tables_are_the_same() -> None:
+    table = '[node]\nid = 1\n[cluster]\nid = "c"\n[cluster.nodes]\n1 = "h:1"\n[log]\ndir = "/d"\n'
+    assert BrokerConfig.from_toml(table) == BrokerConfig.from_toml(MINIMAL)
+
+
+def test_set_strings_are_read_as_the_settings_type() -> None:
+    config = BrokerConfig.from_settings({
+        "node.id": "2", "cluster.id": "c", "log.dir": "/d", "cluster.nodes": "1@a:1, 2@b:2",
+        "auto.create.topics.enable": "false", "flush.mode": "page-cache", "controller.quorum.voters": "2",
+    })  # fmt: skip
+    assert config.node_id == 2
+    assert not config.auto_create_topics_enable
+    assert config.nodes == {1: Address("a", 1), 2: Address("b", 2)}
+    assert config.voters == (2,)
+    assert config.replication_factor == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (MINIMAL + "node.idd = 2\n", r"unknown setting: node.idd \(did you mean node.id\?\)"),
+        (MINIMAL.replace("1\n", "-1\n", 1), "node.id is -1; it must be from 0"),
+        (MINIMAL + "raft.election.timeout.ms = 100\n", "followers will revolt"),
+        (MINIMAL + 'flush.mode = "never"\n', "must be one of fsync, page-cache"),
+        (MINIMAL + "min.insync.replicas = 1.5\n", "min.insync.replicas is 1.5"),
+        (MINIMAL + 'listeners = "SSL://h:1"\n', "PLAINTEXT"),
+        (MINIMAL + 'listeners = "h"\n', "write host:port"),
+        (MINIMAL + 'listeners = "h:70000"\n', "ports are from 0 to 65535"),
+        (MINIMAL + 'controller.quorum.voters = "7"\n', "names 7"),
+        (MINIMAL.replace("1 =", "2 ="), "does not name this node"),
+        ("", "missing settings: node.id, cluster.id, log.dir"),
+        ("node.id 1", "not valid TOML"),
+        (MINIMAL.replace("= 1", "= true"), "not an integer"),
+    ],
+)
+def test_bad_config_names_the_setting(text: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        BrokerConfig.from_toml(text)
+
+
+@given(st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_written_file_reads_back_equal(data: st.DataObject) -> None:
+    values: dict[str, str | int | bool] = {
+        "node.id": 1, "cluster.id": "c", "cluster.nodes.1": "h:1", "cluster.nodes.4": "g:2",
+        "log.dir": data.draw(st.text(min_size=1)), "broker.rack": data.draw(st.text()),
+    }  # fmt: skip
+    config = BrokerConfig.from_settings(values)
+    assert BrokerConfig.from_toml(config.to_toml()) == config
+
+
+def test_no_name_is_a_prefix_of_another() -> None:
+    """Else one of the two could not be written in TOML."""
+    names = sorted(setting.name for setting in all_settings())
+    assert not [(a, b) for a in names for b in names if b.startswith(a + ".")]
+
+
+def test_every_setting_is_documented() -> None:
+    assert len(all_settings()) == len(dataclasses.fields(BrokerConfig))
+    assert all(setting.doc.endswith(".") for setting in all_settings())
