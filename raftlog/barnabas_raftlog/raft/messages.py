@@ -87,8 +87,11 @@ class LogReader(Protocol):
         """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
-        """Entries from `start_index` on, at least one, about `bytes_max` bytes. None: not in memory; the log
-        loads them, and the driver then steps the core with `EntriesLoaded`."""
+        """Return entries from `start_index` on: at least one, about `bytes_max` bytes.
+
+        None means that they are not in memory: the log loads them, and the driver then steps the core
+        with `EntriesLoaded`.
+        """
 
 
 class HardState(msgspec.Struct, frozen=True):

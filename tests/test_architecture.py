@@ -1,0 +1,168 @@
+"""The shape of the code, checked like any other property. See docs/architecture.md."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-down.
+    "barnabas_raftlog": (),
+    "barnabas_clients": ("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records"),
+    "barnabas_metadata_quorum": ("barnabas_raftlog",),
+    "barnabas_broker": (
+        "barnabas_raftlog",
+        "barnabas_metadata_quorum",
+        "barnabas_clients.protocol",
+        "barnabas_clients.assignors",
+    ),
+    "barnabas_spark": ("barnabas_clients", "barnabas_raftlog.errors", "barnabas_raftlog.records"),
+    "pyspark_barnabas": ("barnabas_spark",),
+}
+USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
+PURE = (
+    *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
+    *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
+    *("barnabas_raftlog.log.recovery", "barnabas_raftlog.multiraft.wire"),
+    *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
+    *(
+        f"barnabas_metadata_quorum.{name}"
+        for name in ("records", "image", "controller", "placement", "snapshots", "leaders")
+    ),
+    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state")),
+    *("barnabas_spark.options", "barnabas_spark.planning"),
+)
+SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their __init__ holds a docstring only
+    "barnabas_raftlog",
+    "barnabas_raftlog.log",
+    "barnabas_raftlog.multiraft",
+    "barnabas_clients",
+    "barnabas_metadata_quorum",
+    "barnabas_broker",
+    "barnabas_spark",
+}
+PURE_STDLIB = {
+    *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
+    *("heapq", "itertools", "json", "math", "re", "string", "struct", "sys", "tomllib", "types", "typing", "uuid"),
+    *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),
+}
+PURE_LIBRARIES = {"msgpack", "msgspec", "fastcrc", "google_crc32c", "cramjam", "numpy"}
+IMPURE = {"asyncio", "socket", "time", "random", "logging", "threading", "subprocess", "uvloop"}
+FILES = sorted(path for name in MAY_IMPORT for path in ROOT.glob(f"*/{name}/**/*.py"))
+FOLDERS = ("raftlog", "metadata_quorum", "broker", "clients", "spark", "tests", "docs", "scripts")
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def within(module: str, names: tuple[str, ...] | set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield absolute names. Parent-relative imports do not occur: ruff bans them (TID252)."""
+    package = dotted(path if path.stem == "__init__" else path.parent / "__init__.py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield f"{package}.{node.module or ''}".rstrip(".") if node.level else str(node.module)
+
+
+@pytest.mark.parametrize("path", FILES, ids=dotted)
+def test_file_keeps_to_its_layer(path: Path) -> None:
+    module, names = dotted(path), set(imports(path))
+    package = module.partition(".")[0]
+    ours = {name for name in names if name.startswith("barnabas_")}
+    allowed = (package, *MAY_IMPORT[package])
+    if module.startswith(USES_CLIENTS):
+        allowed += ("barnabas_clients",)
+    assert not {name for name in ours if not within(name, allowed)}
+    if within(module, PURE):
+        impure = {
+            name
+            for name in names
+            if not within(name, PURE)
+            and name not in SHELL_PARENTS
+            and name.partition(".")[0] not in PURE_STDLIB | PURE_LIBRARIES
+        }
+        assert not impure, "a pure module gets time, chance and I/O as arguments"
+    assert len(path.read_text().splitlines()) <= 500, "split it"
+
+
+def test_every_named_pure_module_exists() -> None:
+    modules = {dotted(path) for path in FILES}
+    assert not {name for name in PURE if name not in modules}
+
+
+def test_pure_modules_load_only_pure_modules() -> None:
+    """Also through `__init__.py` files, which the check above cannot see run."""
+    modules = sorted(module for module in map(dotted, FILES) if within(module, PURE))
+    code = (
+        "import importlib, sys\n"
+        "libraries = ['msgspec', 'msgspec.json', 'msgpack', 'fastcrc', 'cramjam', 'numpy']\n"
+        "for name in libraries: importlib.import_module(name)\n"
+        "before = set(sys.modules)\n"
+        "for name in sys.argv[1:]: importlib.import_module(name)\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code, *modules]
+    loaded = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+    ours = {name for name in loaded if name.startswith("barnabas_")}
+    assert not {name for name in ours if not within(name, PURE) and name not in SHELL_PARENTS}
+    assert not IMPURE & set(loaded)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.stem)
+def test_test_file_is_short_enough_to_read(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500, "split it"
+
+
+def test_the_broker_process_starts_without_the_command_line() -> None:
+    """Three brokers start on two cores within two seconds only if none of them loads what it does not use."""
+    code = "import sys, barnabas_broker.main; print(*sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    heavy = {"typer", "click", "rich", "numpy", "pyarrow", "pyspark", "cramjam", "starlette"}
+    assert not heavy & set(loaded.split())
+
+
+def test_embedding_the_clients_pulls_in_neither_spark_nor_a_server() -> None:
+    code = "import sys, barnabas_clients, barnabas_clients.connections; print(*sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    loaded = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert not {"pyspark", "pyarrow", "typer", "rich", "barnabas_broker", "starlette"} & set(loaded.split())
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_folder_has_a_readme(folder: str) -> None:
+    assert (ROOT / folder / "README.md").read_text().strip()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["spark"],
+        *project["dependency-groups"]["dev"],
+    ]
+    names = {re.split(r"[<>=;\[ ]", requirement)[0] for requirement in wanted}
+    document = (ROOT / "docs" / "dependencies.md").read_text()
+    assert not {name for name in names if f"| {name} |" not in document}
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    broken = []
+    for page in (*ROOT.glob("*.md"), *(p for f in FOLDERS for p in (ROOT / f).rglob("*.md"))):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
+            if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
