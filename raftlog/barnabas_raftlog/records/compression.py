@@ -1,0 +1,194 @@
+"""The codecs of a record batch's body, with decompression that cannot be made to eat the memory. Pure.
+
+A batch names its codec in the low three bits of its attributes. Everything goes through `cramjam`, which is
+imported when the first compressed batch is met: a broker never meets one, and the command line starts faster.
+
+*Bounds.* A few kilobytes can decompress to gigabytes, and the size that a frame states about itself is the
+sender's claim. So output is always decompressed *into* a buffer that we allocated, which cannot grow. The claimed
+size, where the format has one, is only the first guess; each further guess is four times larger, up to the limit
+that the caller gives. At the limit the batch is called corrupt. A corrupt body therefore costs as many attempts
+as there are guesses, each of which fails at the same place.
+
+*Snappy* has two shapes in Kafka. Java writes blocks of raw snappy behind a 16-byte header (the framing of the
+xerial library), most others write the same for its sake, librdkafka also raw snappy without framing. Both are read;
+framed is written.
+
+*LZ4* is the frame format with independent blocks; the Java client refuses linked ones.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from barnabas_raftlog.errors import CorruptBatchError
+
+__all__ = ["DECOMPRESSED_BYTES_MAX", "Compression", "compress", "decompress"]
+
+Buffer = bytes | bytearray | memoryview
+
+# A batch is at most a few megabytes compressed; 128 MiB leaves room for a ratio of 100 and still fits an executor.
+DECOMPRESSED_BYTES_MAX = 128 << 20
+
+_FIRST_GUESS_BYTES_MIN = 1 << 16
+_GUESS_FACTOR = 4
+
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version and lowest compatible version
+_XERIAL_BLOCK_BYTES = 32 << 10  # what the Java library cuts at
+_BLOCK_SIZE = struct.Struct(">i")
+
+_GZIP_LEVEL, _LZ4_LEVEL, _ZSTD_LEVEL = 6, 1, 3
+
+
+class Compression(IntEnum):
+    """Codec ids as attributes carry them."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+@cache
+def _cramjam() -> Any:
+    import cramjam  # noqa: PLC0415 - see the module's first paragraph
+
+    return cramjam
+
+
+def compress(codec: Compression, data: Buffer) -> Buffer:
+    """Return `data` compressed; for `NONE` the same object."""
+    if codec is Compression.NONE:
+        return data
+    library = _cramjam()
+    if codec is Compression.SNAPPY:
+        return b"".join(_xerial_blocks(library.snappy.compress_raw, memoryview(data)))
+    if codec is Compression.LZ4:
+        # `lz4.compress` links its blocks; only the streaming object can be told not to.
+        stream = library.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False)
+        stream.compress(data)
+        return bytes(stream.finish())
+    if codec is Compression.GZIP:
+        return bytes(library.gzip.compress(data, level=_GZIP_LEVEL))
+    return bytes(library.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(codec_id: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """Return the plain bytes of a body; for codec 0 `data` itself, without a copy.
+
+    Raises:
+        CorruptBatchError: the codec is unknown, the data is not what the codec wrote, or more than
+            `limit_bytes` would come out.
+    """
+    if codec_id == Compression.NONE:
+        return data
+    view = memoryview(data)
+    if codec_id == Compression.SNAPPY:
+        return _decompress_snappy(view, limit_bytes)
+    library = _cramjam()
+    if codec_id == Compression.GZIP:
+        return _decompress_guessing("gzip", library.gzip.decompress_into, view, _gzip_claim(view), limit_bytes)
+    if codec_id == Compression.LZ4:
+        return _decompress_guessing("lz4", library.lz4.decompress_into, view, _lz4_claim(view), limit_bytes)
+    if codec_id == Compression.ZSTD:
+        return _decompress_guessing("zstd", library.zstd.decompress_into, view, _zstd_claim(view), limit_bytes)
+    raise CorruptBatchError(f"compression codec {codec_id} does not exist")
+
+
+def _decompress_guessing(
+    name: str, into: Callable[[memoryview, bytearray], int], data: memoryview, claim: int | None, limit_bytes: int
+) -> bytearray:
+    failure = _cramjam().DecompressionError
+    cause: BaseException | None = None
+    for size in _guesses(len(data), claim, limit_bytes):
+        output = bytearray(size)
+        try:
+            written = into(data, output)
+        except failure as error:
+            cause = error
+            continue
+        del output[written:]
+        return output
+    raise CorruptBatchError(
+        f"{len(data)} bytes of {name} are corrupt or exceed {limit_bytes} bytes: {cause}"
+    ) from cause
+
+
+def _guesses(compressed_bytes: int, claim: int | None, limit_bytes: int) -> Iterator[int]:
+    if claim is not None and claim <= limit_bytes:
+        yield claim
+    size = max(compressed_bytes * _GUESS_FACTOR, _FIRST_GUESS_BYTES_MIN)
+    while size < limit_bytes:
+        yield size
+        size *= _GUESS_FACTOR
+    yield limit_bytes
+
+
+def _gzip_claim(data: memoryview) -> int | None:
+    """Return the last member's size modulo 2**32, which ends the stream."""
+    return int.from_bytes(data[-4:], "little") if len(data) >= 18 else None
+
+
+def _lz4_claim(data: memoryview) -> int | None:
+    """Return the content size, which follows the two flag bytes when bit 3 of the first says so."""
+    if len(data) < 14 or not data[4] & 0x08:
+        return None
+    return int.from_bytes(data[6:14], "little")
+
+
+def _zstd_claim(data: memoryview) -> int | None:
+    """Return the frame content size (RFC 8878, 3.1.1.1)."""
+    if len(data) < 5:
+        return None
+    descriptor = data[4]
+    single_segment = descriptor & 0x20
+    size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+    start = 5 + (0 if single_segment else 1) + (0, 1, 2, 4)[descriptor & 3]
+    if not size_bytes or len(data) < start + size_bytes:
+        return None
+    size = int.from_bytes(data[start : start + size_bytes], "little")
+    return size + 256 if size_bytes == 2 else size
+
+
+def _xerial_blocks(compress_raw: Callable[[memoryview], Buffer], data: memoryview) -> Iterator[Buffer]:
+    yield _XERIAL_HEADER
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = compress_raw(data[start : start + _XERIAL_BLOCK_BYTES])
+        yield _BLOCK_SIZE.pack(len(block))
+        yield block
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
+    library = _cramjam()
+    try:
+        if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+            return _append_raw_snappy(library, bytearray(), data, limit_bytes)
+        output = bytearray()
+        position = len(_XERIAL_HEADER)
+        while position < len(data):
+            if len(data) - position < _BLOCK_SIZE.size:
+                raise CorruptBatchError(f"snappy block size is cut off at {position}")
+            (size,) = _BLOCK_SIZE.unpack_from(data, position)
+            position += _BLOCK_SIZE.size
+            if not 0 < size <= len(data) - position:
+                raise CorruptBatchError(f"snappy block of {size} bytes, {len(data) - position} are left")
+            _append_raw_snappy(library, output, data[position : position + size], limit_bytes)
+            position += size
+    except library.DecompressionError as error:
+        raise CorruptBatchError(f"{len(data)} bytes of snappy are corrupt: {error}") from error
+    return output
+
+
+def _append_raw_snappy(library: Any, output: bytearray, block: memoryview, limit_bytes: int) -> bytearray:
+    """Decompress one raw block to the end of `output`; raw snappy states its exact size first."""
+    start = len(output)
+    size: int = library.snappy.decompress_raw_len(block)
+    if start + size > limit_bytes:
+        raise CorruptBatchError(f"snappy claims {start + size} bytes, the limit is {limit_bytes}")
+    output += bytes(size)
+    with memoryview(output) as view, view[start:] as target:
+        library.snappy.decompress_raw_into(block, target)
+    return output
