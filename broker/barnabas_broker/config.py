@@ -345,5 +345,5 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _quoted(value: SettingValue) -> str:
-    # A JSON string is a valid TOML basic string; numbers and booleans are spelled alike in both.
-    return json.dumps(value, ensure_ascii=False)
+    # A JSON string is a valid TOML basic string but for DEL; numbers and booleans are spelled alike in both.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,220 @@
+"""What one replica knows of the producers that wrote to it: the base of idempotent produce. Pure.
+
+A producer numbers its records per partition (`base_sequence`), and repeats a batch when it heard no answer. The
+replica keeps, for each producer id, the last batches it saw: enough to recognise a repetition and to name its
+offset, and to notice a gap.
+
+- *Duplicates.* A batch whose epoch and sequence range equal one of the last five is a repetition (five is what
+  clients may have in flight). The caller answers it with the old offset, but only once the original has committed.
+- *Order.* Within an epoch the next batch starts where the last one ended, modulo 2**31; a new epoch starts at 0; an
+  older epoch is refused.
+- *Unknown producers.* Kafka accepts any first sequence from a producer it has no state of (KIP-360), because
+  retention may have deleted that state. We accept it for the same reason only: when records were deleted from the
+  start of the log or this table has forgotten somebody. A table that is *complete* knows better: there, a first
+  sequence other than 0 is a gap, and accepting it would lose what lies before it. That happens: a producer
+  pipelines batches 0, 1, 2 to a node that becomes leader between 0 and 1. Refused as out of order, 1 and 2 are
+  repeated after 0 by every client.
+- *Truncation.* The table follows the log. Batches are kept until five later ones of their producer have
+  committed, and what is committed is never truncated; so truncating the log from an index leaves exactly the table
+  of the log that remains.
+
+The table is a function of the log (and of what it was told to forget), on leaders and followers alike; it is saved
+with an index and replayed from there.
+
+Not here: transactions (no transactional batch is accepted yet), and fencing by epoch without a batch.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgpack
+
+from barnabas_raftlog.errors import BarnabasError, CorruptBatchError
+
+__all__ = ["InvalidProducerEpochError", "OutOfOrderSequenceError", "ProducerBatch", "ProducerTable"]
+
+DUPLICATES_COUNT = 5
+SEQUENCE_MODULUS = 1 << 31
+PRODUCERS_MAX = 20_000
+"""Per partition; beyond it the one that wrote longest ago is forgotten. About 1 KiB each."""
+_BLOB_VERSION = 1
+
+
+class OutOfOrderSequenceError(BarnabasError):
+    """A batch that does not follow the last one of its producer: one before it is missing."""
+
+
+class InvalidProducerEpochError(BarnabasError):
+    """A batch of an epoch that a newer instance of the same producer has ended."""
+
+
+class ProducerBatch(NamedTuple):
+    """One batch as the table remembers it. `last_sequence` is inclusive, and smaller than `base_sequence` on a wrap."""
+
+    log_index: int
+    epoch: int
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    timestamp_ms: int
+
+
+class ProducerTable:
+    """The producers of one replica, as of `applied_index`.
+
+    Invariant: for each producer the batches ascend in index, there is at least one, and all but the last five of
+    the committed ones are gone. Batches above `commit_index` are all there, whoever forgot what.
+    """
+
+    __slots__ = ("_producers", "applied_index", "commit_index", "is_complete")
+
+    def __init__(self) -> None:
+        # In the order of the last write: the first is the next to be forgotten.
+        self._producers: dict[int, list[ProducerBatch]] = {}
+        self.applied_index = 0
+        self.commit_index = 0
+        self.is_complete = True
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def check(self, producer_id: int, epoch: int, base_sequence: int, last_offset_delta: int) -> ProducerBatch | None:
+        """Return the original that the batch repeats, or None if it is new and in order.
+
+        Raises:
+            OutOfOrderSequenceError: a batch before this one is missing.
+            InvalidProducerEpochError: the producer was replaced by one of a later epoch.
+        """
+        batches = self._producers.get(producer_id)
+        if batches is None:
+            if base_sequence != 0 and self.is_complete:
+                raise OutOfOrderSequenceError(
+                    f"producer {producer_id} is new here, its first sequence is {base_sequence} instead of 0"
+                )
+            return None
+        last = batches[-1]
+        if epoch != last.epoch:
+            if epoch < last.epoch:
+                raise InvalidProducerEpochError(f"producer {producer_id} has epoch {last.epoch}, the batch {epoch}")
+            if base_sequence != 0:
+                raise OutOfOrderSequenceError(
+                    f"producer {producer_id} begins epoch {epoch} with sequence {base_sequence} instead of 0"
+                )
+            return None
+        if base_sequence == (last.last_sequence + 1) % SEQUENCE_MODULUS:
+            return None
+        last_sequence = (base_sequence + last_offset_delta) % SEQUENCE_MODULUS
+        for batch in batches[-DUPLICATES_COUNT:]:
+            if batch.base_sequence == base_sequence and batch.last_sequence == last_sequence and batch.epoch == epoch:
+                return batch
+        raise OutOfOrderSequenceError(
+            f"producer {producer_id} sent sequence {base_sequence}, after {last.last_sequence}"
+        )
+
+    def append(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        last_offset_delta: int,
+        index: int,
+        base_offset: int,
+        timestamp_ms: int,
+    ) -> None:
+        """Note a batch that is in the log at `index`; it is not checked, the log is what it is."""
+        assert index > self.applied_index
+        self.applied_index = index
+        batch = ProducerBatch(
+            index,
+            epoch,
+            base_sequence,
+            (base_sequence + last_offset_delta) % SEQUENCE_MODULUS,
+            base_offset,
+            timestamp_ms,
+        )
+        batches = self._producers.pop(producer_id, None)
+        if batches is None:
+            self._producers[producer_id] = [batch]
+            if len(self._producers) > PRODUCERS_MAX:
+                self._forget_oldest()
+            return
+        batches.append(batch)
+        # The first may go when the five after it have committed: no truncation can need it again.
+        while len(batches) > DUPLICATES_COUNT and batches[DUPLICATES_COUNT].log_index <= self.commit_index:
+            del batches[0]
+        self._producers[producer_id] = batches
+
+    def skip(self, index: int) -> None:
+        """Note an entry without a producer."""
+        assert index > self.applied_index
+        self.applied_index = index
+
+    def truncate_from(self, index: int) -> None:
+        """Follow the log, which has lost the entries at and after `index`."""
+        assert index > self.commit_index, "committed entries are never truncated"
+        if index > self.applied_index:
+            return
+        self.applied_index = index - 1
+        kept: dict[int, list[ProducerBatch]] = {}
+        for producer_id, batches in self._producers.items():
+            while batches and batches[-1].log_index >= index:
+                batches.pop()
+            if batches:
+                kept[producer_id] = batches
+        # Whoever wrote what was truncated stood last for it; the order of the last write must be true again.
+        self._producers = dict(sorted(kept.items(), key=lambda item: item[1][-1].log_index))
+
+    def forget_before(self, timestamp_ms: int) -> int:
+        """Forget producers whose last batch is committed and older than `timestamp_ms`; return how many."""
+        gone = []
+        for producer_id, batches in self._producers.items():
+            if batches[-1].timestamp_ms >= timestamp_ms or batches[-1].log_index > self.commit_index:
+                break
+            gone.append(producer_id)
+        for producer_id in gone:
+            del self._producers[producer_id]
+        if gone:
+            self.is_complete = False
+        return len(gone)
+
+    def batches(self, producer_id: int) -> tuple[ProducerBatch, ...]:
+        """Return what is remembered of one producer, oldest first."""
+        return tuple(self._producers.get(producer_id, ()))
+
+    def producer_ids(self) -> Iterable[int]:
+        """Return the known ids, the one that wrote longest ago first."""
+        return self._producers.keys()
+
+    def to_blob(self) -> bytes:
+        """Return the table as of `applied_index`, to be saved with that index."""
+        producers = [(key, [tuple(batch) for batch in batches]) for key, batches in self._producers.items()]
+        blob: bytes = msgpack.packb((_BLOB_VERSION, self.applied_index, self.commit_index, self.is_complete, producers))
+        return blob
+
+    @classmethod
+    def from_blob(cls, blob: bytes) -> "ProducerTable":
+        """Read what `to_blob` wrote.
+
+        Raises:
+            CorruptBatchError: the blob is of another version or is not one; replay the log instead.
+        """
+        table = cls()
+        try:
+            version, table.applied_index, table.commit_index, table.is_complete, producers = msgpack.unpackb(
+                blob, use_list=True, strict_map_key=False
+            )
+            table._producers = {
+                key: [ProducerBatch._make(batch) for batch in batches] for key, batches in producers if batches
+            }
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise CorruptBatchError(f"saved producer table cannot be read: {error}") from error
+        if version != _BLOB_VERSION:
+            raise CorruptBatchError(f"saved producer table has version {version}, this is {_BLOB_VERSION}")
+        return table
+
+    def _forget_oldest(self) -> None:
+        oldest = next(iter(self._producers))
+        # An uncommitted first writer stays, or truncation could not bring back what was before it.
+        if self._producers[oldest][-1].log_index <= self.commit_index:
+            del self._producers[oldest]
+            self.is_complete = False

@@ -1,0 +1,153 @@
+"""The producer table against a model that keeps the whole log and looks at all of it each time."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from barnabas_broker import producer_state
+from barnabas_broker.producer_state import (
+    InvalidProducerEpochError,
+    OutOfOrderSequenceError,
+    ProducerTable,
+)
+from barnabas_raftlog.errors import CorruptBatchError
+
+LAST = (1 << 31) - 1
+PRODUCERS = st.integers(1, 3)
+
+
+def add(table: ProducerTable, index: int, base_sequence: int, delta: int = 0, *, epoch: int = 0, pid: int = 1) -> None:
+    table.append(pid, epoch, base_sequence, delta, index, base_offset=100 + index, timestamp_ms=index)
+
+
+class TableFollowsTheLog(RuleBasedStateMachine):
+    """`log` is the truth: (producer, epoch, base_sequence, delta) at index position + 1, or None without a producer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = ProducerTable()
+        self.log: list[tuple[int, int, int, int] | None] = []
+        self.commit_index = 0
+
+    def expected(self, pid: int, epoch: int, base: int, delta: int) -> object:
+        mine = [(i + 1, entry) for i, entry in enumerate(self.log) if entry and entry[0] == pid]
+        if not mine:
+            return None if base == 0 else OutOfOrderSequenceError
+        _, last_epoch, last_base, last_delta = mine[-1][1]
+        if epoch < last_epoch:
+            return InvalidProducerEpochError
+        if epoch > last_epoch:
+            return None if base == 0 else OutOfOrderSequenceError
+        if base == (last_base + last_delta + 1) % 2**31:
+            return None
+        for index, entry in mine[-5:]:
+            if entry == (pid, epoch, base, delta):
+                return index
+        return OutOfOrderSequenceError
+
+    @rule(pid=PRODUCERS, epoch=st.integers(0, 2), base=st.integers(0, 12), delta=st.integers(0, 2))
+    def produce(self, pid: int, epoch: int, base: int, delta: int) -> None:
+        expected = self.expected(pid, epoch, base, delta)
+        if isinstance(expected, type):
+            assert issubclass(expected, Exception)
+            with pytest.raises(expected):
+                self.table.check(pid, epoch, base, delta)
+            return
+        original = self.table.check(pid, epoch, base, delta)
+        assert (original.log_index if original else None) == expected
+        if original is None:
+            self.log.append((pid, epoch, base, delta))
+            add(self.table, len(self.log), base, delta, epoch=epoch, pid=pid)
+        else:
+            assert original.base_offset == 100 + original.log_index
+
+    @rule(pid=PRODUCERS, delta=st.integers(0, 1), count=st.integers(1, 4))
+    def produce_in_order(self, pid: int, delta: int, count: int) -> None:
+        for _ in range(count):
+            mine = [entry for entry in self.log if entry and entry[0] == pid]
+            epoch, base = (mine[-1][1], mine[-1][2] + mine[-1][3] + 1) if mine else (0, 0)
+            self.produce(pid, epoch, base, delta)
+
+    @rule()
+    def append_without_producer(self) -> None:
+        self.log.append(None)
+        self.table.skip(len(self.log))
+
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        self.commit_index = data.draw(st.integers(self.commit_index, len(self.log)))
+        self.table.commit_index = self.commit_index
+
+    @precondition(lambda self: self.commit_index < len(self.log))
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(self.commit_index + 1, len(self.log)))
+        del self.log[index - 1 :]
+        self.table.truncate_from(index)
+
+    @rule()
+    def save_and_load(self) -> None:
+        self.table = ProducerTable.from_blob(self.table.to_blob())
+
+    @invariant()
+    def is_at_the_end_of_the_log(self) -> None:
+        assert self.table.applied_index == len(self.log)
+
+    @invariant()
+    def knows_exactly_the_producers_of_the_log(self) -> None:
+        order = {entry[0]: index for index, entry in enumerate(self.log) if entry}
+        assert list(self.table.producer_ids()) == sorted(order, key=lambda pid: order[pid])
+
+
+TestTableFollowsTheLog = TableFollowsTheLog.TestCase
+TestTableFollowsTheLog.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_sequence_wraps_at_2_to_the_31() -> None:
+    table = ProducerTable()
+    table.is_complete = False
+    add(table, 1, LAST - 1, 3)  # LAST-1, LAST, 0, 1
+    assert table.check(1, 0, 2, 0) is None
+    original = table.check(1, 0, LAST - 1, 3)
+    assert original is not None
+    assert original.last_sequence == 1
+
+
+def test_history_of_a_producer_is_bounded_once_committed() -> None:
+    table = ProducerTable()
+    for index in range(1, 101):
+        add(table, index, index - 1)
+        table.commit_index = index - 1
+    assert len(table.batches(1)) <= 7
+
+
+def test_unknown_producer_with_a_gap_is_refused_only_by_a_complete_table() -> None:
+    table = ProducerTable()
+    with pytest.raises(OutOfOrderSequenceError):
+        table.check(7, 0, 5, 0)
+    add(table, 1, 0)
+    table.commit_index = 1
+    assert table.forget_before(2) == 1
+    assert table.check(7, 0, 5, 0) is None
+
+
+def test_uncommitted_producers_are_not_forgotten() -> None:
+    table = ProducerTable()
+    add(table, 1, 0)
+    assert table.forget_before(1_000) == 0
+
+
+def test_oldest_writer_is_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_state, "PRODUCERS_MAX", 2)
+    table = ProducerTable()
+    table.commit_index = 10
+    for index, pid in enumerate((1, 2, 1, 3), start=1):
+        add(table, index, index - 1 if pid == 1 else 0, pid=pid)
+    assert list(table.producer_ids()) == [1, 3]
+
+
+@pytest.mark.parametrize("blob", [b"", b"\x00", b"\x95\x02\x00\x00\xc3\x90"])
+def test_unreadable_blob_is_refused(blob: bytes) -> None:
+    with pytest.raises(CorruptBatchError):
+        ProducerTable.from_blob(blob)
