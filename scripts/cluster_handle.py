@@ -1,0 +1,106 @@
+"""Drive a real cluster through the `barnabas` command, as a user would: for demo, kill rounds and benchmarks."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BARNABAS = Path(sys.executable).with_name("barnabas")
+BROKER_PORT_SPACING = 1000  # a broker's node-to-node port lies this far above its client port
+
+
+class CommandFailedError(RuntimeError):
+    """The command exited with an error; the message is what it printed."""
+
+
+def run(*arguments: object, timeout_s: float = 60) -> str:
+    """Run one `barnabas` command and return its standard output."""
+    command = [str(BARNABAS), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode:
+        raise CommandFailedError(f"barnabas {' '.join(map(str, arguments[:2]))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def free_port(count: int = 3) -> int:
+    """Return a port P such that P..P+count-1, and the node-to-node ports above them, are free on loopback now."""
+    for port in range(20_000 + os.getpid() % 200 * 50, 60_000, 50):
+        wanted = [*range(port, port + count), *range(port + BROKER_PORT_SPACING, port + BROKER_PORT_SPACING + count)]
+        if all(_is_free(number) for number in wanted):
+            return port
+    raise RuntimeError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as stream, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagram:
+        try:
+            stream.bind(("127.0.0.1", port))
+            datagram.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Cluster:
+    """A cluster of broker processes in `data`. Nodes count from 1."""
+
+    def __init__(self, data: Path, port: int, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        self.data, self.port, self.brokers = data, port, brokers
+        self.settings = dict(settings or {})
+        self.ready_s = 0.0
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{self.port + k}" for k in range(self.brokers))
+
+    def start(self) -> float:
+        """Start what is down, wait until all is ready, and return how long that took in seconds."""
+        began = time.perf_counter()
+        words = [word for item in self.settings.items() for word in ("--set", "=".join(item))]
+        run("cluster", "start", "--brokers", self.brokers, "--data", self.data, "--port", self.port, "--detach", *words)
+        self.ready_s = time.perf_counter() - began
+        return self.ready_s
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(run("cluster", "status", "--data", self.data, "--json"))
+        return found
+
+    def pids(self) -> dict[int, int]:
+        return {broker["node_id"]: broker["pid"] for broker in self.status()["brokers"] if broker["pid"]}
+
+    def signal(self, node_id: int, number: signal.Signals) -> None:
+        os.kill(self.pids()[node_id], number)
+
+    def kill(self, *node_ids: int) -> None:
+        """SIGKILL these brokers, all in the same instant as far as one process can."""
+        pids = self.pids()
+        for node_id in node_ids:
+            os.kill(pids[node_id], signal.SIGKILL)
+
+    def stop(self) -> None:
+        run("cluster", "stop", "--data", self.data)
+
+
+@contextmanager
+def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Start a cluster in a temporary directory, and leave neither process nor file behind."""
+    data = Path(tempfile.mkdtemp(prefix="barnabas-"))
+    handle = Cluster(data / "cluster", free_port(brokers), brokers, settings)
+    try:
+        handle.start()
+        yield handle
+    finally:
+        try:
+            if handle.data.exists():
+                handle.stop()
+        finally:
+            shutil.rmtree(data, ignore_errors=True)

@@ -1,0 +1,130 @@
+"""What Spark does in the demonstration: read the topic back, hash every file, and say something about the code."""
+
+import hashlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+HASHES = "file string, lines long, sha256 string"
+
+
+class SparkResult(NamedTuple):
+    """`files`: lines and hash of each; `imports` and `packages`: rows of the two tables."""
+
+    rows: int
+    files: dict[str, tuple[int, str]]
+    imports: list[tuple[Any, ...]]
+    packages: list[tuple[Any, ...]]
+    took_s: float
+
+
+def session() -> SparkSession:
+    """Start Spark on two cores, quietly, and on loopback only."""
+    builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.pyspark.python": sys.executable,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.log.level": "ERROR",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def hash_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Hash rows that arrive sorted by file and offset. A file never spans two Spark partitions."""
+    name, count, digest = None, 0, hashlib.sha256()
+    found: list[tuple[str, int, str]] = []
+    for batch in batches:
+        for key, value in zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True):
+            if key != name:
+                if name is not None:
+                    found.append((name.decode(), count, digest.hexdigest()))
+                name, count, digest = key, 0, hashlib.sha256()
+            count += 1
+            digest.update(b"%d:" % len(value))
+            digest.update(value)
+    if name is not None:
+        found.append((name.decode(), count, digest.hexdigest()))
+    columns = [[row[k] for row in found] for k in range(3)]
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(columns[0], pa.string()), pa.array(columns[1], pa.int64()), pa.array(columns[2], pa.string())],
+        names=["file", "lines", "sha256"],
+    )
+
+
+def imported(lines: DataFrame) -> DataFrame:
+    """Count which modules are imported, by lines and by files."""
+    module = f.regexp_extract("line", r"^\s*(?:import|from)\s+([A-Za-z_][A-Za-z0-9_]*)", 1)
+    return (
+        lines.select("file", module.alias("module"))
+        .where("module != ''")
+        .groupBy("module")
+        .agg(f.count("*").alias("lines"), f.countDistinct("file").alias("files"))
+        .orderBy(f.desc("lines"))
+        .limit(10)
+    )
+
+
+def packages(lines: DataFrame) -> DataFrame:
+    """Say of the largest packages how many of their lines are comments or blank, and how long they get."""
+    package = f.regexp_extract("file", r"(?:site-packages|python3\.\d+)/([A-Za-z0-9_]+)", 1)
+    return (
+        lines.withColumn("package", package)
+        .groupBy("package")
+        .agg(
+            f.count("*").alias("lines"),
+            f.sum(f.expr("int(line rlike '^\\\\s*#')")).alias("comments"),
+            f.sum(f.expr("int(trim(line) = '')")).alias("blanks"),
+            f.max(f.length("line")).alias("longest"),
+        )
+        .orderBy(f.desc("lines"))
+        .limit(10)
+    )
+
+
+def read_back(bootstrap: str, topic: str) -> SparkResult:
+    """Read the whole topic through the Barnabas data source and answer from one snapshot of it."""
+    spark = session()
+    try:
+        began = time.perf_counter()
+        records = (
+            spark.read.format("barnabas")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .load()
+            .select("key", "value", "partition", "offset")
+            .persist()
+        )
+        rows = records.count()
+        took_s = time.perf_counter() - began
+        hashes = (
+            records.repartition(4, "key")
+            .sortWithinPartitions("key", "partition", "offset")
+            .select("key", "value")
+            .mapInArrow(hash_files, HASHES)
+            .collect()
+        )
+        lines = records.select(f.col("key").cast("string").alias("file"), f.col("value").cast("string").alias("line"))
+        return SparkResult(
+            rows,
+            {row.file: (row.lines, row.sha256) for row in hashes},
+            [tuple(row) for row in imported(lines).collect()],
+            [tuple(row) for row in packages(lines).collect()],
+            took_s,
+        )
+    finally:
+        spark.stop()

@@ -1,0 +1,239 @@
+"""Rounds of SIGKILL under load: first one broker at a time, then all three at once.
+
+The load is `confluent-kafka` with acks=all and idempotence; each partition's records are numbered, so that what is
+read back at the end shows every loss, duplicate and change of order. A second client follows the high watermarks all
+the while: they may stand still, never go back. The pause of a round is the longest time that any partition went without
+an acknowledgement after the kill, from the last acknowledgement before it.
+"""
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections import defaultdict
+
+from cluster_handle import Cluster, cluster, run
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
+RECORDS_PER_SECOND = 3_000
+SETTLE_S = 1.0  # how long the load runs before each kill and after each return
+ROUND_LIMIT_S = 60.0
+
+
+class Load(threading.Thread):
+    """Produces numbered records at a steady rate until told to stop, and remembers when each was acknowledged."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="load")
+        self.sent = [0] * PARTITIONS
+        self.acked = [0] * PARTITIONS
+        self.last_ack = [time.perf_counter()] * PARTITIONS
+        self.gaps: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        self.failures: list[str] = []
+        self.moved = threading.Condition()
+        self._stop_asked = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "message.timeout.ms": 120_000,
+                "retry.backoff.ms": 10,
+                "retry.backoff.max.ms": 50,
+                "reconnect.backoff.ms": 10,
+                "reconnect.backoff.max.ms": 100,
+                "topic.metadata.refresh.fast.interval.ms": 20,
+                "on_delivery": self._delivered,
+            }
+        )
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        partition, now = message.partition(), time.perf_counter()
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        number = int(message.value()[:12])
+        if number != self.acked[partition]:
+            self.failures.append(f"partition {partition}: {number} acknowledged, {self.acked[partition]} was due")
+        self.acked[partition] = number + 1
+        if now - self.last_ack[partition] > 0.05:
+            self.gaps[partition].append((self.last_ack[partition], now))
+        self.last_ack[partition] = now
+        with self.moved:
+            self.moved.notify_all()
+
+    def run(self) -> None:
+        padding = b"x" * (RECORD_BYTES - 12)
+        due, partition = time.perf_counter(), 0
+        while not self._stop_asked.is_set():
+            due += 1 / RECORDS_PER_SECOND
+            while (left := due - time.perf_counter()) > 0:
+                self._producer.poll(left)
+            try:
+                self._producer.produce(TOPIC, b"%012d" % self.sent[partition] + padding, partition=partition)
+                self.sent[partition] += 1
+            except BufferError:
+                self._producer.poll(0.05)
+            partition = (partition + 1) % PARTITIONS
+            self._producer.poll(0)
+        if left_over := self._producer.flush(120):
+            self.failures.append(f"{left_over} records were never delivered")
+
+    def finish(self) -> None:
+        self._stop_asked.set()
+        self.join()
+
+    def pause_around(self, killed_at: float) -> float:
+        """Return the longest wait of any partition that was going on at or began after `killed_at`."""
+        waits = [end - begin for found in self.gaps.values() for begin, end in found if end > killed_at]
+        return max(waits, default=0.0)
+
+    def wait_all_acked_after(self, moment: float) -> None:
+        """Wait until every partition has an acknowledgement later than `moment`."""
+        deadline = time.perf_counter() + ROUND_LIMIT_S
+        with self.moved:
+            while min(self.last_ack) <= moment:
+                if not self.moved.wait(timeout=max(0.0, deadline - time.perf_counter())):
+                    stuck = [p for p in range(PARTITIONS) if self.last_ack[p] <= moment]
+                    raise SystemExit(f"partitions {stuck} acknowledged nothing for {ROUND_LIMIT_S:.0f} s")
+
+
+class Watermarks(threading.Thread):
+    """Asks for the high watermark of every partition over and over; it may never be lower than before."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="watermarks")
+        self.seen = [0] * PARTITIONS
+        self.answers = 0
+        self.went_back: list[str] = []
+        self._stop_asked = threading.Event()
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks", "socket.timeout.ms": 2000})
+
+    def run(self) -> None:
+        while not self._stop_asked.wait(0.01):
+            for partition in range(PARTITIONS):
+                try:
+                    _, high = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=2)
+                except KafkaException:
+                    continue  # No leader just now. The next answer must still not be lower.
+                self.answers += 1
+                if high < self.seen[partition]:
+                    self.went_back.append(f"partition {partition}: from {self.seen[partition]} to {high}")
+                self.seen[partition] = high
+
+    def finish(self) -> None:
+        self._stop_asked.set()
+        self.join()
+        self._consumer.close()
+
+
+def wait_whole(brokers: Cluster) -> None:
+    """Wait until every replica of every partition is in sync again, as any client sees it."""
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole"})
+    deadline = time.perf_counter() + ROUND_LIMIT_S
+    while True:
+        try:
+            partitions = consumer.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+            if len(partitions) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in partitions.values()):
+                break
+        except KafkaException:
+            pass  # The broker asked has just been restarted; the next answer counts.
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"replicas are not in sync {ROUND_LIMIT_S:.0f} s after the restart")
+        time.sleep(0.05)
+    consumer.close()
+
+
+def one_at_a_time(brokers: Cluster, load: Load, rounds: int) -> list[float]:
+    pauses = []
+    for number in range(rounds):
+        victim = number % 3 + 1
+        time.sleep(SETTLE_S)
+        led = next(b["leaders"] for b in brokers.status()["brokers"] if b["node_id"] == victim)
+        killed_at = time.perf_counter()
+        brokers.kill(victim)
+        time.sleep(SETTLE_S)
+        load.wait_all_acked_after(killed_at + SETTLE_S / 2)
+        pauses.append(load.pause_around(killed_at))
+        took = brokers.start()
+        wait_whole(brokers)
+        print(
+            f"round {number + 1:2}: killed broker {victim} (led {led}): pause {pauses[-1]:.3f} s, back in {took:.2f} s"
+        )
+    return pauses
+
+
+def all_at_once(brokers: Cluster, load: Load, rounds: int) -> list[float]:
+    pauses = []
+    for number in range(rounds):
+        time.sleep(SETTLE_S)
+        killed_at = time.perf_counter()
+        brokers.kill(1, 2, 3)
+        took = brokers.start()
+        load.wait_all_acked_after(time.perf_counter())
+        pauses.append(load.pause_around(killed_at))
+        wait_whole(brokers)
+        print(f"round {number + 1:2}: killed all three: pause {pauses[-1]:.3f} s, of which restart {took:.2f} s")
+    return pauses
+
+
+def read_back(bootstrap: str, acked: list[int]) -> list[str]:
+    """Read every partition from 0 and return what is wrong: numbers must be dense, once, in order, offsets too."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
+    wrong, following, at_end = [], [0] * PARTITIONS, set[int]()
+    deadline = time.perf_counter() + 120
+    while len(at_end) < PARTITIONS and time.perf_counter() < deadline:
+        for message in consumer.consume(5000, 1.0):
+            partition = message.partition()
+            if message.error() is not None:
+                if message.error().code() == KafkaError._PARTITION_EOF:
+                    at_end.add(partition)
+                continue
+            number = int(message.value()[:12])
+            if number != following[partition] or message.offset() != following[partition]:
+                wrong.append(f"{partition}: {number} at offset {message.offset()}, {following[partition]} was due")
+            following[partition] = number + 1
+    consumer.close()
+    for partition, count in enumerate(acked):
+        if following[partition] < count:
+            wrong.append(f"partition {partition}: {count} acknowledged, {following[partition]} found")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of each kind")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    with cluster(settings=dict(item.split("=", 1) for item in options.settings)) as brokers:
+        words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+        run("topic", "create", TOPIC, *words)
+        load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
+        load.start()
+        watermarks.start()
+        try:
+            load.wait_all_acked_after(time.perf_counter())
+            single = one_at_a_time(brokers, load, options.rounds)
+            every = all_at_once(brokers, load, options.rounds)
+        finally:
+            load.finish()
+            watermarks.finish()
+        wrong = load.failures + watermarks.went_back + read_back(brokers.bootstrap, load.acked)
+    for name, pauses in (("one broker", single), ("all three", every)):
+        ranked = sorted(pauses)
+        print(
+            f"{name}: {len(pauses)} kills, pause median {statistics.median(pauses):.3f} s, longest {ranked[-1]:.3f} s"
+        )
+    print(f"{sum(load.acked):,} records acknowledged, {watermarks.answers:,} high watermarks seen")
+    for line in wrong[:20]:
+        print(line, file=sys.stderr)
+    print("nothing acknowledged was lost, doubled or reordered" if not wrong else f"{len(wrong)} violations")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
