@@ -1,0 +1,312 @@
+"""Reading record batches into columns: the fast path of analytical readers. Pure.
+
+Python objects for each record cost a microsecond; a Spark executor wants millions of records a second. Varints
+chain, so something has to walk from record to record: that is the one loop here, and it looks only at each record's
+length. Everything inside the records is then decoded for *all* records of *all* batches at once, field by field, with
+numpy: a field's position is an array, and each step moves it on.
+
+Nothing is copied out. Keys and values come back as positions and sizes within one buffer: the fetched bytes
+themselves where no batch is compressed, else the plain bodies joined. `Slices.packed` gathers them the way Arrow
+lays out binary columns.
+
+Meaning, tolerance and errors are those of `reader.py`, which is the model in the tests, with one difference:
+headers are decoded only when asked for, so damage inside them is seen only then. A range of offsets can be given,
+and `next_offset` says how far the batches reached: a caller ends by that position, because the last offsets of a
+range may have no records (compaction, transaction markers).
+
+Deliberately not here: pyarrow, and leaving out records of aborted transactions.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from barnabas_raftlog.errors import CorruptBatchError
+
+from .compression import DECOMPRESSED_BYTES_MAX
+from .header import COMPRESSION_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_LOG_APPEND, BatchHeader
+from .reader import INT64_MAX, batch_body, batches
+
+__all__ = ["Columns", "HeaderColumns", "Slices", "read_columns"]
+
+Buffer = bytes | bytearray | memoryview
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+class Slices(NamedTuple):
+    """Where byte strings lie in a buffer: `sizes` is -1 for null. No start lies before the end of the one before."""
+
+    starts: Ints
+    sizes: Ints
+
+    def select(self, chosen: Bools) -> "Slices":
+        return Slices(self.starts[chosen], self.sizes[chosen])
+
+    def packed(self, data: memoryview) -> tuple[Ints, bytes, Bools]:
+        """Return n+1 offsets, the bytes they cut, and which entries are not null: an Arrow binary column."""
+        valid = self.sizes >= 0
+        sizes = np.where(valid, self.sizes, 0)
+        ends = self.starts + sizes
+        joined = b"".join([data[start:end] for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True)])
+        return _offsets(sizes), joined, valid
+
+
+class HeaderColumns(NamedTuple):
+    """The headers of all records in order; record i owns those in [offsets[i], offsets[i+1])."""
+
+    offsets: Ints
+    names: Slices
+    values: Slices
+
+
+class Columns(NamedTuple):
+    """Records as columns of equal length.
+
+    `data` is what the slices point into and may be the caller's memory. `rest` is the part of the caller's bytes that
+    was not looked at; it is empty, or holds only a cut-off batch, unless the target size was reached.
+    """
+
+    data: memoryview
+    offsets: Ints
+    timestamps: Ints
+    is_log_append: Bools
+    keys: Slices
+    values: Slices
+    headers: HeaderColumns | None
+    next_offset: int
+    rest: memoryview
+
+
+class _Batch(NamedTuple):
+    header: BatchHeader
+    position: int  # of the frame in the caller's bytes
+    body: memoryview
+
+
+def read_columns(
+    data: Buffer,
+    start_offset: int = 0,
+    end_offset: int = INT64_MAX,
+    *,
+    with_headers: bool = False,
+    check_crc: bool = True,
+    target_bytes: int = INT64_MAX,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> Columns:
+    """Decode the records of concatenated batches whose offset lies in [start_offset, end_offset).
+
+    Args:
+        data: whole batches, the last of which may be cut off.
+        start_offset: records before it are skipped.
+        end_offset: records from it on are skipped.
+        with_headers: whether to decode headers.
+        check_crc: False where the bytes were checked before.
+        target_bytes: stop behind the batch with which the plain bodies reach this size; go on with `rest`.
+        limit_bytes: no single plain body may be larger.
+
+    Returns:
+        Columns, whose `next_offset` is where the last whole batch ended, at most `end_offset`, and
+        `start_offset` when there was none.
+
+    Raises:
+        CorruptBatchError: anything contradicts itself.
+    """
+    found: list[_Batch] = []
+    view = memoryview(data)
+    next_offset, position, plain_bytes = start_offset, 0, 0
+    for header, frame in batches(view, check_crc=check_crc):
+        if header.base_offset >= end_offset:
+            next_offset = max(next_offset, end_offset)
+            position = len(view)
+            break
+        next_offset = max(next_offset, min(header.end_offset, end_offset))
+        if header.end_offset > start_offset and not header.attributes & CONTROL and not header.is_raft_control:
+            body = memoryview(batch_body(header, frame, limit_bytes))
+            found.append(_Batch(header, position, body))
+            plain_bytes += len(body)
+        position += header.size_bytes
+        if plain_bytes >= target_bytes:
+            break
+    arena, starts = _arena(view, found)
+    columns = _decode(arena, found, starts, with_headers=with_headers)
+    return _within(columns, start_offset, end_offset)._replace(next_offset=next_offset, rest=view[position:])
+
+
+def _arena(data: memoryview, found: Sequence[_Batch]) -> tuple[memoryview, list[int]]:
+    """Return one buffer that holds every body, and where each begins in it."""
+    if any(batch.header.attributes & COMPRESSION_MASK for batch in found):
+        ends = itertools.accumulate((len(batch.body) for batch in found), initial=0)
+        return memoryview(b"".join([batch.body for batch in found])), list(ends)[:-1]
+    return data, [batch.position + HEADER_BYTES for batch in found]
+
+
+def _record_starts(body: memoryview, count: int, base: int, starts: list[int]) -> None:
+    """Add the position of every record's length field. The one loop over records: keep it short."""
+    position, signs = 0, 0
+    append = starts.append
+    try:
+        for _ in range(count):
+            append(base + position)
+            zigzag = body[position]
+            position += 1
+            if zigzag >= 0x80:
+                byte, shift = body[position], 7
+                position += 1
+                zigzag = zigzag & 0x7F | (byte & 0x7F) << 7
+                while byte >= 0x80 and shift < 28:
+                    byte = body[position]
+                    position += 1
+                    shift += 7
+                    zigzag |= (byte & 0x7F) << shift
+            signs |= zigzag
+            position += zigzag >> 1
+    except IndexError:
+        raise CorruptBatchError(f"record at {position} lies outside its batch of {len(body)} bytes") from None
+    if signs & 1:
+        raise CorruptBatchError("a record of negative length")
+    if position != len(body):
+        raise CorruptBatchError(f"{count} records end at {position} of {len(body)} bytes")
+
+
+class _Cursor:
+    """One reading position for each record, all moved on together; none passes the end of its record."""
+
+    def __init__(self, data: Any, positions: Ints, ends: Ints) -> None:
+        self.data, self.positions, self.ends = data, positions, ends
+
+    def select(self, chosen: Ints) -> "_Cursor":
+        return _Cursor(self.data, self.positions[chosen], self.ends[chosen])
+
+    def skip(self, sizes: Ints | int) -> None:
+        self.positions = self.positions + sizes
+        if (self.positions > self.ends).any():
+            raise CorruptBatchError("a field goes beyond the end of its record")
+
+    def varints(self, bits: int = 32) -> Ints:
+        """Decode the zigzag varint at each position: 32 or 64 bits wide."""
+        if (self.positions >= self.ends).any():
+            raise CorruptBatchError("a varint lies beyond the end of its record")
+        byte = self.data[self.positions]
+        self.positions = self.positions + 1
+        unfinished = np.flatnonzero(byte >= 0x80)
+        if not len(unfinished):
+            small = byte.astype(np.int64)
+            return (small >> 1) ^ -(small & 1)  # type: ignore[no-any-return]
+        value = (byte & 0x7F).astype(np.uint64)
+        for shift in range(7, bits, 7):
+            positions = self.positions[unfinished]
+            if (positions >= self.ends[unfinished]).any():
+                raise CorruptBatchError("a varint is cut off by the end of its record")
+            byte = self.data[positions]
+            low = (byte & 0x7F).astype(np.uint64)
+            if shift + 7 > bits and (low >> np.uint64(bits - shift)).any():
+                break
+            value[unfinished] |= low << np.uint64(shift)
+            self.positions[unfinished] += 1
+            unfinished = unfinished[byte >= 0x80]
+            if not len(unfinished):
+                wide: Ints = (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64)
+                return wide
+        raise CorruptBatchError(f"a varint exceeds {bits} bits")
+
+    def slices(self) -> Slices:
+        """Read sizes and pass over the bytes they announce."""
+        sizes = self.varints()
+        if (sizes < -1).any():
+            raise CorruptBatchError("a byte string of negative size")
+        starts = self.positions
+        self.skip(np.maximum(sizes, 0))
+        return Slices(starts, sizes)
+
+
+def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *, with_headers: bool) -> Columns:
+    positions: list[int] = []
+    for batch, base in zip(found, bases, strict=True):
+        _record_starts(batch.body, batch.header.record_count, base, positions)
+    counts = [batch.header.record_count for batch in found]
+
+    def of_batch(values: Sequence[int]) -> Ints:
+        return np.repeat(np.array(values, np.int64), counts)
+
+    data = np.frombuffer(arena, np.uint8)
+    body_ends = of_batch([base + len(batch.body) for batch, base in zip(found, bases, strict=True)])
+    cursor = _Cursor(data, np.array(positions, np.int64), body_ends)
+    lengths = cursor.varints()
+    cursor.ends = cursor.positions + lengths
+    cursor.skip(1)  # the record's own attributes mean nothing yet
+    timestamp_deltas = cursor.varints(64)
+    offset_deltas = cursor.varints()
+    if ((offset_deltas < 0) | (offset_deltas > of_batch([b.header.last_offset_delta for b in found]))).any():
+        raise CorruptBatchError("an offset outside its batch")
+    offsets = of_batch([batch.header.base_offset for batch in found]) + offset_deltas
+    keys, values = cursor.slices(), cursor.slices()
+    headers = _headers(cursor, with_headers=with_headers)
+    is_log_append = of_batch([batch.header.attributes & TIMESTAMP_LOG_APPEND for batch in found]) != 0
+    timestamps = _sum(of_batch([batch.header.base_timestamp for batch in found]), timestamp_deltas)
+    if is_log_append.any():
+        timestamps = np.where(is_log_append, of_batch([batch.header.max_timestamp for batch in found]), timestamps)
+    return Columns(arena, offsets, timestamps, is_log_append, keys, values, headers, 0, arena[:0])
+
+
+def _sum(base: Ints, delta: Ints) -> Ints:
+    total = base + delta
+    if (((base ^ total) & (delta ^ total)) < 0).any():
+        raise CorruptBatchError("a timestamp does not fit 64 bits")
+    return total
+
+
+def _offsets(counts: Ints) -> Ints:
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def _headers(cursor: _Cursor, *, with_headers: bool) -> HeaderColumns | None:
+    """Decode the headers, the first of every record, then the second: as many rounds as a record has at most."""
+    counts = cursor.varints()
+    if ((counts < 0) | (counts > (cursor.ends - cursor.positions) // 2)).any():  # a header is at least two sizes
+        raise CorruptBatchError("more headers than fit their record")
+    if not with_headers:
+        if (cursor.positions[counts == 0] != cursor.ends[counts == 0]).any():
+            raise CorruptBatchError("a record is longer than its content")
+        return None
+    offsets = _offsets(counts)
+    names, values = (Slices(np.zeros(offsets[-1], np.int64), np.zeros(offsets[-1], np.int64)) for _ in range(2))
+    for turn in range(int(counts.max(initial=0))):
+        chosen = np.flatnonzero(counts > turn)
+        part = cursor.select(chosen)
+        for target in (names, values):
+            piece = part.slices()
+            if target is names and (piece.sizes < 0).any():
+                raise CorruptBatchError("a header without a name")
+            target.starts[offsets[chosen] + turn] = piece.starts
+            target.sizes[offsets[chosen] + turn] = piece.sizes
+        cursor.positions[chosen] = part.positions
+    if (cursor.positions != cursor.ends).any():
+        raise CorruptBatchError("a record is longer than its content")
+    return HeaderColumns(offsets, names, values)
+
+
+def _within(columns: Columns, start_offset: int, end_offset: int) -> Columns:
+    chosen = (columns.offsets >= start_offset) & (columns.offsets < end_offset)
+    if chosen.all():
+        return columns
+    headers = columns.headers
+    if headers is not None:
+        counts = np.diff(headers.offsets)
+        of_chosen = np.repeat(chosen, counts)
+        headers = HeaderColumns(
+            _offsets(counts[chosen]), headers.names.select(of_chosen), headers.values.select(of_chosen)
+        )
+    return columns._replace(
+        offsets=columns.offsets[chosen],
+        timestamps=columns.timestamps[chosen],
+        is_log_append=columns.is_log_append[chosen],
+        keys=columns.keys.select(chosen),
+        values=columns.values.select(chosen),
+        headers=headers,
+    )
