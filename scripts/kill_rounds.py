@@ -130,6 +130,11 @@ class Watermarks(threading.Thread):
         self._consumer.close()
 
 
+def create_topic(brokers: Cluster) -> None:
+    words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+    run("topic", "create", TOPIC, *words)
+
+
 def wait_whole(brokers: Cluster) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole"})
@@ -210,8 +215,7 @@ def main() -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     with cluster(settings=dict(item.split("=", 1) for item in options.settings)) as brokers:
-        words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
-        run("topic", "create", TOPIC, *words)
+        create_topic(brokers)
         load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
         load.start()
         watermarks.start()

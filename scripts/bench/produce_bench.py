@@ -117,20 +117,20 @@ def main() -> int:
                 if name in missing:
                     continue
                 try:
-                    found = measure(name, synced=mode == "synced", records=options.records, record_bytes=options.bytes)
+                    rate = measure(name, synced=mode == "synced", records=options.records, record_bytes=options.bytes)
                 except systems.NotInstalledError as error:
                     missing[name] = str(error)
                     console.print(f"{name}: not measured: {error}")
                     continue
-                samples[mode, name].append(found)
-                console.print(f"{mode} round {number + 1}: {name} {found:.1f} MB/s")
+                samples[mode, name].append(rate)
+                console.print(f"{mode} round {number + 1}: {name} {rate:.1f} MB/s")
     table = Table(title=f"produce, {options.bytes}-byte records, {PARTITIONS} partitions, RF {REPLICAS}, acks=all")
     for heading in ("mode", "system", "MB/s (median)", "min to max", "ratio to Kafka"):
         table.add_column(heading)
     for mode in options.modes.split(","):
         base = samples.get((mode, "kafka"))
         for name in names:
-            if not (found := samples.get((mode, name))):
+            if not (found := samples.get((mode, name), [])):
                 table.add_row(mode, name, "not measured", "", "")
                 continue
             middle = statistics.median(found)

@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -143,7 +144,7 @@ def nats(*, synced: bool) -> Iterator[str]:
             commands.append([str(server), "-c", str(file)])
         with _processes(home, commands):
             for k in range(NODES):
-                _wait_for(lambda k=k: _healthy(f"http://127.0.0.1:{port + 20 + k}/healthz"), "NATS")
+                _wait_for(partial(_healthy, f"http://127.0.0.1:{port + 20 + k}/healthz"), "NATS")
             yield ",".join(f"nats://127.0.0.1:{port + k}" for k in range(NODES))
 
 

@@ -1,0 +1,35 @@
+"""What tests share: a real cluster, Hypothesis without chance between runs, a check that nothing is left behind."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import cluster_handle
+import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure here is never "flaky", and `scripts/sim` is where chance looks for more.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Set up first, so torn down last: no process that works in this run's temporary folder may outlive the run."""
+    yield
+    left = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue  # It ended meanwhile.
+        if f"{tempfile.gettempdir()}/" in command and "barnabas_broker" in command:
+            left.append(command)
+    assert not left, f"still running: {left}"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[cluster_handle.Cluster]:
+    """Three brokers, started as a user starts them, shared by every test that harms none of them."""
+    with cluster_handle.cluster() as brokers:
+        yield brokers
