@@ -33,7 +33,10 @@ PURE = (
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
     *(
         f"barnabas_metadata_quorum.{name}"
-        for name in ("records", "image", "controller", "placement", "snapshots", "leaders")
+        for name in (
+            *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
+            *("topic_names", "topic_configs", "sessions"),
+        )
     ),
     *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state")),
     *("barnabas_spark.options", "barnabas_spark.planning"),

@@ -1,0 +1,214 @@
+"""The controller: a pure function from (image, command, now) to records and an answer. Pure.
+
+`decide` looks only at its arguments. The image it is given includes the records that it decided before, committed or
+not: the driver keeps that *speculative* image, proposes in the order of deciding, and answers nobody before the
+commit. So two commands in flight can never both create one topic, and the leader need not wait for one commit to
+decide the next.
+
+What is soft (sessions) is changed in place by the commands that are about it; what is replicated changes only by
+way of the returned records. A command that is refused changes neither.
+
+Brokers. A registration gets an epoch, the offset of its own record, and starts fenced; the first heartbeat that
+shows the broker to have applied its own registration unfences it. Whoever speaks with an older epoch gets
+STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
+while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
+
+Topics are decided in `topics.py`, sessions are kept in `sessions.py`.
+
+Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
+One that changes something leaves its answer beside its effects, in the same frame.
+
+Not here: partition leaders (each group elects its own), reassignment and repair, configuration changes and more
+partitions for existing topics, quotas, ACLs.
+"""
+
+from typing import assert_never
+
+import msgspec
+
+from .commands import (
+    AllocateProducerIds,
+    Answer,
+    BrokerHeartbeat,
+    BrokerRegistration,
+    CheckSessions,
+    Command,
+    ControlledShutdown,
+    CreateTopics,
+    CreateTopicsAnswer,
+    DeleteTopics,
+    DeleteTopicsAnswer,
+    HeartbeatAnswer,
+    ProducerIdBlock,
+    RefusalReason,
+    Refused,
+    RegisterBroker,
+    SessionsChecked,
+    decode_answer,
+    encode_answer,
+)
+from .image import Broker, Image
+from .records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    CommandAnswered,
+    ProducerIdsAllocated,
+    Record,
+)
+from .sessions import Sessions
+from .topics import create_topics, delete_topics
+
+__all__ = ["ControllerConfig", "Decision", "decide"]
+
+PRODUCER_IDS_PER_COMMAND_MAX = 1_000_000
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+class ControllerConfig(msgspec.Struct, frozen=True):
+    """What a topic gets that does not say, and how long a silent broker is believed."""
+
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    session_timeout_ms: int = 3_000
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Records to propose as one frame, perhaps none; the answer holds once everything decided so far is committed."""
+
+    records: tuple[Record, ...]
+    answer: Answer
+
+
+def decide(image: Image, sessions: Sessions, command: Command, config: ControllerConfig, now_ms: int) -> Decision:
+    """Decide one command.
+
+    Args:
+        image: Includes every record decided before, committed or not.
+        sessions: Changed in place, only by commands about brokers that are not refused.
+        command: What is asked.
+        config: The active controller's settings; only answers and records depend on them, never `apply`.
+        now_ms: Monotonic.
+
+    Raises:
+        Refused: the command as a whole; nothing has changed.
+    """
+    match command:
+        case RegisterBroker():
+            return _register(image, sessions, command, now_ms)
+        case BrokerHeartbeat():
+            return _heartbeat(image, sessions, command, now_ms)
+        case ControlledShutdown():
+            return _shut_down(image, sessions, command)
+        case CheckSessions():
+            return _check_sessions(image, sessions, now_ms)
+        case CreateTopics():
+            return _answered_before(image, command.command_id) or _create_topics(image, command, config)
+        case DeleteTopics():
+            return _answered_before(image, command.command_id) or _delete_topics(image, command)
+        case AllocateProducerIds():
+            return _allocate_producer_ids(image, command)
+        case _:
+            assert_never(command)
+
+
+# ------------------------------------------------------------------------------------------------ brokers
+
+
+def _registered(image: Image, node_id: int, epoch: int) -> Broker:
+    broker = image.brokers.get(node_id)
+    if broker is None:
+        raise Refused(RefusalReason.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not registered")
+    if broker.epoch != epoch:
+        raise Refused(
+            RefusalReason.STALE_BROKER_EPOCH,
+            f"broker {node_id} has epoch {broker.epoch} (incarnation {broker.incarnation}), not {epoch}",
+        )
+    return broker
+
+
+def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms: int) -> Decision:
+    known = image.brokers.get(command.node_id)
+    epoch = image.version
+    wanted = Broker(command.node_id, command.incarnation, epoch, command.host, command.port, command.rack)
+    sessions.heard(command.node_id, now_ms)
+    if known is not None and known.incarnation == command.incarnation:
+        # The same process again: its first answer was lost, or it moved to another listener.
+        same = (known.host, known.port, known.rack) == (wanted.host, wanted.port, wanted.rack)
+        if same and not known.shutting_down:
+            return Decision((), BrokerRegistration(known.epoch))
+    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, command.host, command.port, command.rack)
+    return Decision((registered,), BrokerRegistration(epoch))
+
+
+def _heartbeat(image: Image, sessions: Sessions, command: BrokerHeartbeat, now_ms: int) -> Decision:
+    broker = _registered(image, command.node_id, command.epoch)
+    sessions.heard(command.node_id, now_ms)
+    caught_up = command.version > broker.epoch
+    if broker.fenced and caught_up and not broker.shutting_down:
+        return Decision((BrokerUnfenced(broker.node_id, broker.epoch),), HeartbeatAnswer(False, False))
+    return Decision((), HeartbeatAnswer(broker.fenced, broker.shutting_down))
+
+
+def _shut_down(image: Image, sessions: Sessions, command: ControlledShutdown) -> Decision:
+    broker = _registered(image, command.node_id, command.epoch)
+    records: list[Record] = []
+    if not broker.shutting_down:
+        records.append(BrokerShuttingDown(broker.node_id, broker.epoch))
+    if command.done:
+        sessions.end(broker.node_id)
+        if not broker.fenced:
+            records.append(BrokerFenced(broker.node_id, broker.epoch, "controlled shutdown"))
+    return Decision(tuple(records), HeartbeatAnswer(broker.fenced or command.done, True))
+
+
+def _check_sessions(image: Image, sessions: Sessions, now_ms: int) -> Decision:
+    sessions.check_begins(now_ms)
+    records: list[Record] = []
+    for node_id, broker in sorted(image.brokers.items()):
+        if broker.fenced:
+            continue
+        silence_ms = sessions.silent_for_ms(node_id, now_ms)
+        if silence_ms is not None:
+            sessions.end(node_id)
+            records.append(BrokerFenced(node_id, broker.epoch, f"no heartbeat for {silence_ms} ms"))
+    return Decision(tuple(records), SessionsChecked(tuple(r.node_id for r in records if isinstance(r, BrokerFenced))))
+
+
+# ------------------------------------------------------------------------------------- topics, producer ids
+
+
+def _answered_before(image: Image, command_id: bytes) -> Decision | None:
+    answer = image.answers.get(command_id)
+    return None if answer is None else Decision((), decode_answer(answer))
+
+
+def _with_memory(records: list[Record], command_id: bytes, answer: Answer) -> Decision:
+    if records and command_id:
+        records.append(CommandAnswered(command_id, encode_answer(answer)))
+    return Decision(tuple(records), answer)
+
+
+def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Decision:
+    records, fates = create_topics(image, command, config.default_partitions, config.default_replication_factor)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, CreateTopicsAnswer(fates))
+
+
+def _delete_topics(image: Image, command: DeleteTopics) -> Decision:
+    records, fates = delete_topics(image, command)
+    return _with_memory(records, command.command_id, DeleteTopicsAnswer(fates))
+
+
+def _allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decision:
+    if not 1 <= command.count <= PRODUCER_IDS_PER_COMMAND_MAX:
+        raise Refused(
+            RefusalReason.INVALID_REQUEST,
+            f"{command.count} producer ids: 1 to {PRODUCER_IDS_PER_COMMAND_MAX} at a time",
+        )
+    first, end = image.next_producer_id, image.next_producer_id + command.count
+    if end > PRODUCER_ID_MAX:
+        raise Refused(RefusalReason.INVALID_REQUEST, "all 2^63 producer ids have been given out")
+    return Decision((ProducerIdsAllocated(end),), ProducerIdBlock(first, command.count))

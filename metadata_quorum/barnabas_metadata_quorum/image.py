@@ -1,0 +1,287 @@
+"""The cluster's state at one point of the metadata log: immutable, versioned, the same on every node. Pure.
+
+`Image.version` is the number of records ever applied, which is also the offset of the next one: an image at version
+v holds exactly the records below offset v. Two nodes at one version hold equal images, because applying a record
+uses nothing but the record and the image before it.
+
+A batch of records is applied through one `ImageBuilder`, which copies a dictionary the first time the batch writes to
+it: a batch of a thousand new topics costs one copy of the topic table, and a fencing copies only the brokers. A
+copy of 10,000 topics takes about 0.1 ms, so a persistent tree would buy nothing here.
+
+An image never changes, so it may be read from any task or thread, kept for as long as one likes, and compared by
+identity: `old.topics is new.topics` says that no topic changed.
+
+Not here: who leads a partition. Groups elect their own leaders; see `leaders.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar, assert_never
+
+import msgspec
+
+from .records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    CommandAnswered,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from .topic_names import collision_key
+
+__all__ = [
+    "ANSWERS_BYTES_MAX",
+    "ANSWERS_MAX",
+    "Broker",
+    "BrokerLoad",
+    "Image",
+    "ImageBuilder",
+    "Partition",
+    "Topic",
+    "TopicChanges",
+    "apply",
+    "apply_all",
+    "topic_changes",
+]
+
+# How long the answers to commands are remembered for retries. A retry follows within the timeout of its request
+# (seconds), in which a controller carries out tens of commands; both limits are part of the format: every node must
+# forget the same answers at the same version.
+ANSWERS_MAX = 256
+ANSWERS_BYTES_MAX = 4 << 20
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """One registered broker process. It takes part when it is neither fenced nor shutting down."""
+
+    node_id: int
+    incarnation: int
+    epoch: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool = True
+    shutting_down: bool = False
+
+    @property
+    def is_available(self) -> bool:
+        return not self.fenced and not self.shutting_down
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """The desired replicas; the first one is the preferred leader."""
+
+    replicas: tuple[int, ...]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic; `partitions[p]` is partition p. `configs` holds only what was set on creation."""
+
+    topic_id: bytes
+    name: str
+    partitions: tuple[Partition, ...]
+    configs: Mapping[str, str]
+
+
+class BrokerLoad(NamedTuple):
+    """How many replicas a broker is meant to hold, and how many of them it is meant to lead."""
+
+    replicas: int
+    leaders: int
+
+
+class Image(msgspec.Struct, frozen=True):
+    """See the module. `topic_ids` is keyed by `collision_key`, which no two topics share; use `topic_named`.
+
+    `loads` is derived from `topics`, kept so that placement need not count every partition for every new topic.
+    """
+
+    cluster_id: str
+    version: int = 0
+    brokers: Mapping[int, Broker] = msgspec.field(default_factory=dict[int, Broker])
+    topics: Mapping[bytes, Topic] = msgspec.field(default_factory=dict[bytes, Topic])
+    topic_ids: Mapping[str, bytes] = msgspec.field(default_factory=dict[str, bytes])
+    loads: Mapping[int, BrokerLoad] = msgspec.field(default_factory=dict[int, BrokerLoad])
+    next_producer_id: int = 0
+    answers: Mapping[bytes, bytes] = msgspec.field(default_factory=dict[bytes, bytes])
+    answers_bytes: int = 0
+
+    def topic_named(self, name: str) -> Topic | None:
+        topic_id = self.topic_ids.get(collision_key(name))
+        if topic_id is None:
+            return None
+        topic = self.topics[topic_id]
+        return topic if topic.name == name else None
+
+
+class _CopyOnWrite(Generic[Key, Value]):
+    """A dictionary that belongs to an image until the first write, and is a copy of it from then on."""
+
+    __slots__ = ("_copied", "now")
+
+    def __init__(self, shared: Mapping[Key, Value]) -> None:
+        self.now, self._copied = shared, False
+
+    def own(self) -> dict[Key, Value]:
+        """Return a dictionary that may be written to."""
+        if not self._copied:
+            self.now, self._copied = dict(self.now), True
+        assert isinstance(self.now, dict)
+        return self.now
+
+
+class ImageBuilder:
+    """The next image while records are being applied: readable in between. `build` ends its life.
+
+    Every record was decided against exactly the image it is applied to, so a record that does not fit is our own
+    mistake, never bad input: hence assertions.
+    """
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+        self._version = image.version
+        self._brokers = _CopyOnWrite(image.brokers)
+        self._topics = _CopyOnWrite(image.topics)
+        self._topic_ids = _CopyOnWrite(image.topic_ids)
+        self._loads = _CopyOnWrite(image.loads)
+        self._next_producer_id = image.next_producer_id
+        self._answers = _CopyOnWrite(image.answers)
+        self._answers_bytes = image.answers_bytes
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        return self._brokers.now
+
+    @property
+    def topics(self) -> Mapping[bytes, Topic]:
+        return self._topics.now
+
+    @property
+    def topic_ids(self) -> Mapping[str, bytes]:
+        return self._topic_ids.now
+
+    @property
+    def loads(self) -> Mapping[int, BrokerLoad]:
+        return self._loads.now
+
+    def apply(self, record: Record) -> None:
+        """Make `record` part of the next image."""
+        match record:
+            case BrokerRegistered():
+                self._register(record)
+            case BrokerUnfenced():
+                broker = self._broker(record.node_id, record.epoch)
+                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=False)
+            case BrokerFenced():
+                broker = self._broker(record.node_id, record.epoch)
+                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=True)
+            case BrokerShuttingDown():
+                broker = self._broker(record.node_id, record.epoch)
+                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, shutting_down=True)
+            case TopicCreated():
+                self._create(record)
+            case TopicDeleted():
+                self._delete(record)
+            case ProducerIdsAllocated():
+                assert record.next_producer_id > self._next_producer_id
+                self._next_producer_id = record.next_producer_id
+            case CommandAnswered():
+                self._remember(record)
+            case _:
+                assert_never(record)
+        self._version += 1
+
+    def build(self, version: int | None = None) -> Image:
+        """Return the image. `version` is for a snapshot, whose records are not the ones that led to it."""
+        return Image(
+            cluster_id=self._image.cluster_id,
+            version=self._version if version is None else version,
+            brokers=self._brokers.now,
+            topics=self._topics.now,
+            topic_ids=self._topic_ids.now,
+            loads=self._loads.now,
+            next_producer_id=self._next_producer_id,
+            answers=self._answers.now,
+            answers_bytes=self._answers_bytes,
+        )
+
+    def _broker(self, node_id: int, epoch: int) -> Broker:
+        broker = self._brokers.now[node_id]
+        assert broker.epoch == epoch, f"record for epoch {epoch} of node {node_id}, which is at {broker.epoch}"
+        return broker
+
+    def _register(self, record: BrokerRegistered) -> None:
+        previous = self._brokers.now.get(record.node_id)
+        assert previous is None or record.epoch > previous.epoch
+        self._brokers.own()[record.node_id] = Broker(
+            record.node_id, record.incarnation, record.epoch, record.host, record.port, record.rack
+        )
+
+    def _create(self, record: TopicCreated) -> None:
+        key = collision_key(record.name)
+        assert key not in self._topic_ids.now, f"topic {record.name} exists"
+        assert record.topic_id not in self._topics.now, f"topic id {record.topic_id.hex()} is in use"
+        partitions = tuple(Partition(replicas) for replicas in record.assignments)
+        self._topics.own()[record.topic_id] = Topic(record.topic_id, record.name, partitions, record.configs)
+        self._topic_ids.own()[key] = record.topic_id
+        self._count(partitions, 1)
+
+    def _delete(self, record: TopicDeleted) -> None:
+        topic = self._topics.own().pop(record.topic_id)
+        del self._topic_ids.own()[collision_key(topic.name)]
+        self._count(topic.partitions, -1)
+
+    def _count(self, partitions: tuple[Partition, ...], step: int) -> None:
+        loads = self._loads.own()
+        for partition in partitions:
+            for position, node_id in enumerate(partition.replicas):
+                replicas, leaders = loads.get(node_id, (0, 0))
+                loads[node_id] = BrokerLoad(replicas + step, leaders + step * (position == 0))
+        # A broker without replicas has no entry, so that equal states are equal images whatever led to them.
+        for node_id in [node_id for node_id, load in loads.items() if load.replicas == 0]:
+            del loads[node_id]
+
+    def _remember(self, record: CommandAnswered) -> None:
+        answers = self._answers.own()
+        assert record.command_id not in answers
+        answers[record.command_id] = record.answer
+        self._answers_bytes += len(record.answer)
+        # Dictionaries keep their order of insertion: the first key is the oldest answer.
+        while len(answers) > 1 and (len(answers) > ANSWERS_MAX or self._answers_bytes > ANSWERS_BYTES_MAX):
+            self._answers_bytes -= len(answers.pop(next(iter(answers))))
+
+
+def apply(image: Image, record: Record) -> Image:
+    """Return `image` with one more record. For more than one, `apply_all` copies less."""
+    return apply_all(image, (record,))
+
+
+def apply_all(image: Image, records: Iterable[Record]) -> Image:
+    """Return `image` with all of `records`, in their order."""
+    builder = ImageBuilder(image)
+    for record in records:
+        builder.apply(record)
+    return builder.build()
+
+
+class TopicChanges(NamedTuple):
+    """What a broker must reconcile between two images. Topics never change otherwise yet."""
+
+    created: tuple[Topic, ...]
+    deleted: tuple[Topic, ...]
+
+
+def topic_changes(old: Image, new: Image) -> TopicChanges:
+    """Return the topics that came and went, each in the order of its image; at once if no topic changed."""
+    if old.topics is new.topics:
+        return TopicChanges((), ())
+    return TopicChanges(
+        tuple(topic for topic_id, topic in new.topics.items() if topic_id not in old.topics),
+        tuple(topic for topic_id, topic in old.topics.items() if topic_id not in new.topics),
+    )

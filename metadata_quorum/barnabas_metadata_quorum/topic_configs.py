@@ -1,0 +1,97 @@
+"""The topic configurations that Barnabas supports, with Kafka's names and what each may be. Pure.
+
+A configuration that would be accepted and then ignored is worse than a refusal: a user who sets `retention.ms` and
+keeps his data for ever, or `cleanup.policy=compact` and never sees a compaction, was lied to. So the table holds
+what works, values that do not work yet are refused by name, and so are names that are not in the table.
+
+Not here: changing a topic's configuration after creation, and the broker's own settings (broker/config.py).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+__all__ = ["TOPIC_CONFIGS", "TopicConfig", "validate_configs"]
+
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+
+
+class TopicConfig(NamedTuple):
+    """One name: Kafka's type for it, its value when nobody set one, its check (text of the complaint, or None)."""
+
+    name: str
+    type: str
+    default: str
+    complaint: Callable[[str], str | None]
+    documentation: str
+
+
+def _one_of(*allowed: str, because: str = "") -> Callable[[str], str | None]:
+    def complaint(value: str) -> str | None:
+        return None if value in allowed else f"must be {' or '.join(allowed)}{because}"
+
+    return complaint
+
+
+def _integer(low: int, high: int) -> Callable[[str], str | None]:
+    def complaint(value: str) -> str | None:
+        # isdecimal also takes other scripts' digits; int() would read them, Kafka would not.
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
+            return "must be an integer"
+        return None if len(digits) <= 19 and low <= int(value) <= high else f"must be between {low} and {high}"
+
+    return complaint
+
+
+_UNLIMITED = _one_of("-1", because=": old data is never removed yet, so a limit would be ignored")
+
+TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
+    config.name: config
+    for config in (
+        TopicConfig(
+            "cleanup.policy", "LIST", "delete", _one_of("delete", because=": compaction does not exist yet"),
+            "What happens to old data.",
+        ),
+        TopicConfig(
+            "compression.type", "STRING", "producer",
+            _one_of("producer", because=": batches are kept as the producer compressed them"),
+            "Compression of stored batches.",
+        ),
+        TopicConfig(
+            "flush.mode", "STRING", "fsync", _one_of("fsync", "page-cache"),
+            "When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
+        ),
+        TopicConfig(
+            "max.message.bytes", "INT", "1048588", _integer(0, INT32_MAX), "Size limit of one record batch.",
+        ),
+        TopicConfig(
+            "message.timestamp.type", "STRING", "CreateTime",
+            _one_of("CreateTime", because=": brokers do not rewrite timestamps"),
+            "Whose clock stamps the records.",
+        ),
+        TopicConfig(
+            "min.insync.replicas", "INT", "1", _integer(1, INT32_MAX),
+            "Replicas that must have a batch before acks=all is answered.",
+        ),
+        TopicConfig("retention.bytes", "LONG", "-1", _UNLIMITED, "Size limit of a partition; -1 is none."),
+        TopicConfig("retention.ms", "LONG", "-1", _UNLIMITED, "Age limit of data; -1 is none."),
+        TopicConfig(
+            # Kafka's own floor since 4.0: smaller segments cost more files than they are worth.
+            "segment.bytes", "INT", "1073741824", _integer(1 << 20, INT32_MAX), "Size at which a new segment begins.",
+        ),
+    )
+}  # fmt: skip
+
+
+def validate_configs(configs: Mapping[str, str | None]) -> str | None:
+    """Return the first complaint about `configs`, by name order, or None when all of them are supported."""
+    for name in sorted(configs):
+        config, value = TOPIC_CONFIGS.get(name), configs[name]
+        if config is None:
+            return f"Unknown or unsupported topic config {name}; supported are {', '.join(TOPIC_CONFIGS)}"
+        if value is None:
+            return f"Topic config {name} needs a value"
+        complaint = config.complaint(value)
+        if complaint is not None:
+            return f"Topic config {name}={value}: {complaint}"
+    return None

@@ -1,0 +1,191 @@
+"""Creating and deleting topics: what is allowed, and the records that do it. Pure.
+
+Each topic of a command is checked for itself, in Kafka's order: the name, its uniqueness, the counts or the manual
+assignment, the configurations, then placement. What passes counts at once for the topics behind it in the same
+command: as a name that is taken, and as load on the brokers.
+
+The limit on partitions per command is Kafka's too, and refuses the command as a whole: its records are one atomic
+Raft entry, and that entry should stay small.
+
+Two replicas are allowed and warned about: a group of two voters stops when either of them does. What would help, a
+witness on a third broker, does not exist yet.
+"""
+
+from collections import Counter
+
+from .commands import (
+    CreatedTopic,
+    CreateTopics,
+    DeletedTopic,
+    DeleteTopics,
+    NewTopic,
+    RefusalReason,
+    Refused,
+)
+from .image import Image, ImageBuilder, Topic
+from .placement import candidates_of, place
+from .records import Record, TopicCreated, TopicDeleted
+from .topic_configs import validate_configs
+from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
+
+__all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics"]
+
+PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
+TOPIC_ID_BYTES = 16
+TWO_REPLICAS = "2 replicas keep the data when a broker is lost, but the partition stops until it is back; use 3"
+
+Assignments = tuple[tuple[int, ...], ...]
+
+
+def create_topics(
+    image: Image, command: CreateTopics, default_partitions: int, default_replication_factor: int
+) -> tuple[list[Record], tuple[CreatedTopic, ...]]:
+    """Return the records of all topics that may be created, and the fate of each topic, in order.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many partitions in one command.
+    """
+    asked_for = sum(max(len(topic.assignments), topic.partition_count, 1) for topic in command.topics)
+    if asked_for > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(
+            RefusalReason.POLICY_VIOLATION,
+            f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum",
+        )
+    times = Counter(topic.name for topic in command.topics)
+    draft = ImageBuilder(image)
+    records: list[Record] = []
+    fates: list[CreatedTopic] = []
+    for topic in command.topics:
+        try:
+            if times[topic.name] > 1:
+                raise Refused(RefusalReason.INVALID_REQUEST, "the request names this topic more than once")
+            record = _checked(draft, topic, default_partitions, default_replication_factor)
+        except Refused as refused:
+            fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
+            continue
+        draft.apply(record)
+        records.append(record)
+        fates.append(_created(record))
+    return records, tuple(fates)
+
+
+def delete_topics(image: Image, command: DeleteTopics) -> tuple[list[Record], tuple[DeletedTopic, ...]]:
+    """Return the records of all topics that may be deleted, and the fate of each name and then of each id."""
+    asked: list[tuple[str | None, bytes, Topic | None]] = []
+    for wanted in command.names:
+        found = image.topic_named(wanted)
+        asked.append((wanted, found.topic_id if found else bytes(TOPIC_ID_BYTES), found))
+    for wanted_id in command.topic_ids:
+        found = image.topics.get(wanted_id)
+        asked.append((found.name if found else None, wanted_id, found))
+    times = Counter(topic.topic_id for _, _, topic in asked if topic is not None)
+    records: list[Record] = []
+    fates: list[DeletedTopic] = []
+    for name, topic_id, topic in asked:
+        if topic is None and name is not None:
+            fates.append(DeletedTopic(name, topic_id, RefusalReason.UNKNOWN_TOPIC, f"there is no topic {name}"))
+        elif topic is None:
+            message = f"there is no topic with id {topic_id.hex()}"
+            fates.append(DeletedTopic(None, topic_id, RefusalReason.UNKNOWN_TOPIC_ID, message))
+        elif times[topic.topic_id] > 1:
+            message = "the request names this topic more than once"
+            fates.append(DeletedTopic(name, topic_id, RefusalReason.INVALID_REQUEST, message))
+        else:
+            fates.append(DeletedTopic(topic.name, topic_id))
+            records.append(TopicDeleted(topic_id))
+    return records, tuple(fates)
+
+
+def _created(record: TopicCreated) -> CreatedTopic:
+    replication_factor = len(record.assignments[0])
+    return CreatedTopic(
+        record.name,
+        topic_id=record.topic_id,
+        partition_count=len(record.assignments),
+        replication_factor=replication_factor,
+        configs=record.configs,
+        warning=TWO_REPLICAS if replication_factor == 2 else "",
+    )
+
+
+def _checked(
+    draft: ImageBuilder, topic: NewTopic, default_partitions: int, default_replication_factor: int
+) -> TopicCreated:
+    """Return the record that creates `topic`, or raise `Refused`."""
+    _check_name(draft, topic.name)
+    if len(topic.topic_id) != TOPIC_ID_BYTES or topic.topic_id in draft.topics or not any(topic.topic_id):
+        # The submitting node draws the id; only a faulty one can get here.
+        raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
+    if topic.assignments:
+        assignments = _manual(draft, topic)
+        configs = _checked_configs(topic)
+    else:
+        partitions, replication_factor = _counts(topic, default_partitions, default_replication_factor)
+        configs = _checked_configs(topic)
+        assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
+    return TopicCreated(topic.topic_id, topic.name, assignments, configs)
+
+
+def _check_name(draft: ImageBuilder, name: str) -> None:
+    complaint = name_complaint(name)
+    if complaint is not None:
+        raise Refused(RefusalReason.INVALID_TOPIC, f"Topic name is invalid: {complaint}")
+    if name == CLUSTER_METADATA:
+        raise Refused(RefusalReason.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited")
+    taken_by = draft.topic_ids.get(collision_key(name))
+    if taken_by is None:
+        return
+    other = draft.topics[taken_by].name
+    if other == name:
+        raise Refused(RefusalReason.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists")
+    raise Refused(
+        RefusalReason.INVALID_TOPIC, f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are one"
+    )
+
+
+def _counts(topic: NewTopic, default_partitions: int, default_replication_factor: int) -> tuple[int, int]:
+    partitions = default_partitions if topic.partition_count == -1 else topic.partition_count
+    if partitions < 1:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1")
+    if partitions > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
+    replication_factor = default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    if replication_factor < 1:
+        raise Refused(RefusalReason.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1")
+    return partitions, replication_factor
+
+
+def _manual(draft: ImageBuilder, topic: NewTopic) -> Assignments:
+    """Check a manual assignment: partitions 0 to n-1, equally many replicas each, all on different known brokers."""
+    if topic.partition_count != -1 or topic.replication_factor != -1:
+        raise Refused(RefusalReason.INVALID_REQUEST, "A manual assignment excludes partition and replica counts")
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise Refused(
+            RefusalReason.INVALID_REPLICA_ASSIGNMENT, "Partitions of a manual assignment must be consecutive from 0"
+        )
+    assignments = tuple(tuple(topic.assignments[partition]) for partition in range(len(topic.assignments)))
+    for partition, replicas in enumerate(assignments):
+        complaint = None
+        unknown = sorted(set(replicas) - draft.brokers.keys())
+        if not replicas:
+            complaint = "has no replicas"
+        elif len(set(replicas)) != len(replicas):
+            complaint = f"has one broker twice: {list(replicas)}"
+        elif unknown:
+            complaint = f"names brokers that are not registered: {unknown}"
+        elif len(replicas) != len(assignments[0]):
+            complaint = f"has {len(replicas)} replicas, partition 0 has {len(assignments[0])}"
+        if complaint is not None:
+            raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, f"Partition {partition} {complaint}")
+    return assignments
+
+
+def _checked_configs(topic: NewTopic) -> dict[str, str]:
+    complaint = validate_configs(topic.configs)
+    if complaint is None and topic.name in INTERNAL_TOPICS and topic.configs.get("flush.mode") == "page-cache":
+        complaint = (
+            f"Topic config flush.mode=page-cache: {topic.name} holds promises of the cluster and is always fsync"
+        )
+    if complaint is not None:
+        raise Refused(RefusalReason.INVALID_CONFIG, complaint)
+    return {name: value for name, value in sorted(topic.configs.items()) if value is not None}
