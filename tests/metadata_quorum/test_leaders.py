@@ -1,0 +1,84 @@
+"""The leader table ends up the same whatever order the news comes in."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_metadata_quorum.leaders import (
+    DELETED_TOPICS_MAX,
+    NO_LEADER,
+    Announcement,
+    Leadership,
+    LeaderTable,
+    decode_announcements,
+    encode_announcements,
+)
+from barnabas_raftlog.errors import MalformedMessageError
+
+TOPIC, OTHER = bytes(15) + b"\x01", bytes(15) + b"\x02"
+
+
+@st.composite
+def news(draw: st.DrawFn) -> Announcement:
+    """News as a correct cluster makes it: one leader per term, one in-sync set per version."""
+    term, version = draw(st.integers(1, 4)), draw(st.integers(0, 4))
+    topic_id, partition = draw(st.sampled_from([TOPIC, OTHER])), draw(st.integers(0, 1))
+    return Announcement(topic_id, partition, term, version, term % 3, (term % 3, version))
+
+
+def table_of(several: list[Announcement]) -> LeaderTable:
+    table = LeaderTable()
+    for item in several:
+        table.merge(item)
+    return table
+
+
+def entries(table: LeaderTable) -> dict[tuple[bytes, int], Leadership | None]:
+    return {key: table.get(*key) for key in product((TOPIC, OTHER), range(2))}
+
+
+@given(st.data(), st.lists(news(), max_size=12))
+def test_order_and_repetition_do_not_matter(data: st.DataObject, several: list[Announcement]) -> None:
+    newest: dict[tuple[bytes, int], Leadership | None] = dict.fromkeys(entries(LeaderTable()))
+    for item in sorted(several, key=lambda item: (item.term, item.version)):
+        newest[item.topic_id, item.partition] = Leadership(*item[2:])
+    shuffled = data.draw(st.permutations(several + several[:3]))
+    assert entries(table_of(list(shuffled))) == newest
+
+
+def test_merge_tells_whether_it_was_news() -> None:
+    table = LeaderTable()
+    assert table.merge(Announcement(TOPIC, 0, 2, 1, 7, (7, 8)))
+    assert not table.merge(Announcement(TOPIC, 0, 2, 1, 7, (7, 8)))
+    assert not table.merge(Announcement(TOPIC, 0, 1, 9, 8, (8,)))
+    assert table.merge(Announcement(TOPIC, 0, 2, 2, NO_LEADER, (7,)))
+    assert table.get(TOPIC, 0) == Leadership(2, 2, NO_LEADER, (7,))
+
+
+def test_a_deleted_topic_stays_gone() -> None:
+    table = table_of([Announcement(TOPIC, 0, 1, 1, 7, (7,)), Announcement(OTHER, 0, 1, 1, 7, (7,))])
+    table.forget_topics([TOPIC])
+    assert not table.merge(Announcement(TOPIC, 0, 5, 1, 8, (8,)))
+    assert table.get(TOPIC, 0) is None
+    assert list(table.led_by(7)) == [Announcement(OTHER, 0, 1, 1, 7, (7,))]
+    assert (len(table), table.count_led_by(7), table.count_led_by(8)) == (1, 1, 0)
+
+
+def test_the_memory_of_deletions_is_bounded() -> None:
+    table = LeaderTable()
+    table.forget_topics(number.to_bytes(16, "big") for number in range(DELETED_TOPICS_MAX + 1))
+    assert table.merge(Announcement(bytes(16), 0, 1, 1, 7, (7,)))
+    assert not table.merge(Announcement((1).to_bytes(16, "big"), 0, 1, 1, 7, (7,)))
+
+
+@given(st.lists(news(), max_size=3))
+def test_announcements_survive_a_round_trip(several: list[Announcement]) -> None:
+    assert decode_announcements(encode_announcements(several)) == several
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\x01", b"\x93"])
+def test_garbage_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_announcements(body)

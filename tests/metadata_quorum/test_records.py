@@ -1,0 +1,105 @@
+"""Metadata records and frames: round trips, pinned bytes, and what a node of an older version says."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_metadata_quorum.frames import decode_frame, encode_frame
+from barnabas_metadata_quorum.records import (
+    VERSIONS,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    CommandAnswered,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    UnknownRecordError,
+    decode_record,
+    encode_record,
+)
+from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.records.header import ControlKind, control_frame
+
+ints, names, ids = st.integers(0, 2**63 - 1), st.text(max_size=9), st.binary(min_size=16, max_size=16)
+replicas = st.lists(ints, min_size=1, max_size=3).map(tuple)
+records: st.SearchStrategy[Record] = st.one_of(
+    st.builds(BrokerRegistered, ints, ints, ints, names, ints, st.none() | names),
+    st.builds(BrokerUnfenced, ints, ints),
+    st.builds(BrokerFenced, ints, ints, names),
+    st.builds(BrokerShuttingDown, ints, ints),
+    st.builds(TopicCreated, ids, names, st.lists(replicas, max_size=3).map(tuple), st.dictionaries(names, names)),
+    st.builds(TopicDeleted, ids),
+    st.builds(ProducerIdsAllocated, ints),
+    st.builds(CommandAnswered, ids, st.binary()),
+)
+
+
+@given(records)
+def test_every_record_survives_a_round_trip(record: Record) -> None:
+    assert decode_record(encode_record(record)) == record
+
+
+@given(st.lists(records, min_size=1, max_size=5))
+def test_every_frame_survives_a_round_trip(several: list[Record]) -> None:
+    assert decode_frame(encode_frame(several, 1_700_000_000_000)) == several
+
+
+def test_a_record_is_a_map_with_type_and_version() -> None:
+    fields = msgspec.msgpack.decode(encode_record(BrokerUnfenced(3, 17)))
+    assert fields == {"type": "broker_unfenced", "node_id": 3, "epoch": 17, "version": 1}
+
+
+def test_the_bytes_of_a_record_never_change() -> None:
+    assert encode_record(TopicDeleted(bytes(range(16)))).hex() == (
+        "83a474797065ad746f7069635f64656c65746564a8746f7069635f6964c410000102030405060708090a0b0c0d0e0f"
+        "a776657273696f6e01"
+    )
+
+
+def test_an_unknown_type_says_that_this_node_needs_an_upgrade() -> None:
+    newer = msgspec.msgpack.encode({"type": "acl_added", "version": 1, "principal": "alice"})
+    with pytest.raises(UnknownRecordError, match=r"unknown type 'acl_added' \(version 1\).*upgrade this node"):
+        decode_record(newer)
+
+
+def test_a_newer_version_of_a_known_type_says_so_even_if_its_fields_changed() -> None:
+    newer = msgspec.msgpack.encode({"type": "broker_fenced", "version": 2, "node_id": "a name now"})
+    with pytest.raises(UnknownRecordError, match="'broker_fenced' has version 2, this node knows up to 1"):
+        decode_record(newer)
+
+
+def test_a_field_added_without_a_new_version_is_ignored() -> None:
+    fields = msgspec.msgpack.decode(encode_record(BrokerFenced(1, 2, "why")))
+    assert decode_record(msgspec.msgpack.encode(fields | {"operator": "bob"})) == BrokerFenced(1, 2, "why")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\xc1", msgspec.msgpack.encode({"type": "broker_fenced"})])
+def test_what_is_no_record_is_called_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_record(data)
+
+
+def test_a_known_type_with_wrong_fields_is_malformed() -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_record(msgspec.msgpack.encode({"type": "broker_fenced", "version": 1, "node_id": "x"}))
+
+
+def test_a_control_frame_holds_no_records() -> None:
+    assert decode_frame(control_frame(7, 2, ControlKind.NO_OP)) == []
+
+
+def test_a_damaged_frame_is_malformed() -> None:
+    frame = encode_frame([BrokerRegistered(1, 2, 3, "h", 4, None)], 0)
+    with pytest.raises(MalformedMessageError):
+        decode_frame(frame[:-1])
+
+
+def test_every_type_states_the_version_it_understands() -> None:
+    types = {member.__struct_config__.tag for member in get_args(Record)}
+    assert types == set(VERSIONS)

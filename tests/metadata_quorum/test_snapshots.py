@@ -1,0 +1,72 @@
+"""A snapshot is refused when a single bit is wrong, and says why."""
+
+import struct
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_metadata_quorum.image import Image, apply_all
+from barnabas_metadata_quorum.records import BrokerRegistered, BrokerUnfenced, TopicCreated, UnknownRecordError
+from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.wire.crc32c import crc32c
+
+IMAGE = apply_all(
+    Image("cluster-1"),
+    (
+        BrokerRegistered(1, 5, 0, "host", 9092, "rack"),
+        BrokerUnfenced(1, 0),
+        TopicCreated(b"t" * 16, "topic", ((1,), (1,)), {"flush.mode": "fsync"}),
+    ),
+)
+DATA = encode_snapshot(Snapshot(9, 2, IMAGE))
+
+
+def test_a_snapshot_keeps_image_and_position() -> None:
+    assert decode_snapshot(DATA) == Snapshot(9, 2, IMAGE)
+    assert decode_snapshot(memoryview(bytearray(DATA))).image.version == 3
+
+
+def test_the_bytes_of_a_snapshot_never_change() -> None:
+    empty = encode_snapshot(Snapshot(1, 1, Image("c")))
+    assert (
+        empty.hex() == "424d44530001" + f"{crc32c(memoryview(empty)[10:]):08x}" + f"{0:016x}{1:016x}{1:016x}{1:08x}63"
+    )
+
+
+@given(st.integers(0, len(DATA) * 8 - 1))
+def test_any_flipped_bit_is_noticed(bit: int) -> None:
+    damaged = bytearray(DATA)
+    damaged[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(MalformedMessageError):
+        decode_snapshot(damaged)
+
+
+@given(st.integers(0, len(DATA) - 1))
+def test_any_cut_is_noticed(size: int) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_snapshot(DATA[:size])
+
+
+def sealed(body: bytes) -> bytes:
+    return struct.pack(">4sHI", b"BMDS", 1, crc32c(body)) + body
+
+
+@pytest.mark.parametrize("tail", [b"", b"\x00\x00", b"\x00\x00\x00\x05abc"])
+def test_a_snapshot_with_a_good_checksum_and_a_bad_inside_is_malformed(tail: bytes) -> None:
+    with pytest.raises(MalformedMessageError):
+        decode_snapshot(sealed(bytes(24) + tail))
+
+
+def test_a_record_of_a_newer_version_is_named() -> None:
+    record = msgspec.msgpack.encode({"type": "quota_set", "version": 1})
+    body = bytes(24) + struct.pack(">I", 1) + b"c" + struct.pack(">I", len(record)) + record
+    with pytest.raises(UnknownRecordError, match="quota_set"):
+        decode_snapshot(sealed(body))
+
+
+def test_a_newer_format_is_named() -> None:
+    with pytest.raises(MalformedMessageError, match=r"format 2.*upgrade this node"):
+        decode_snapshot(DATA[:4] + b"\x00\x02" + DATA[6:])
