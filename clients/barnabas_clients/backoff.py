@@ -1,0 +1,34 @@
+"""How long to wait before the next attempt. Pure.
+
+Exponential with full jitter below half the step: attempt n waits between half and all of
+`initial_s * 2**n`, at most `limit_s`. The jitter keeps a thousand clients that lost the same broker from coming back in
+step; the lower half keeps the first retry from being instant.
+"""
+
+from typing import NamedTuple, Protocol
+
+__all__ = ["Backoff", "Jitter"]
+
+
+class Jitter(Protocol):
+    """The one thing needed from `random.Random`."""
+
+    def random(self) -> float: ...
+
+
+class Backoff(NamedTuple):
+    """A policy. Kafka's defaults are 100 ms and 1 s (`retry.backoff.ms`, `retry.backoff.max.ms`).
+
+    Ours start lower, because an election here takes tens of milliseconds and the first retry usually finds the
+    new leader.
+    """
+
+    initial_s: float = 0.02
+    limit_s: float = 1.0
+
+    def delay_s(self, attempt: int, jitter: Jitter) -> float:
+        """Return the pause after failed attempt `attempt`, counted from 0."""
+        assert attempt >= 0
+        # Beyond 2**30 the limit has long won; the bound keeps the power a small number.
+        step = min(self.limit_s, self.initial_s * 2.0 ** min(attempt, 30))
+        return step * (0.5 + jitter.random() / 2)

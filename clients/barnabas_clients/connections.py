@@ -1,0 +1,409 @@
+"""A client's way into a cluster: connections to its brokers, what it knows of them, and asking until answered.
+
+`Cluster` keeps one connection per broker, opened when first needed, and a `ClusterView` that is refreshed when an
+answer or a lost connection says that it is out of date. Dialling and refreshing are single flight: whoever wants what
+is already under way waits for it, inside a deadline of their own, and leaving does not disturb the others.
+
+The `request_…` methods retry what is retriable (errors.py, protocol/errors.py) with growing pauses until their
+deadline, and then raise `DeadlineExceededError` naming the last failure. What they send may therefore be carried out
+more than once. A broker that let a whole `request_timeout_s` pass loses its connection: it may be stopped or cut off,
+and everything queued behind the unanswered request would share its fate.
+
+Limits: connections are at most the brokers known plus the bootstrap servers; one refresh and one dial per broker at
+a time. Topics once asked for stay in the periodic refresh.
+
+Not here: what an answer means. `check` is the caller's, and raises a `KafkaError` for an error code.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
+
+from .backoff import Backoff, Jitter
+from .bootstrap import Endpoint, parse_bootstrap
+from .cluster_view import BrokerAddress, ClusterView
+from .connection import IN_FLIGHT_MAX, Connection
+from .errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError, UnknownLeaderError
+from .protocol.errors import KafkaError, error_for
+from .protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from .protocol.registry import Message
+
+__all__ = ["Check", "Cluster"]
+
+Check = Callable[[Any], None]
+"""Raises a `KafkaError` when the answer it is given carries an error code."""
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_S = 5.0
+# Metadata answers come from memory; a broker that needs longer is stopped or cut off, and the next one is asked.
+METADATA_TIMEOUT_S = 3.0
+
+
+class _Flight(NamedTuple):
+    """A refresh under way and the topics it asks for; None stands for all."""
+
+    task: "asyncio.Task[None]"
+    topics: frozenset[str] | None
+
+
+class Cluster:
+    """The cluster behind some bootstrap servers. Use it as `async with`, from one event loop.
+
+    `view` is what is known now; entering fills it, or fails within `request_timeout_s`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "barnabas",
+        request_timeout_s: float = 30.0,
+        metadata_max_age_s: float = 300.0,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        allow_auto_topic_creation: bool = False,
+        backoff: Backoff = Backoff(),  # noqa: B008 - an immutable value
+        jitter: Jitter | None = None,
+    ) -> None:
+        self.view = ClusterView()
+        self.client_id = client_id
+        self.request_timeout_s = request_timeout_s
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._metadata_max_age_s = metadata_max_age_s
+        self._in_flight_max = in_flight_max
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+        self._backoff = backoff
+        self._jitter: Jitter = jitter or random.Random()
+        self._topics: frozenset[str] = frozenset()
+        self._refreshed_at_s = 0.0
+        self._connections: dict[Endpoint, Connection] = {}
+        self._dials: dict[Endpoint, asyncio.Task[Connection]] = {}
+        self._flight: _Flight | None = None
+        self._closed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.retry("connecting", self.request_timeout_s, lambda deadline: self._refresh((), deadline))
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
+        self._closed.set()
+        tasks: list[asyncio.Task[Any]] = [*self._dials.values()]
+        if self._flight is not None:
+            tasks.append(self._flight.task)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for connection in self._connections.values():
+            await connection.close()
+        self._connections.clear()
+
+    # Asking until answered.
+
+    async def request_any(self, message: Message, timeout_s: float, check: Check | None = None) -> Any:
+        """Ask whichever broker is at hand."""
+        return await self._request(message, self.ask_any, timeout_s, check)
+
+    async def request_controller(self, message: Message, timeout_s: float, check: Check | None = None) -> Any:
+        """Ask the broker that the metadata calls the controller (any broker forwards what only it may do)."""
+        return await self._request(message, self.ask_controller, timeout_s, check)
+
+    async def request_leader(
+        self, topic: str, partition: int, message: Message, timeout_s: float, check: Check | None = None
+    ) -> Any:
+        """Ask the leader of a partition, following it when it moves."""
+
+        async def ask(message: Message, left_s: float) -> Any:
+            deadline = self._now() + left_s
+            leader = await self.find_leader(topic, partition, deadline)
+            return await self._ask(leader, message, deadline)
+
+        return await self._request(message, ask, timeout_s, check, (topic,))
+
+    # Asking once.
+
+    async def ask_any(self, message: Message, timeout_s: float) -> Any:
+        """Ask whichever broker is at hand, once."""
+        deadline = self._now() + timeout_s
+        connection = await self._any_connection(deadline, self._endpoints())
+        return await self._request_on(connection, message, deadline, self.request_timeout_s)
+
+    async def ask_controller(self, message: Message, timeout_s: float) -> Any:
+        """Ask the controller, once; any broker if the controller is not known."""
+        if self.view.controller_id not in self.view.brokers:
+            return await self.ask_any(message, timeout_s)
+        return await self.ask_broker(self.view.controller_id, message, timeout_s)
+
+    async def ask_broker(self, node_id: int, message: Message, timeout_s: float) -> Any:
+        """Ask one broker, once.
+
+        Raises:
+            UnknownLeaderError: the metadata does not list this broker.
+        """
+        broker = self.view.brokers.get(node_id)
+        if broker is None:
+            raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
+        return await self._ask(broker, message, self._now() + timeout_s)
+
+    # Knowing.
+
+    async def leader(self, topic: str, partition: int, timeout_s: float) -> BrokerAddress:
+        """Return the leader of a partition, asking the cluster until there is one."""
+        return await self.retry(
+            f"the leader of {topic}-{partition}",
+            timeout_s,
+            lambda deadline: self.find_leader(topic, partition, deadline),
+            (topic,),
+        )
+
+    async def find_leader(self, topic: str, partition: int, deadline: float) -> BrokerAddress:
+        """Return the leader of a partition as far as is known now; asks only about topics never heard of.
+
+        Raises:
+            KafkaError: the topic was refused. UnknownLeaderError: it is there, and has no leader.
+        """
+        is_old = self._now() - self._refreshed_at_s > self._metadata_max_age_s
+        if is_old or topic not in self.view.topics:
+            await self._refresh((topic,), deadline)
+        leader = self.view.leader(topic, partition)
+        if leader is not None:
+            return leader
+        if code := self.view.errors.get(topic):
+            raise error_for(code, topic)
+        view = self.view.topics.get(topic)
+        if view is None or partition not in view.partitions:
+            raise UnknownLeaderError(f"{topic}-{partition} is not in the metadata")
+        raise UnknownLeaderError(f"{topic}-{partition} has no leader at the moment")
+
+    async def refresh(self, topics: Collection[str] | None = (), *, timeout_s: float) -> ClusterView:
+        """Ask for fresh metadata of the topics followed so far and of `topics`; None asks for every topic there is.
+
+        Topics that do not exist end up in `view.errors`. Cancellation: the refresh goes on for those who share it.
+
+        Raises:
+            DeadlineExceededError: no broker answered within `timeout_s`.
+        """
+        await self.retry("metadata", timeout_s, lambda deadline: self._refresh(topics, deadline))
+        return self.view
+
+    def learn_leader(
+        self, topic: str, partition: int, leader_id: int, leader_epoch: int, address: BrokerAddress | None = None
+    ) -> None:
+        """Take a hint that came with an error (KIP-951); the next attempt follows it without asking for metadata."""
+        self.view = self.view.with_leader(topic, partition, leader_id, leader_epoch, address)
+
+    # The loop of attempts.
+
+    async def _request(
+        self,
+        message: Message,
+        ask: Callable[[Message, float], Awaitable[Any]],
+        timeout_s: float,
+        check: Check | None,
+        topics: Collection[str] = (),
+    ) -> Any:
+        async def attempt(deadline: float) -> Any:
+            response = await ask(message, deadline - self._now())
+            if check is not None:
+                check(response)
+            return response
+
+        return await self.retry(type(message).__name__, timeout_s, attempt, topics)
+
+    async def retry(
+        self,
+        what: str,
+        timeout_s: float,
+        attempt: Callable[[float], Awaitable[T]],
+        topics: Collection[str] = (),
+    ) -> T:
+        """Call `attempt` with the deadline until it returns or fails for good; between calls refresh `topics`.
+
+        An attempt that must ask several brokers keeps what it has got so far in its own closure.
+
+        Raises:
+            DeadlineExceededError: no attempt succeeded within `timeout_s`; names `what` and the last failure.
+        """
+        deadline = self._now() + timeout_s
+        failures = 0
+        while True:
+            view = self.view
+            try:
+                self._check_open()
+                return await attempt(deadline)
+            except (ClientError, KafkaError) as error:
+                self._check_open()
+                if not error.retriable:
+                    raise
+                last = error
+            pause_s = self._backoff.delay_s(failures, self._jitter)
+            failures += 1
+            if self._now() + pause_s >= deadline:
+                raise DeadlineExceededError(f"{what}: no success within {timeout_s:g} s; last: {last}") from last
+            await self._pause(pause_s)
+            if self.view is view and self.view.brokers:
+                try:
+                    await self._refresh(topics, deadline)
+                except (ClientError, KafkaError) as error:
+                    # The attempt that follows says what is wrong, in its own words.
+                    if not error.retriable:
+                        raise
+
+    async def _pause(self, pause_s: float) -> None:
+        """Sleep, but not through a close."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._closed.wait()
+        except TimeoutError:
+            return
+
+    # Connections.
+
+    async def _ask(self, broker: BrokerAddress, message: Message, deadline: float) -> Any:
+        connection = await self._connection((broker.host, broker.port), deadline)
+        return await self._request_on(connection, message, deadline, self.request_timeout_s)
+
+    async def _request_on(self, connection: Connection, message: Message, deadline: float, patience_s: float) -> Any:
+        left_s = deadline - self._now()
+        try:
+            return await connection.request(message, min(left_s, patience_s))
+        except DeadlineExceededError:
+            if left_s >= patience_s:
+                await connection.close()
+            raise
+
+    async def _any_connection(self, deadline: float, endpoints: Iterable[Endpoint]) -> Connection:
+        last: ClientError = ConnectionLostError("the cluster", "no broker is known")
+        for endpoint in endpoints:
+            try:
+                return await self._connection(endpoint, deadline)
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+                last = error
+        raise last
+
+    def _endpoints(self) -> list[Endpoint]:
+        """Return where to ask, best first: open connections, then known brokers, then the bootstrap servers."""
+        opened = [endpoint for endpoint, connection in self._connections.items() if connection.is_open]
+        opened.sort(key=lambda endpoint: self._connections[endpoint].in_flight)
+        known = self._shuffled((broker.host, broker.port) for broker in self.view.brokers.values())
+        return list(dict.fromkeys([*opened, *known, *self._shuffled(self._bootstrap)]))
+
+    def _shuffled(self, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
+        return sorted(endpoints, key=lambda _: self._jitter.random())
+
+    async def _connection(self, endpoint: Endpoint, deadline: float) -> Connection:
+        """Return an open connection; dials at most once at a time per endpoint."""
+        connection = self._connections.get(endpoint)
+        if connection is not None and connection.is_open:
+            return connection
+        dial = self._dials.get(endpoint)
+        if dial is None:
+            self._check_open()
+            dial = self._spawn(self._dial(endpoint))
+            self._dials[endpoint] = dial
+        return await self._join(dial, deadline)
+
+    async def _dial(self, endpoint: Endpoint) -> Connection:
+        try:
+            connection = await Connection.open(
+                *endpoint, timeout_s=CONNECT_TIMEOUT_S, client_id=self.client_id, in_flight_max=self._in_flight_max
+            )
+            self._connections[endpoint] = connection
+            return connection
+        finally:
+            del self._dials[endpoint]
+
+    # Metadata.
+
+    async def _refresh(self, topics: Collection[str] | None, deadline: float) -> None:
+        """Run one refresh that covers `topics`, or wait for it if it is already under way."""
+        while True:
+            flight = self._flight
+            if flight is None:
+                self._check_open()
+                if topics is not None:
+                    self._topics |= frozenset(topics)
+                wanted = None if topics is None else self._topics
+                flight = _Flight(self._spawn(self._fetch_metadata(wanted)), wanted)
+                self._flight = flight
+            covered = flight.topics is None or (topics is not None and flight.topics.issuperset(topics))
+            try:
+                await self._join(flight.task, deadline)
+            except (ClientError, KafkaError):
+                # Another's refresh that failed is no answer to ours, unless there is no time or cluster left.
+                if covered or self._closed.is_set() or self._now() >= deadline:
+                    raise
+            if covered:
+                return
+
+    async def _fetch_metadata(self, topics: frozenset[str] | None) -> None:
+        """Ask one broker after the other until one answers."""
+        message = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in sorted(topics)],
+            allow_auto_topic_creation=self._allow_auto_topic_creation,
+        )
+        try:
+            last: ClientError | KafkaError = ConnectionLostError("the cluster", "no broker is known")
+            for endpoint in self._endpoints():
+                try:
+                    connection = await self._connection(endpoint, self._now() + CONNECT_TIMEOUT_S)
+                    response = await self._request_on(
+                        connection, message, self._now() + METADATA_TIMEOUT_S, METADATA_TIMEOUT_S
+                    )
+                except ClientError as error:
+                    if not error.retriable:
+                        raise
+                    last = error
+                    continue
+                if response.error_code:
+                    last = error_for(response.error_code, "metadata")
+                    continue
+                await self._take(response, topics)
+                return
+            raise last
+        finally:
+            self._flight = None
+
+    async def _take(self, response: MetadataResponse, topics: frozenset[str] | None) -> None:
+        self.view = self.view.with_metadata(response, topics)
+        self._refreshed_at_s = self._now()
+        needed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
+        for endpoint, connection in list(self._connections.items()):
+            if not connection.is_open or (endpoint not in needed and needed and not connection.in_flight):
+                del self._connections[endpoint]
+                await connection.close()
+
+    # Tasks and time.
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise ClientClosedError("the client is closed")
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(coroutine)
+        # Its failure may find nobody waiting any more; looking at it here keeps asyncio from reporting it.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _join(self, task: "asyncio.Task[T]", deadline: float) -> T:
+        """Wait for a shared task without taking it down when we leave."""
+        await asyncio.wait({task}, timeout=max(0.0, deadline - self._now()))
+        if not task.done():
+            raise DeadlineExceededError("the deadline passed while connecting")
+        if task.cancelled():
+            raise ClientClosedError("the client is closed")
+        return task.result()
