@@ -1,1 +1,1 @@
-"""All Raft groups of one node: routing, outboxes, liveness, durability."""
+"""All Raft groups of one node: routing, outboxes, links between nodes, liveness, the driver of the cores."""

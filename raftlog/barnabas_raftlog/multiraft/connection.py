@@ -1,0 +1,176 @@
+"""One TCP connection between nodes: bytes in, frames out, from the handshake to the reason it was closed.
+
+A connection knows nothing of peers or Raft. It runs its side of the handshake, then hands every frame to its owner,
+in the callback in which the bytes arrived: no task, no queue and no timer per connection. Whatever a
+peer does wrong ends here: the connection closes with a reason, and nobody else notices.
+
+Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB) and a write buffer of
+`WRITE_BYTES_MAX`; who sends beyond that loses the connection, because its reader is stuck. Those who can wait look
+at `buffered_bytes` first.
+"""
+
+import asyncio
+import socket
+from typing import Any, Protocol, cast
+
+from barnabas_raftlog.errors import MalformedMessageError
+
+from .framing import FRAME_BYTES_MAX, Buffer, Frame, FrameKind, FrameSplitter, encode_frame, read_header
+from .handshake import Acceptor, Dialler, HandshakeRefusedError, Identity
+
+__all__ = ["WRITE_BYTES_MAX", "Connection", "ConnectionOwner"]
+
+WRITE_BYTES_MAX = 128 << 20  # Twice the largest frame: one being written, one queued behind it.
+USER_TIMEOUT_MS = 10_000  # Linux: unacknowledged bytes this old end the connection (a peer lost its power).
+
+
+class ConnectionOwner(Protocol):
+    """Who is told what happens on a connection, on the loop.
+
+    Of what a peer can cause, only `on_frame` may raise, and only `MalformedMessageError`.
+    """
+
+    def on_connected(self, connection: "Connection") -> None: ...
+
+    def on_authenticated(self, connection: "Connection") -> None: ...
+
+    def on_frame(self, connection: "Connection", header: tuple[Any, ...], frame: Frame) -> None: ...
+
+    def on_closed(self, connection: "Connection") -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One end of one connection. `reason` says why it closed, None while it is open."""
+
+    def __init__(self, owner: ConnectionOwner, handshake: Dialler | Acceptor, scratch: memoryview) -> None:
+        self._owner, self._handshake = owner, handshake
+        self._splitter = FrameSplitter(scratch)
+        self._transport: asyncio.Transport | None = None
+        self._remote = "?"
+        self._remote_address: tuple[object, ...] | None = None
+        self.reason: str | None = None
+        self.refused = False
+        self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.authenticated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.bytes_in = 0
+
+    @property
+    def remote(self) -> str:
+        return self._remote
+
+    @property
+    def remote_address(self) -> tuple[object, ...] | None:
+        return self._remote_address
+
+    @property
+    def is_outgoing(self) -> bool:
+        return isinstance(self._handshake, Dialler)
+
+    @property
+    def is_authenticated(self) -> bool:
+        return self._handshake.done
+
+    @property
+    def target(self) -> int:
+        """Whom we dialled; only for an outgoing connection."""
+        assert isinstance(self._handshake, Dialler)
+        return self._handshake.target
+
+    @property
+    def is_closed(self) -> bool:
+        return self.reason is not None
+
+    @property
+    def peer(self) -> Identity:
+        """Who is at the other end; only for an authenticated connection."""
+        assert self._handshake.done
+        assert self._handshake.peer is not None
+        return self._handshake.peer
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much of what was sent has not been taken by the kernel."""
+        assert self._transport is not None
+        return self._transport.get_write_buffer_size()
+
+    def send(self, buffers: list[Buffer]) -> None:
+        """Queue one frame; the buffers must not change until it is written. Nothing happens on a closed one."""
+        if self.reason is None and self._transport is not None:
+            self._transport.writelines(buffers)
+            if self._transport.get_write_buffer_size() > WRITE_BYTES_MAX:
+                self.abort("it does not read what we send")
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is buffered is lost. The first reason given stays."""
+        if self.reason is None:
+            self.reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        name = transport.get_extra_info("peername")
+        if isinstance(name, tuple):
+            self._remote, self._remote_address = f"{name[0]}:{name[1]}", name
+        user_timeout = getattr(socket, "TCP_USER_TIMEOUT", None)
+        if user_timeout is not None:
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, user_timeout, USER_TIMEOUT_MS)
+        self._owner.on_connected(self)
+        if isinstance(self._handshake, Dialler):
+            self.send(encode_frame(self._handshake.first()))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return self._splitter.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.bytes_in += nbytes
+        if self.reason is not None:
+            return  # Closing: what still arrives is nobody's.
+        try:
+            for frame in self._splitter.received(nbytes):
+                header = read_header(frame.header)
+                if self._handshake.done:
+                    self._owner.on_frame(self, header, frame)
+                else:
+                    self._shake(header)
+                if self.is_closed:
+                    return
+        except MalformedMessageError as error:
+            self.abort(f"malformed: {error}")
+        except HandshakeRefusedError as error:
+            self._refuse(error)
+
+    def _shake(self, header: tuple[Any, ...]) -> None:
+        answer = self._handshake.receive(header)
+        if answer is not None:
+            self.send(encode_frame(answer))
+        if self._handshake.done:
+            self._splitter.bytes_max = FRAME_BYTES_MAX
+            self._owner.on_authenticated(self)
+            if not self.authenticated.done():
+                self.authenticated.set_result(None)
+
+    def _refuse(self, error: HandshakeRefusedError) -> None:
+        assert self._transport is not None
+        if not error.by_peer:
+            self.send(encode_frame((FrameKind.REFUSED, str(error))))
+        self.refused = True
+        self.reason = f"refused by it: {error}" if error.by_peer else f"refused: {error}"
+        # Not abort: the refusal should arrive. A peer that does not read it is swept away like a silent one.
+        self._transport.close()
+
+    def eof_received(self) -> None:
+        if self.reason is None:
+            self.reason = "closed by it"
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.reason is None:
+            self.reason = f"lost: {exc}" if exc else "closed"
+        self._owner.on_closed(self)
+        # Both futures end here, so that nobody waits for a dead connection.
+        for future in (self.authenticated, self.finished):
+            if not future.done():
+                future.set_result(None)

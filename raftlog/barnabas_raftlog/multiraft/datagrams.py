@@ -1,0 +1,69 @@
+"""The socket of the liveness datagrams: UDP on the number of the TCP port, through asyncio-dgram.
+
+The library's receive queue is unbounded, so the one reader takes whatever is in it before the loop goes on (`recv`
+does not suspend while the queue has something), and the kernel's buffer is the only queue that can fill. The socket
+is bound by us and handed over (`from_socket`), which is the way to set its receive buffer: 1 MiB holds the datagrams
+of a stalled second from more peers than a cluster has.
+"""
+
+import socket
+from collections.abc import Callable
+
+import asyncio_dgram
+from asyncio_dgram.aio import DatagramServer
+
+__all__ = ["DatagramSocket"]
+
+RECEIVE_BUFFER_BYTES = 1 << 20
+
+
+class DatagramSocket:
+    """Sends and receives datagrams. `run` reads until the socket is closed."""
+
+    def __init__(self, on_datagram: Callable[[bytes, object], None]) -> None:
+        self._on_datagram = on_datagram
+        self._stream: DatagramServer | None = None
+        self.errors = 0
+
+    async def open(self, family: int, address: tuple[object, ...]) -> None:
+        """Bind. Raises OSError when the port is taken."""
+        sock = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            sock.bind(address)
+            stream = await asyncio_dgram.from_socket(sock)
+            assert isinstance(stream, DatagramServer)
+            self._stream = stream
+        except BaseException:
+            sock.close()
+            raise
+
+    async def send(self, data: bytes, address: tuple[object, ...]) -> None:
+        """Send, or lose it: a network that is down now may be up at the next interval."""
+        if self._stream is None:
+            return
+        try:
+            await self._stream.send(data, address)
+        except OSError:
+            self.errors += 1
+        except asyncio_dgram.TransportClosed:
+            self._stream = None
+
+    async def run(self) -> None:
+        """Hand over every datagram until the socket closes. Cancellation: nothing is lost but what was queued."""
+        while self._stream is not None:
+            try:
+                data, address = await self._stream.recv()
+            except OSError:
+                self.errors += 1
+                continue
+            except asyncio_dgram.TransportClosed:
+                return
+            if isinstance(data, bytes):
+                self._on_datagram(data, address)
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

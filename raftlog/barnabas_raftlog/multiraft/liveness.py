@@ -1,0 +1,177 @@
+"""Is the other node alive, and does it hear us? One small datagram each way per interval answers both. Pure.
+
+Every `INTERVAL_MS` a node sends each peer its incarnation, a sequence number and an *echo*: the newest sequence it
+received from that peer, and how long ago. An echo proves both directions at once: the peer heard what we sent at a
+known time, and we hear the peer now. A peer is *fresh* while the newest echoed datagram was sent less than
+`timeout_ms` ago; a one-way cut therefore makes both sides silent, not one.
+
+*Adaptive timeout.* The age of echoes as they arrive is smoothed like a TCP retransmission timer (RFC 6298: mean plus
+four deviations). Three times that, at least `timeout_ms_min` and at most five times it, is how long we wait: a
+machine whose loop lags for half a second makes its peers patient instead of making them hold elections.
+
+*Our own pauses* are not the peer's fault: after one, `forgive` grants every peer a few intervals to show a fresh
+echo before it is judged.
+
+Datagrams are fixed structs of 60 bytes, or 76 with the HMAC when a cluster secret is set: far below any MTU. They
+name the cluster by a hash, so that two clusters that share ports by mistake cannot keep each other alive. Replayed
+or reordered ones have an old sequence and change nothing.
+
+Not here: membership, and any decision about groups. TCP says when a process died; this says when it fell silent.
+"""
+
+import hmac
+import struct
+from hashlib import sha256
+from typing import NamedTuple
+
+__all__ = [
+    "DATAGRAM_BYTES_MAX",
+    "INTERVAL_MS",
+    "Datagram",
+    "PeerLiveness",
+    "cluster_mark",
+    "decode_datagram",
+    "encode_datagram",
+]
+
+INTERVAL_MS = 100
+DATAGRAM_BYTES_MAX = 76
+SENT_REMEMBERED = 128  # Send times of the newest datagrams, 12.8 s: older echoes prove nothing worth knowing.
+FORGIVEN_INTERVALS = 5
+
+_LAYOUT = struct.Struct(">HBBQiQQQQiQ")
+_MAGIC, _VERSION = 0xBA5B, 1
+_MAC_BYTES = 16
+_DELAY_MAX = (1 << 31) - 1
+
+
+class Datagram(NamedTuple):
+    """`echo_incarnation` and `echo_sequence`: the newest datagram received from the one this goes to; 0 if none."""
+
+    node_id: int
+    incarnation: int
+    sequence: int
+    echo_incarnation: int
+    echo_sequence: int
+    echo_delay_ms: int
+
+
+def cluster_mark(cluster_id: str) -> int:
+    """Return eight bytes of hash that tell clusters apart."""
+    return int.from_bytes(sha256(cluster_id.encode()).digest()[:8], "big")
+
+
+def encode_datagram(datagram: Datagram, target: int, mark: int, secret: bytes | None) -> bytes:
+    """Return the bytes of `datagram` for node `target`, signed when there is a secret."""
+    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms = datagram
+    data = _LAYOUT.pack(
+        *(_MAGIC, _VERSION, 0, mark, node_id, incarnation, sequence, echo_incarnation, echo_sequence),
+        *(min(delay_ms, _DELAY_MAX), target),
+    )
+    return data if secret is None else data + hmac.digest(secret, data, "sha256")[:_MAC_BYTES]
+
+
+def decode_datagram(data: bytes, target: int, mark: int, secret: bytes | None) -> Datagram | None:
+    """Return what `data` says; None when it is garbage, of another cluster, for another node, or not signed as ours."""
+    if len(data) != _LAYOUT.size + (0 if secret is None else _MAC_BYTES):
+        return None
+    fields = _LAYOUT.unpack_from(data)
+    if fields[0] != _MAGIC or fields[1] != _VERSION or fields[3] != mark or fields[10] != target:
+        return None
+    if secret is not None:
+        expected = hmac.digest(secret, data[: _LAYOUT.size], "sha256")[:_MAC_BYTES]
+        if not hmac.compare_digest(expected, data[_LAYOUT.size :]):
+            return None
+    datagram = Datagram._make(fields[4:10])
+    return datagram if datagram.node_id >= 0 and datagram.echo_delay_ms >= 0 else None
+
+
+class PeerLiveness:
+    """What we know about one peer's datagrams. Owned by the links; times are `now_ms` arguments.
+
+    Invariant: `fresh_at_ms` never decreases while one incarnation lasts; the peer is fresh while
+    ``now_ms - fresh_at_ms < timeout_ms``.
+    """
+
+    __slots__ = (
+        "_age_deviation_ms",
+        "_age_ms",
+        "_base_ms",
+        "_last_at_ms",
+        "_last_sequence",
+        "_sent_at_ms",
+        "_sequence",
+        "fresh_at_ms",
+        "incarnation",
+        "loss",
+        "received",
+        "rtt_ms",
+    )
+
+    def __init__(self, timeout_ms_min: int, now_ms: int) -> None:
+        self._base_ms = timeout_ms_min
+        self._sequence = 0
+        self._sent_at_ms = [0] * SENT_REMEMBERED
+        self.incarnation: int | None = None
+        self.received = 0
+        self.rtt_ms = 0.0
+        self.loss = 0.0
+        self._age_ms = float(INTERVAL_MS)
+        self._age_deviation_ms = 0.0
+        self._last_sequence = 0
+        self._last_at_ms = now_ms
+        self.fresh_at_ms = now_ms - 10 * timeout_ms_min
+
+    @property
+    def timeout_ms(self) -> int:
+        observed = 3 * (self._age_ms + 4 * self._age_deviation_ms)
+        return int(min(max(self._base_ms, observed), 5 * self._base_ms))
+
+    def connected(self, incarnation: int, now_ms: int) -> None:
+        """TCP has just spoken with this life of the peer: that is as good as a fresh echo."""
+        if incarnation != self.incarnation:
+            self.incarnation = incarnation
+            self._last_sequence = 0
+            self.loss = 0.0
+        self.fresh_at_ms = now_ms
+
+    def is_fresh(self, now_ms: int) -> bool:
+        return now_ms - self.fresh_at_ms < self.timeout_ms
+
+    def forgive(self, now_ms: int) -> None:
+        """We were away: whoever was fresh before gets a few intervals to prove that it still is."""
+        self.fresh_at_ms = max(self.fresh_at_ms, now_ms - self.timeout_ms + FORGIVEN_INTERVALS * INTERVAL_MS)
+
+    def next(self, node_id: int, incarnation: int, now_ms: int) -> Datagram:
+        """Return the datagram to send now."""
+        self._sequence += 1
+        self._sent_at_ms[self._sequence % SENT_REMEMBERED] = now_ms
+        delay_ms = max(0, now_ms - self._last_at_ms)
+        return Datagram(node_id, incarnation, self._sequence, self.incarnation or 0, self._last_sequence, delay_ms)
+
+    def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
+        """Take one in; True if it counted: of the peer's known life, and newer than what came before."""
+        if datagram.incarnation != self.incarnation or datagram.sequence <= self._last_sequence:
+            return False
+        if self._last_sequence:
+            # One in sixteen: about the last second and a half.
+            for _ in range(min(datagram.sequence - self._last_sequence - 1, SENT_REMEMBERED)):
+                self.loss += (1.0 - self.loss) / 16
+            self.loss -= self.loss / 16
+        self._last_sequence, self._last_at_ms = datagram.sequence, now_ms
+        self.received += 1
+        echoed = datagram.echo_sequence
+        if (
+            datagram.echo_incarnation == my_incarnation
+            and 0 < echoed <= self._sequence
+            and self._sequence - echoed < SENT_REMEMBERED
+        ):
+            self._on_echo(self._sent_at_ms[echoed % SENT_REMEMBERED], datagram.echo_delay_ms, now_ms)
+        return True
+
+    def _on_echo(self, sent_at_ms: int, delay_ms: int, now_ms: int) -> None:
+        age_ms = max(0, now_ms - sent_at_ms)
+        self._age_deviation_ms += (abs(age_ms - self._age_ms) - self._age_deviation_ms) / 4
+        self._age_ms += (age_ms - self._age_ms) / 8
+        self.rtt_ms += (max(0, age_ms - delay_ms) - self.rtt_ms) / 8
+        self.fresh_at_ms = max(self.fresh_at_ms, sent_at_ms)

@@ -1,0 +1,97 @@
+"""What one node knows of each other node: its two connections, its datagrams, whether it is live, and why not.
+
+Shell state without I/O of its own; `links.Links` changes it.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from .connection import Connection
+from .liveness import PeerLiveness
+from .rpc import Calls
+
+__all__ = ["NodeAddress", "Peer", "PeerStatus"]
+
+
+class NodeAddress(NamedTuple):
+    """Where a node listens for other nodes: TCP and UDP have the same port number."""
+
+    host: str
+    port: int
+
+
+class PeerStatus(NamedTuple):
+    """One row of what an operator sees. `trouble` is the last reason why the link failed, empty when it works."""
+
+    node_id: int
+    address: str
+    live: bool
+    outgoing: bool
+    incoming: bool
+    incarnation: int | None
+    rtt_ms: float
+    loss: float
+    timeout_ms: int
+    trouble: str
+
+
+class Peer:
+    """Another node. `outgoing` is the connection that we dialled, `incoming` the one that it dialled.
+
+    Invariant: a connection in either field is authenticated and open. `live` follows from both, their equal
+    incarnation, and fresh datagrams; it changes only in `Links._judge`.
+    """
+
+    __slots__ = (
+        "address",
+        "calls",
+        "datagram_address",
+        "incoming",
+        "live",
+        "liveness",
+        "node_id",
+        "outgoing",
+        "trouble",
+        "wake",
+    )
+
+    def __init__(self, node_id: int, address: NodeAddress, liveness: PeerLiveness) -> None:
+        self.node_id, self.address, self.liveness = node_id, address, liveness
+        self.datagram_address: tuple[object, ...] | None = None
+        self.outgoing: Connection | None = None
+        self.incoming: Connection | None = None
+        self.calls = Calls()
+        self.live = False
+        self.trouble = "not connected yet"
+        self.wake = asyncio.Event()
+
+    def is_fit(self, now_ms: int) -> bool:
+        """Both connections stand, lead to the same life of the peer, and its datagrams echo ours."""
+        if self.outgoing is None or self.incoming is None:
+            return False
+        same_life = self.outgoing.peer.incarnation == self.incoming.peer.incarnation
+        return same_life and self.liveness.is_fresh(now_ms)
+
+    def why_not(self) -> str:
+        if self.outgoing is None:
+            return self.trouble or "we are not connected to it"
+        if self.incoming is None:
+            return "it is not connected to us"
+        if self.outgoing.peer.incarnation != self.incoming.peer.incarnation:
+            return "it has been restarted"
+        return f"no fresh datagram for {self.liveness.timeout_ms} ms"
+
+    def status(self) -> PeerStatus:
+        liveness = self.liveness
+        return PeerStatus(
+            node_id=self.node_id,
+            address=f"{self.address.host}:{self.address.port}",
+            live=self.live,
+            outgoing=self.outgoing is not None,
+            incoming=self.incoming is not None,
+            incarnation=liveness.incarnation,
+            rtt_ms=liveness.rtt_ms,
+            loss=liveness.loss,
+            timeout_ms=liveness.timeout_ms,
+            trouble="" if self.live else self.why_not(),
+        )

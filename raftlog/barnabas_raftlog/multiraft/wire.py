@@ -1,0 +1,254 @@
+"""Raft messages as frames between nodes: every message of every group for one peer, in as few frames as fit. Pure.
+
+The header of a RAFT frame is ``[kind, [message, message, ...]]``. A message is an array of small ints: its kind, the
+group id, the term, and what its kind needs. Source and target are not sent: the connection knows both, so nobody
+can speak in another's name. Entries follow `prev_index` without a gap, so no index is sent; their terms are
+run-length encoded, and left out when all equal the message's own term (the steady state); their sizes are listed;
+their frames follow the header as raw bytes in message order.
+
+Decoding trusts nothing. Every count and size is checked against what is there, every entry's CRC and its stamped
+leader epoch are verified (`records.header.verify`), and a contradiction raises `MalformedMessageError`, which closes
+that connection.
+
+*Memory.* An entry is a view of the received frame, so one small entry in a log's tail cache would pin the entries of
+all other groups that came in the same frame. When more than one message carries payload, each gets its own copy
+(one memcpy; entries of one message share it and leave the cache together). A frame with a single append, which is
+what bulk replication sends, is never copied.
+"""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Entry,
+    GroupId,
+    InstallSnapshot,
+    LeadershipEnded,
+    Message,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from barnabas_raftlog.records.header import verify
+
+from .framing import FRAME_BYTES_MAX, Buffer, FrameKind, encode_frame
+
+__all__ = [
+    "GROUP_ID_BYTES",
+    "METADATA_GROUP",
+    "SPLIT_BYTES",
+    "Addressed",
+    "decode_messages",
+    "encode_messages",
+    "payload_bytes_of",
+]
+
+Addressed: TypeAlias = tuple[GroupId, Message]
+
+GROUP_ID_BYTES = 20
+METADATA_GROUP = GroupId(bytes(GROUP_ID_BYTES))
+SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its receiver can start on it.
+SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers decode in a few milliseconds.
+INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
+
+_VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED = range(1, 8)
+_RAFT = int(FrameKind.RAFT)
+
+
+def payload_bytes_of(message: Message) -> int:
+    """Return how many raw bytes `message` adds to a frame behind the header."""
+    if isinstance(message, AppendEntries):
+        return sum([len(entry.frame) for entry in message.entries])
+    return len(message.data) if isinstance(message, InstallSnapshot) else 0
+
+
+def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], list[Addressed]]:
+    """Return the frames that carry `messages` in order, and those that are too large for any frame."""
+    frames: list[list[Buffer]] = []
+    oversized: list[Addressed] = []
+    headers: list[tuple[object, ...]] = []
+    payloads: list[Buffer] = []
+    filled = 0
+    for group_id, message in messages:
+        size = payload_bytes_of(message)
+        if (filled and filled + size > SPLIT_BYTES) or len(headers) == SPLIT_MESSAGES:
+            frames.append(encode_frame((_RAFT, headers), payloads, filled))
+            headers, payloads, filled = [], [], 0
+        if size > FRAME_BYTES_MAX - (1 << 20):
+            oversized.append((group_id, message))
+            continue
+        headers.append(_encode(group_id, message, payloads))
+        filled += size
+    if headers:
+        frames.append(encode_frame((_RAFT, headers), payloads, filled))
+    return frames, oversized
+
+
+def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tuple[object, ...]:
+    match message:
+        case AppendEntries():
+            return _encode_append(group_id, message, payloads)
+        case AppendResponse():
+            head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
+            return (*head, int(message.rejected), message.hint_index, message.hint_term)
+        case VoteRequest():
+            flags = message.pre | message.transfer << 1
+            return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
+        case VoteResponse():
+            return (_VOTE_RESPONSE, group_id, message.term, message.granted | message.pre << 1)
+        case InstallSnapshot():
+            payloads.append(message.data)
+            head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
+            return (*head, len(message.data))
+        case TimeoutNow():
+            return (_TIMEOUT_NOW, group_id, message.term)
+        case LeadershipEnded():
+            return (_ENDED, group_id, message.term)
+
+
+def _encode_append(group_id: GroupId, message: AppendEntries, payloads: list[Buffer]) -> tuple[object, ...]:
+    sizes: list[int] = []
+    terms: list[int] = []  # term, count, term, count, ...; empty: all are of the message's term
+    for entry in message.entries:
+        payloads.append(entry.frame)
+        sizes.append(len(entry.frame))
+        if terms and terms[-2] == entry.term:
+            terms[-1] += 1
+        else:
+            terms += (entry.term, 1)
+    if len(terms) == 2 and terms[0] == message.term:
+        terms = []
+    head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
+    return (*head, message.round, int(message.quiesce), terms, sizes)
+
+
+def decode_messages(
+    header: tuple[Any, ...], payload: memoryview, source: int, target: int, *, owned: bool
+) -> list[Addressed]:
+    """Return the messages of a RAFT frame. With `owned` false, entries are copied out of `payload`.
+
+    Raises:
+        MalformedMessageError: anything in it contradicts anything else.
+    """
+    if len(header) != 2 or type(header[1]) is not tuple:
+        raise MalformedMessageError("raft frame is not [kind, messages]")
+    messages = header[1]
+    payload = payload.toreadonly()
+    share = owned and sum(1 for item in messages if _carries_payload(item)) <= 1
+    decoded: list[Addressed] = []
+    position = 0
+    try:
+        for item in messages:
+            if type(item) is not tuple:
+                raise MalformedMessageError("raft message is not an array")
+            group_id = item[1]
+            if type(group_id) is not bytes or len(group_id) != GROUP_ID_BYTES:
+                raise MalformedMessageError(f"group id {group_id!r} is not {GROUP_ID_BYTES} bytes")
+            if item[0] == _APPEND:
+                append, position = _decode_append(item, payload, position, source, target, share=share)
+                decoded.append((GroupId(group_id), append))
+            elif item[0] == _INSTALL:
+                install, position = _decode_install(item, payload, position, source, target, share=share)
+                decoded.append((GroupId(group_id), install))
+            else:
+                decoded.append((GroupId(group_id), _decode_small(item, source, target)))
+    except (ValueError, TypeError, IndexError) as error:
+        raise MalformedMessageError(f"raft message of a wrong shape: {error}") from error
+    except CorruptBatchError as error:
+        raise MalformedMessageError(f"entry is damaged: {error}") from error
+    if position != len(payload):
+        raise MalformedMessageError(f"{len(payload) - position} payload bytes belong to no message")
+    return decoded
+
+
+def _carries_payload(item: object) -> bool:
+    # Only a hint for copying; the shape is checked by whoever decodes the item.
+    if type(item) is not tuple or not item:
+        return False
+    return item[0] == _INSTALL or (item[0] == _APPEND and bool(item[-1]))
+
+
+def _check(numbers: tuple[int, ...]) -> None:
+    for number in numbers:
+        if type(number) is not int or not 0 <= number <= INT_MAX:
+            raise MalformedMessageError(f"{number!r} is not a number from 0 to 2**63-1")
+
+
+def _decode_small(item: tuple[Any, ...], source: int, target: int) -> Message:
+    kind, numbers = item[0], item[2:]
+    _check(numbers)
+    if kind == _APPEND_RESPONSE:
+        term, match_index, round_, rejected, hint_index, hint_term = numbers
+        return AppendResponse(term, source, target, match_index, round_, rejected != 0, hint_index, hint_term)
+    if kind == _VOTE_REQUEST:
+        term, last_index, last_term, flags = numbers
+        return VoteRequest(term, source, target, last_index, last_term, flags & 1 != 0, flags & 2 != 0)
+    if kind == _VOTE_RESPONSE:
+        term, flags = numbers
+        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0)
+    (term,) = numbers
+    if kind == _TIMEOUT_NOW:
+        return TimeoutNow(term, source, target)
+    if kind == _ENDED:
+        return LeadershipEnded(term, source, target)
+    raise MalformedMessageError(f"raft message of unknown kind {kind!r}")
+
+
+def _take(payload: memoryview, position: int, size: int, *, share: bool) -> memoryview:
+    if size > len(payload) - position:
+        raise MalformedMessageError(f"{size} payload bytes claimed at {position}, the frame has {len(payload)}")
+    view = payload[position : position + size]
+    return view if share else memoryview(bytes(view))
+
+
+def _decode_append(
+    item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
+) -> tuple[AppendEntries, int]:
+    _, _, term, prev_index, prev_term, commit_index, round_, quiesce, terms, sizes = item
+    _check((term, prev_index, prev_term, commit_index, round_, quiesce))
+    if type(sizes) is not tuple or type(terms) is not tuple:
+        raise MalformedMessageError("sizes and terms of an append are arrays")
+    if not sizes:
+        if terms:
+            raise MalformedMessageError("an append without entries has terms")
+        heartbeat = AppendEntries(term, source, target, prev_index, prev_term, commit_index, round_, quiesce != 0, ())
+        return heartbeat, position
+    _check(sizes)
+    total = sum(sizes)
+    taken = _take(payload, position, total, share=share)
+    entry_terms = [term] * len(sizes) if not terms else _decode_terms(terms, len(sizes))
+    if prev_index + len(sizes) > INT_MAX or max(entry_terms) > term:
+        raise MalformedMessageError(f"entries of terms up to {max(entry_terms)} after {prev_index} in term {term}")
+    entries: list[Entry] = []
+    start = 0
+    for number, (entry_term, size) in enumerate(zip(entry_terms, sizes, strict=True), prev_index + 1):
+        frame = taken[start : start + size]
+        start += size
+        batch = verify(frame)
+        if batch.leader_epoch != entry_term:
+            raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
+        entries.append(Entry(number, entry_term, frame))
+    append = AppendEntries(term, source, target, prev_index, prev_term, commit_index, round_, quiesce != 0, entries)
+    return append, position + total
+
+
+def _decode_terms(runs: tuple[int, ...], count: int) -> list[int]:
+    _check(runs)
+    if len(runs) % 2 or sum(runs[1::2]) != count:
+        raise MalformedMessageError(f"term runs {runs[:8]} do not cover {count} entries")
+    terms: list[int] = []
+    for term, length in zip(runs[::2], runs[1::2], strict=True):
+        terms += [term] * length
+    return terms
+
+
+def _decode_install(
+    item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
+) -> tuple[InstallSnapshot, int]:
+    _, _, term, snapshot_index, snapshot_term, size = item
+    _check((term, snapshot_index, snapshot_term, size))
+    data = _take(payload, position, size, share=share)
+    return InstallSnapshot(term, source, target, snapshot_index, snapshot_term, data), position + size

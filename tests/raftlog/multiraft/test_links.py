@@ -1,0 +1,363 @@
+"""Links over real loopback sockets: liveness, RPC, and what strangers and mistakes do not get to do."""
+
+import asyncio
+import logging
+import socket
+
+import pytest
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.multiraft import links as links_module
+from barnabas_raftlog.multiraft.admin import ask
+from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame
+from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
+from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError
+from barnabas_raftlog.multiraft.wire import encode_messages
+from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
+
+from .conftest import LOOPBACK, Runner, Watched, cluster, introduce
+
+GROUP = GroupId(bytes(20))
+
+
+async def echo(source: int, body: bytes) -> bytes:
+    return b"%d:%s" % (source, body)
+
+
+def test_three_nodes_find_each_other(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(3) as nodes:
+            for node_id, node in nodes.items():
+                await node.until_live(*({1, 2, 3} - {node_id}))
+            row = nodes[1].links.status()[0]
+            assert (row.node_id, row.live, row.incarnation, row.trouble) == (2, True, 102, "")
+
+    run(main())
+
+
+def test_messages_travel_on_the_dialled_connection(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            frames, _ = encode_messages([(GROUP, LeadershipEnded(4, 1, 2))])
+            assert nodes[1].links.send_frames(2, frames)
+            await nodes[2].until(lambda: bool(nodes[2].messages))
+            assert nodes[2].messages == [(1, GROUP, LeadershipEnded(4, 1, 2))]
+            assert not nodes[1].links.send_frames(9, frames)
+
+    run(main())
+
+
+def test_a_closed_peer_is_silent_at_once_and_live_again_when_it_returns(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            address = nodes[2].links.address
+            await nodes[2].links.close()
+            await nodes[1].until(lambda: not nodes[1].links.is_live(2))
+            successor = Watched(Links("c", 2, 999, address, {1: nodes[1].links.address}))
+            await successor.links.start()
+            await nodes[1].until_live(2)
+            assert nodes[1].changes == [(2, True), (2, False), (2, True)]
+            assert nodes[1].links.status()[0].incarnation == 999
+            await successor.links.close()
+
+    run(main())
+
+
+def test_datagram_silence_makes_a_connected_peer_silent_on_both_sides(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2, liveness_timeout_ms=150) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            nodes[2].links._datagrams.close()  # TCP stays
+            await nodes[1].until(lambda: not nodes[1].links.is_live(2))
+            await nodes[2].until(lambda: not nodes[2].links.is_live(1))
+            assert nodes[1].links.is_connected(2)
+            assert "no fresh datagram" in nodes[1].links.status()[0].trouble
+
+    run(main())
+
+
+def test_calls_are_answered_and_errors_come_back_by_name(run: Runner) -> None:
+    class TopicUnknownError(BarnabasError):
+        pass
+
+    async def refuse(source: int, body: bytes) -> bytes:
+        raise TopicUnknownError("no such topic")
+
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("echo", echo)
+            nodes[2].links.serve("refuse", refuse)
+            call = nodes[1].links.call
+            assert await call(2, "echo", b"x", 5) == b"1:x"
+            assert await call(2, "echo", bytes(1 << 20), 5) == b"1:" + bytes(1 << 20)
+            with pytest.raises(RemoteError, match="TopicUnknownError: no such topic"):
+                await call(2, "refuse", b"", 5)
+            with pytest.raises(RemoteError, match="UnknownMethod"):
+                await call(2, "nothing", b"", 5)
+            with pytest.raises(LinkDownError, match="node 7 is not connected: it is unknown"):
+                await call(7, "echo", b"", 5)
+
+    run(main())
+
+
+def test_a_call_times_out_and_its_late_answer_is_ignored(run: Runner) -> None:
+    async def main() -> None:
+        release = asyncio.Event()
+        answered = asyncio.Event()
+
+        async def slow(source: int, body: bytes) -> bytes:
+            await release.wait()
+            answered.set()
+            return b"late"
+
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("slow", slow)
+            nodes[2].links.serve("echo", echo)
+            with pytest.raises(TimeoutError):
+                await nodes[1].links.call(2, "slow", b"", 0.01)
+            cancelled = asyncio.ensure_future(nodes[1].links.call(2, "slow", b"", 5))
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            release.set()
+            await answered.wait()
+            assert await nodes[1].links.call(2, "echo", b"x", 5) == b"1:x"
+
+    run(main())
+
+
+def test_a_call_fails_when_its_connection_is_lost(run: Runner) -> None:
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def never(source: int, body: bytes) -> bytes:
+            entered.set()
+            await asyncio.Event().wait()
+            return b""
+
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("never", never)
+            call = asyncio.ensure_future(nodes[1].links.call(2, "never", b"", 10))
+            await entered.wait()
+            await nodes[2].links.close()
+            with pytest.raises(LinkDownError):
+                await call
+
+    run(main())
+
+
+def test_a_bug_in_a_handler_is_answered_and_reported(run: Runner) -> None:
+    async def main() -> None:
+        async def broken(source: int, body: bytes) -> bytes:
+            return bytes(body[7])
+
+        async def impossible(source: int, body: bytes) -> bytes:
+            raise AssertionError("invariant")
+
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("broken", broken)
+            nodes[2].links.serve("impossible", impossible)
+            with pytest.raises(RemoteError, match="InternalError: IndexError"):
+                await nodes[1].links.call(2, "broken", b"", 5)
+            assert [type(error) for error in reported] == [IndexError]
+            with pytest.raises(RemoteError, match="InternalError"):
+                await nodes[1].links.call(2, "impossible", b"", 5)
+            with pytest.raises(AssertionError, match="invariant"):
+                await nodes[2].links.wait()
+
+    run(main())
+
+
+def test_posts_arrive_in_order_and_are_dropped_without_a_link(run: Runner) -> None:
+    async def main() -> None:
+        got: list[bytes] = []
+        enough = asyncio.Event()
+
+        async def note(source: int, body: bytes) -> bytes:
+            got.append(body)
+            if len(got) == 3:
+                enough.set()
+            return b""
+
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("note", note)
+            nodes[1].links.post(5, "note", b"nobody")
+            for body in (b"a", b"b", b"c"):
+                nodes[1].links.post(2, "note", body)
+            await enough.wait()
+            assert got == [b"a", b"b", b"c"]
+            assert nodes[1].links.stats.posts_dropped == 1
+
+    run(main())
+
+
+def test_an_admin_asks_with_a_blocking_socket(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            nodes[1].links.serve("echo", echo)
+            host, port = nodes[1].links.address
+            assert await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0) == b"-1:hi"
+            with pytest.raises(RemoteError, match="UnknownMethod"):
+                await asyncio.to_thread(ask, host, port, "nothing", b"", 5.0)
+        with pytest.raises(LinkDownError):
+            await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0)
+
+    run(main())
+
+
+def test_an_admin_without_the_secret_is_refused(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2, secret=b"s3cret") as nodes:
+            await nodes[1].until_live(2)
+            nodes[1].links.serve("echo", echo)
+            host, port = nodes[1].links.address
+            with pytest.raises(HandshakeRefusedError, match="only one side has a secret"):
+                await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0)
+            assert await asyncio.to_thread(lambda: ask(host, port, "echo", b"hi", 5.0, secret=b"s3cret")) == b"-1:hi"
+
+    run(main())
+
+
+def test_a_wrong_cluster_is_refused_in_words_on_both_sides(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def main() -> None:
+        ours, theirs = (Watched(Links(name, n, 5, LOOPBACK, {})) for name, n in (("blue", 1), ("green", 2)))
+        for node in (ours, theirs):
+            await node.links.start()
+        introduce({1: ours, 2: theirs})
+        await ours.until(lambda: len(ours.facts) >= 2)
+        await theirs.until(lambda: len(theirs.facts) >= 2)
+        assert {fact.kind for fact in ours.facts} == {"handshake refused"}
+        assert "belongs to cluster 'blue', node 2 to 'green'" in ours.links.status()[0].trouble
+        assert not ours.changes
+        for node in (ours, theirs):
+            await node.links.close()
+
+    run(main())
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 4, "each side dials and is dialled, and says each once"
+    assert all("blue" in line and "green" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("hello", "complaint"),
+    [
+        ((1, 1, "c", 1, 5, 1, bytes(16)), "somebody else claims to be node 1"),
+        ((1, 1, "c", 8, 5, 1, bytes(16)), "node 8 is not a member"),
+        ((1, 1, "c", 2, 5, 9, bytes(16)), "node 2 wants node 9"),
+        ((1, 7, "c", 2, 5, 1, bytes(16)), "protocol version 7"),
+    ],
+)
+def test_impostors_are_refused_in_words(run: Runner, hello: tuple[object, ...], complaint: str) -> None:
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            nodes[1].links.add_peer(2, NodeAddress("127.0.0.1", 1))
+            reader, writer = await asyncio.open_connection(*nodes[1].links.address)
+            writer.writelines([bytes(part) for part in encode_frame(hello)])
+            answer = await reader.read()
+            assert answer[8:10] == bytes((0x92, FrameKind.REFUSED))
+            assert complaint in answer.decode(errors="replace")
+            writer.close()
+            await writer.wait_closed()
+
+    run(main())
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\0\0\0\x08\0\0\0\x04\x94\x09\x01\x02"])
+def test_garbage_closes_its_own_connection_only(run: Runner, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            reader, writer = await asyncio.open_connection(*nodes[1].links.address)
+            writer.write(garbage)
+            assert await reader.read() == b""
+            writer.close()
+            assert nodes[1].links.is_live(2)
+            assert nodes[1].changes == [(2, True)]
+
+    run(main())
+    assert any("malformed" in record.getMessage() for record in caplog.records)
+
+
+def test_garbage_datagrams_are_counted_and_dropped(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            stats = nodes[1].links.stats
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                for size in (0, 1, 60, 76, 1400):
+                    sock.sendto(b"\xba\x5b" + bytes(size), nodes[1].links.address)
+            counted = asyncio.Event()
+            receive = nodes[1].links._datagrams._on_datagram
+
+            def count(data: bytes, address: object) -> None:
+                receive(data, address)
+                if stats.datagrams_ignored >= 5:
+                    counted.set()
+
+            nodes[1].links._datagrams._on_datagram = count
+            await counted.wait()
+            assert nodes[1].links.is_live(2)
+
+    run(main())
+
+
+def test_silent_strangers_are_evicted_oldest_first(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "STRANGERS_MAX", 3)
+
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            streams = [await asyncio.open_connection(*nodes[1].links.address) for _ in range(5)]
+            for reader, _ in streams[:2]:
+                with pytest.raises(ConnectionResetError):
+                    assert await reader.read() == b""
+                    raise ConnectionResetError  # an orderly end is as good
+            assert nodes[1].links.stats.strangers_evicted == 2
+            for _, writer in streams:
+                writer.close()
+
+    run(main())
+
+
+def test_a_handshake_that_never_ends_is_swept_away(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 150)
+
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            reader, writer = await asyncio.open_connection(*nodes[1].links.address)
+            writer.write(b"\0\0\0")
+            with pytest.raises(ConnectionResetError):
+                assert await reader.read() == b""
+                raise ConnectionResetError
+            writer.close()
+
+    run(main())
+
+
+def test_what_follows_a_handshake_may_not_exceed_its_rights(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            reader, writer = await asyncio.open_connection(*nodes[1].links.address)
+            hello = (FrameKind.HELLO, 1, "", -1, 0, -1, bytes(16))
+            raft = (FrameKind.RAFT, ((7, bytes(20), 1),))
+            for header in (hello, (FrameKind.PROOF, b""), raft):
+                writer.writelines([bytes(part) for part in encode_frame(header)])
+            with pytest.raises(ConnectionResetError):
+                while await reader.read(1000):
+                    pass
+                raise ConnectionResetError
+            assert nodes[1].messages == []
+            writer.close()
+
+    run(main())

@@ -1,0 +1,196 @@
+"""Raft messages through the codec and back; damage of every kind is refused, never misread."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.multiraft import wire
+from barnabas_raftlog.multiraft.framing import FrameKind, frame_of, read_header
+from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Entry,
+    GroupId,
+    InstallSnapshot,
+    LeadershipEnded,
+    Message,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from barnabas_raftlog.records.header import ControlKind, control_frame
+
+SOURCE, TARGET = 1, 2
+NUMBERS = st.integers(0, (1 << 31) - 1)
+GROUPS = st.binary(min_size=20, max_size=20).map(GroupId)
+
+
+def entry(index: int, term: int, body: bytes = b"") -> Entry:
+    return Entry(index, term, control_frame(0, term, ControlKind.NO_OP, body))
+
+
+@st.composite
+def appends(draw: st.DrawFn) -> AppendEntries:
+    term, prev_index = draw(NUMBERS), draw(NUMBERS)
+    terms = sorted(draw(st.lists(st.integers(max(0, term - 2), term), max_size=5)))
+    entries: Sequence[Entry] = [entry(prev_index + n, t, draw(st.binary(max_size=40))) for n, t in enumerate(terms, 1)]
+    numbers = [draw(NUMBERS) for _ in range(3)]
+    return AppendEntries(term, SOURCE, TARGET, prev_index, *numbers, quiesce=draw(st.booleans()), entries=entries)
+
+
+MESSAGES: st.SearchStrategy[Message] = st.one_of(
+    appends(),
+    st.builds(
+        AppendResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), NUMBERS, NUMBERS
+    ),
+    st.builds(VoteRequest, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), st.booleans()),
+    st.builds(VoteResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), st.booleans(), st.booleans()),
+    st.builds(InstallSnapshot, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.binary(max_size=50)),
+    st.builds(TimeoutNow, NUMBERS, st.just(SOURCE), st.just(TARGET)),
+    st.builds(LeadershipEnded, NUMBERS, st.just(SOURCE), st.just(TARGET)),
+)
+
+
+def decode(frame: bytes, *, owned: bool = True) -> list[Addressed]:
+    split = frame_of(memoryview(frame)[4:], owned=owned)
+    return decode_messages(read_header(split.header), split.payload, SOURCE, TARGET, owned=owned)
+
+
+def plain(messages: list[Addressed]) -> list[tuple[GroupId, str]]:
+    """Comparable form: views become bytes, tuples of entries become lists."""
+    shown = []
+    for group_id, message in messages:
+        if isinstance(message, AppendEntries):
+            entries = [Entry(e.index, e.term, bytes(e.frame)) for e in message.entries]
+            message = AppendEntries(
+                *(message.term, message.source, message.target, message.prev_index, message.prev_term),
+                *(message.commit_index, message.round),
+                quiesce=message.quiesce,
+                entries=entries,
+            )
+        elif isinstance(message, InstallSnapshot):
+            message.data = bytes(message.data)
+        shown.append((group_id, repr(message)))
+    return shown
+
+
+@settings(deadline=None, max_examples=200)
+@given(messages=st.lists(st.tuples(GROUPS, MESSAGES), max_size=8), owned=st.booleans())
+def test_messages_survive_the_wire(messages: list[Addressed], owned: bool) -> None:
+    frames, oversized = encode_messages(messages)
+    assert not oversized
+    got = [message for frame in frames for message in decode(b"".join(frame), owned=owned)]
+    assert plain(got) == plain(messages)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    messages=st.lists(st.tuples(GROUPS, MESSAGES), min_size=1, max_size=3),
+    position=st.integers(0, 1 << 20),
+    value=st.integers(0, 255),
+)
+def test_damaged_frames_are_refused_or_are_what_a_peer_could_send(
+    messages: list[Addressed], position: int, value: int
+) -> None:
+    (frame,), _ = encode_messages(messages)
+    data = bytearray(b"".join(frame))
+    data[8 + position % (len(data) - 8)] = value
+    try:
+        for _, message in decode(bytes(data)):
+            assert message.source == SOURCE
+    except MalformedMessageError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("header", "payload", "complaint"),
+    [
+        ((6,), b"", "not .kind"),
+        ((6, 1), b"", "not .kind"),
+        ((6, (1,)), b"", "not an array"),
+        ((6, ((3,),)), b"", "wrong shape"),
+        ((6, ((3, b"short", 1),)), b"", "group id"),
+        ((6, ((99, bytes(20), 1),)), b"", "unknown kind 99"),
+        ((6, ((7, bytes(20), -1),)), b"", "not a number"),
+        ((6, ((7, bytes(20), 1 << 63),)), b"", "not a number"),
+        ((6, ((7, bytes(20), 1.5),)), b"", "not a number"),
+        ((6, ((7, bytes(20), True),)), b"", "not a number"),
+        ((6, ((7, bytes(20), 1),)), b"x", "belong to no message"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (10,)),)), b"x", "claimed at 0"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1 << 62,)),)), b"x", "claimed at 0"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1,)),)), b"x", "damaged"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1,), (1,)),)), b"x", "term runs"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1 << 40), (1,)),)), b"x", "term runs"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (2, 1), (1,)),)), b"x", "terms up to 2"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1), ()),)), b"", "has terms"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, {1: 1}, {1: 1}),)), b"", "are arrays"),
+        ((6, ((5, bytes(20), 1, 1, 1, 5),)), b"abc", "claimed at 0"),
+    ],
+)
+def test_contradictions_are_named(header: tuple[object, ...], payload: bytes, complaint: str) -> None:
+    with pytest.raises(MalformedMessageError, match=complaint):
+        decode_messages(header, memoryview(payload), SOURCE, TARGET, owned=True)
+
+
+def test_an_entry_stamped_with_another_term_is_refused() -> None:
+    lying = Entry(1, 3, entry(1, 2).frame)
+    append = AppendEntries(3, SOURCE, TARGET, 0, 0, 0, 0, quiesce=False, entries=[lying])
+    (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
+    with pytest.raises(MalformedMessageError, match="stamped 2"):
+        decode(b"".join(frame))
+
+
+def append_of(*sizes: int) -> AppendEntries:
+    entries = [entry(n, 1, bytes(size)) for n, size in enumerate(sizes, 1)]
+    return AppendEntries(1, SOURCE, TARGET, 0, 0, 0, 0, quiesce=False, entries=entries)
+
+
+def test_payload_is_neither_copied_nor_joined_when_sent() -> None:
+    append = append_of(100, 200)
+    (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
+    assert frame[1] is append.entries[0].frame
+    assert frame[2] is append.entries[1].frame
+
+
+def test_a_lone_append_is_not_copied_and_shared_ones_are() -> None:
+    group = GroupId(bytes(20))
+    for count, shared in ((1, True), (2, False)):
+        (frame,), _ = encode_messages([(group, append_of(100))] * count)
+        data = b"".join(frame)
+        for _, message in decode(data):
+            assert isinstance(message, AppendEntries)
+            view = message.entries[0].frame
+            assert isinstance(view, memoryview)
+            assert view.readonly
+            assert (view.obj is data) is shared
+
+
+def test_large_batches_are_split_and_giants_reported() -> None:
+    group = GroupId(bytes(20))
+    big = append_of(3 << 20)
+    frames, oversized = encode_messages([(group, big), (group, big), (group, append_of(10))])
+    assert [sum(len(part) for part in frame) >> 20 for frame in frames] == [3, 3]
+    giant = InstallSnapshot(1, SOURCE, TARGET, 1, 1, bytes(64 << 20))
+    frames, oversized = encode_messages([(group, append_of(1)), (group, giant)])
+    assert [message for _, message in oversized] == [giant]
+    assert len(frames) == 1
+
+
+def test_many_small_messages_do_not_make_one_endless_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "SPLIT_MESSAGES", 3)
+    ended = (GroupId(bytes(20)), LeadershipEnded(1, SOURCE, TARGET))
+    frames, _ = encode_messages([ended] * 7)
+    assert [len(decode(b"".join(frame))) for frame in frames] == [3, 3, 1]
+
+
+def test_append_layout_is_pinned() -> None:
+    group = GroupId(bytes(range(20)))
+    append = AppendEntries(5, SOURCE, TARGET, 7, 4, 6, 300, quiesce=True, entries=[entry(8, 5)])
+    (frame,), _ = encode_messages([(group, append)])
+    head = "9206" + "91" + "9a" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
+    assert bytes(frame[0])[8:].hex() == head + "90" + "913e"
+    assert FrameKind.RAFT == 6
