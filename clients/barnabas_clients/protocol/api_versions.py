@@ -1,0 +1,64 @@
+"""ApiVersions, API key 18: which APIs and versions a broker speaks; the first request on every connection. Pure.
+
+Two exceptions to all rules, because the client does not know the broker yet (KIP-511). The response always has
+header version 0, also where its body is flexible; and a broker that does not know the requested version answers
+with a *version 0 body* that carries UNSUPPORTED_VERSION and the ranges it has. `frames.py` does both.
+
+Versions: 1 throttle time; 3 flexible, client software, features; 4 lets `min_version` of a feature be 0. Version 5
+(KIP-1242, cluster and node ids) is not declared.
+"""
+
+from typing import Annotated
+
+from barnabas_raftlog.wire.schema import Bool, Int16, Int32, Int64, Message, String, Struct, field, wire
+
+__all__ = [
+    "ApiVersion",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "FinalizedFeatureKey",
+    "SupportedFeatureKey",
+]
+
+
+class ApiVersionsRequest(Message, api_key=18, versions=range(5), flexible_since=3):
+    """Sent in the newest version the client has, before it knows what the broker has."""
+
+    client_software_name: Annotated[String, wire(since=3)] = ""
+    client_software_version: Annotated[String, wire(since=3)] = ""
+
+
+class ApiVersion(Struct):
+    """The versions of one API that the broker speaks, both ends inclusive."""
+
+    api_key: Int16 = 0
+    min_version: Int16 = 0
+    max_version: Int16 = 0
+
+
+class SupportedFeatureKey(Struct):
+    """The levels of a cluster feature that this broker could run with."""
+
+    name: String = ""
+    min_version: Int16 = 0
+    max_version: Int16 = 0
+
+
+class FinalizedFeatureKey(Struct):
+    """The level of a cluster feature in force, valid when `finalized_features_epoch` is 0 or more."""
+
+    name: String = ""
+    max_version_level: Int16 = 0
+    min_version_level: Int16 = 0
+
+
+class ApiVersionsResponse(Message, api_key=18, versions=range(5), flexible_since=3):
+    """`transaction.version` 2 among the finalized features is what turns KIP-890 on in clients."""
+
+    error_code: Int16 = 0
+    api_keys: list[ApiVersion] = field(default_factory=list)
+    throttle_time_ms: Annotated[Int32, wire(since=1)] = 0
+    supported_features: Annotated[list[SupportedFeatureKey], wire(since=3, tag=0)] = field(default_factory=list)
+    finalized_features_epoch: Annotated[Int64, wire(since=3, tag=1)] = -1
+    finalized_features: Annotated[list[FinalizedFeatureKey], wire(since=3, tag=2)] = field(default_factory=list)
+    zk_migration_ready: Annotated[Bool, wire(since=3, tag=3)] = False

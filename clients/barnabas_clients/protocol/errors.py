@@ -1,0 +1,492 @@
+"""The exceptions that carry Kafka's error codes. Pure.
+
+An error code in a response is an expected answer, not a fault: it becomes a `KafkaError` where a caller has to
+decide, with the code, whether trying again can help, and whether the caller's view of the cluster is out of date.
+`error_for` picks the class; a code without one of its own is a plain `KafkaError` with that code, and a code newer
+than our list is UNKNOWN_SERVER_ERROR, as in Kafka's own clients.
+"""
+
+from typing import Final
+
+from barnabas_raftlog.errors import BarnabasError
+
+from .error_codes import RETRIABLE, STALE_METADATA, ErrorCode
+
+__all__ = [
+    "ClusterAuthorizationFailedError",
+    "ConcurrentTransactionsError",
+    "CoordinatorLoadInProgressError",
+    "CoordinatorNotAvailableError",
+    "CorruptMessageError",
+    "DuplicateSequenceNumberError",
+    "ErrorCode",
+    "FencedInstanceIdError",
+    "FencedLeaderEpochError",
+    "FetchSessionIdNotFoundError",
+    "GroupAuthorizationFailedError",
+    "GroupIdNotFoundError",
+    "IllegalGenerationError",
+    "InconsistentGroupProtocolError",
+    "InconsistentTopicIdError",
+    "InvalidConfigError",
+    "InvalidFetchSessionEpochError",
+    "InvalidGroupIdError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
+    "InvalidRecordError",
+    "InvalidReplicaAssignmentError",
+    "InvalidReplicationFactorError",
+    "InvalidRequestError",
+    "InvalidRequiredAcksError",
+    "InvalidSessionTimeoutError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "InvalidTxnStateError",
+    "KafkaError",
+    "KafkaStorageError",
+    "LeaderNotAvailableError",
+    "MemberIdRequiredError",
+    "MessageTooLargeError",
+    "NonEmptyGroupError",
+    "NotControllerError",
+    "NotCoordinatorError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderOrFollowerError",
+    "OffsetMetadataTooLargeError",
+    "OffsetNotAvailableError",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceNumberError",
+    "PolicyViolationError",
+    "ProducerFencedError",
+    "RebalanceInProgressError",
+    "RequestTimedOutError",
+    "SaslAuthenticationFailedError",
+    "ThrottlingQuotaExceededError",
+    "TopicAlreadyExistsError",
+    "TopicAuthorizationFailedError",
+    "TransactionAbortableError",
+    "TransactionalIdAuthorizationFailedError",
+    "UnknownLeaderEpochError",
+    "UnknownMemberIdError",
+    "UnknownProducerIdError",
+    "UnknownTopicIdError",
+    "UnknownTopicOrPartitionError",
+    "UnstableOffsetCommitError",
+    "UnsupportedCompressionTypeError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionError",
+    "error_for",
+]
+
+
+class KafkaError(BarnabasError):
+    """An answer with an error code."""
+
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
+        if code is not None:
+            self.code = code
+        super().__init__(f"{self.code.name}: {message}" if message else self.code.name)
+
+    @property
+    def retriable(self) -> bool:
+        """True when the same request may succeed later."""
+        return self.code in RETRIABLE
+
+    @property
+    def metadata_is_stale(self) -> bool:
+        """True when trying again is useless before the caller has refreshed its view of the cluster."""
+        return self.code in STALE_METADATA
+
+
+def error_for(code: int, message: str = "") -> KafkaError:
+    """Return the exception for an error code other than NONE, to raise or to keep.
+
+    `message` says what the error is about (a topic, a partition, what the broker said); the code's name is put in
+    front of it.
+    """
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return KafkaError(f"error code {code}" + (f", {message}" if message else ""))
+    assert known is not ErrorCode.NONE, "success is not an error"
+    own = _CLASSES.get(known)
+    return KafkaError(message, known) if own is None else own(message)
+
+
+class OffsetOutOfRangeError(KafkaError):
+    """The offset is before the start of the log or after its end."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptMessageError(KafkaError):
+    """The batch arrived damaged: its checksum or size is wrong."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicOrPartitionError(KafkaError):
+    """The broker knows no such topic or partition; it may be new, or gone."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class LeaderNotAvailableError(KafkaError):
+    """An election is under way."""
+
+    code = ErrorCode.LEADER_NOT_AVAILABLE
+
+
+class NotLeaderOrFollowerError(KafkaError):
+    """The partition is led elsewhere; look up the leader and ask there."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class RequestTimedOutError(KafkaError):
+    """The broker could not complete the request in the time it was given; it may still take effect."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
+class MessageTooLargeError(KafkaError):
+    """The batch is larger than the topic admits."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class OffsetMetadataTooLargeError(KafkaError):
+    """The string stored with a committed offset is too long."""
+
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class CoordinatorLoadInProgressError(KafkaError):
+    """The coordinator is still reading its state."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+class CoordinatorNotAvailableError(KafkaError):
+    """No coordinator can be named yet."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class NotCoordinatorError(KafkaError):
+    """The group or transaction is coordinated elsewhere; look up the coordinator and ask there."""
+
+    code = ErrorCode.NOT_COORDINATOR
+
+
+class InvalidTopicError(KafkaError):
+    """The topic's name is not a legal one, or the topic may not be written by clients."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class NotEnoughReplicasError(KafkaError):
+    """Fewer replicas are in sync than the topic demands; nothing was appended."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class NotEnoughReplicasAfterAppendError(KafkaError):
+    """Appended, but too few replicas are in sync now; retrying may duplicate without idempotence."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+class InvalidRequiredAcksError(KafkaError):
+    """`acks` is not -1, 0 or 1."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class IllegalGenerationError(KafkaError):
+    """The group has moved on to another generation."""
+
+    code = ErrorCode.ILLEGAL_GENERATION
+
+
+class InconsistentGroupProtocolError(KafkaError):
+    """The member has no assignor in common with the group."""
+
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+class InvalidGroupIdError(KafkaError):
+    """The group's id is empty or not legal."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class UnknownMemberIdError(KafkaError):
+    """The group does not know this member any more; join again."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class InvalidSessionTimeoutError(KafkaError):
+    """The session timeout is outside the bounds that the broker sets."""
+
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class RebalanceInProgressError(KafkaError):
+    """The group is rebalancing; join again."""
+
+    code = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+class TopicAuthorizationFailedError(KafkaError):
+    """Access to the topic is denied."""
+
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+class GroupAuthorizationFailedError(KafkaError):
+    """Access to the group is denied."""
+
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class ClusterAuthorizationFailedError(KafkaError):
+    """The operation on the cluster is denied."""
+
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class InvalidTimestampError(KafkaError):
+    """A record's timestamp is outside of what the topic admits."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class UnsupportedSaslMechanismError(KafkaError):
+    """The broker does not offer this SASL mechanism."""
+
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class UnsupportedVersionError(KafkaError):
+    """The broker does not speak this version of the API."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class TopicAlreadyExistsError(KafkaError):
+    """A topic of that name exists."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitionsError(KafkaError):
+    """The number of partitions is not possible."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactorError(KafkaError):
+    """The replication factor is below 1 or above the number of brokers."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidReplicaAssignmentError(KafkaError):
+    """The assignment names unknown brokers, or one twice, or leaves a partition out."""
+
+    code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class InvalidConfigError(KafkaError):
+    """A configuration has an unknown name or an impossible value."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class NotControllerError(KafkaError):
+    """The controller is another node."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class InvalidRequestError(KafkaError):
+    """The request contradicts itself."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class PolicyViolationError(KafkaError):
+    """The cluster's policy forbids it."""
+
+    code = ErrorCode.POLICY_VIOLATION
+
+
+class OutOfOrderSequenceNumberError(KafkaError):
+    """A batch before this one is missing, or its producer's state was lost."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequenceNumberError(KafkaError):
+    """The batch was appended before, too long ago to say where."""
+
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpochError(KafkaError):
+    """A newer instance of this producer has taken over; begin a new transaction."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class InvalidTxnStateError(KafkaError):
+    """The transaction is not in a state that allows this."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class InvalidProducerIdMappingError(KafkaError):
+    """The producer id does not belong to the transactional id."""
+
+    code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+class ConcurrentTransactionsError(KafkaError):
+    """The previous transaction is still being completed."""
+
+    code = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class TransactionalIdAuthorizationFailedError(KafkaError):
+    """Use of the transactional id is denied."""
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+class KafkaStorageError(KafkaError):
+    """The broker's disk fails it; another replica may take over."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class SaslAuthenticationFailedError(KafkaError):
+    """The credentials were refused."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class UnknownProducerIdError(KafkaError):
+    """The broker has forgotten this producer."""
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+class GroupIdNotFoundError(KafkaError):
+    """There is no such group."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class NonEmptyGroupError(KafkaError):
+    """The group has members."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class FetchSessionIdNotFoundError(KafkaError):
+    """The broker has dropped the fetch session; begin a new one."""
+
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+class InvalidFetchSessionEpochError(KafkaError):
+    """The fetch session is at another epoch; begin a new one."""
+
+    code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class FencedLeaderEpochError(KafkaError):
+    """The client's leader epoch is older than the leader's; refresh the metadata."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+
+
+class UnknownLeaderEpochError(KafkaError):
+    """The client's leader epoch is newer than this broker's; it will catch up."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+class UnsupportedCompressionTypeError(KafkaError):
+    """The batch's compression is not one that this version admits."""
+
+    code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+class OffsetNotAvailableError(KafkaError):
+    """A new leader has not confirmed its leadership yet."""
+
+    code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+class MemberIdRequiredError(KafkaError):
+    """Join again with the member id that came with this answer."""
+
+    code = ErrorCode.MEMBER_ID_REQUIRED
+
+
+class FencedInstanceIdError(KafkaError):
+    """Another member has taken over this static membership."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class InvalidRecordError(KafkaError):
+    """A record was refused, for example one without a key on a compacted topic."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnstableOffsetCommitError(KafkaError):
+    """Committed offsets depend on a transaction that is still open."""
+
+    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+
+
+class ThrottlingQuotaExceededError(KafkaError):
+    """A quota is used up; wait for as long as the answer says."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class ProducerFencedError(KafkaError):
+    """A newer producer with the same transactional id has taken over."""
+
+    code = ErrorCode.PRODUCER_FENCED
+
+
+class UnknownTopicIdError(KafkaError):
+    """The broker knows no topic of that id; it may be new, or the topic was deleted."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class InconsistentTopicIdError(KafkaError):
+    """The topic of that name has another id: it was deleted and made again."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class TransactionAbortableError(KafkaError):
+    """The transaction must be aborted, and can be."""
+
+    code = ErrorCode.TRANSACTION_ABORTABLE
+
+
+_CLASSES: Final = {kind.code: kind for kind in KafkaError.__subclasses__()}

@@ -1,0 +1,62 @@
+"""OffsetForLeaderEpoch, API key 23: where a leader epoch ended (KIP-101, KIP-320). Pure.
+
+Clients use it to find out that the log was truncated under them. Versions: 3 replica id; 4 flexible.
+"""
+
+from typing import Annotated
+
+from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field, wire
+
+__all__ = [
+    "EpochEndOffset",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "OffsetForLeaderPartition",
+    "OffsetForLeaderTopic",
+    "OffsetForLeaderTopicResult",
+]
+
+
+class OffsetForLeaderPartition(Struct):
+    """The epoch to look up; `current_leader_epoch` fences stale callers."""
+
+    partition: Int32 = 0
+    current_leader_epoch: Int32 = -1
+    leader_epoch: Int32 = 0
+
+
+class OffsetForLeaderTopic(Struct):
+    """Partitions of one topic."""
+
+    topic: String = ""
+    partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
+
+
+class OffsetForLeaderEpochRequest(Message, api_key=23, versions=range(2, 5), flexible_since=4):
+    """`replica_id` is -1 for a consumer, -2 for a debugging tool."""
+
+    replica_id: Annotated[Int32, wire(since=3)] = -2
+    topics: list[OffsetForLeaderTopic] = field(default_factory=list)
+
+
+class EpochEndOffset(Struct):
+    """Where the asked epoch, or the newest before it, ended in one partition."""
+
+    error_code: Int16 = 0
+    partition: Int32 = 0
+    leader_epoch: Int32 = -1
+    end_offset: Int64 = -1
+
+
+class OffsetForLeaderTopicResult(Struct):
+    """Answers for partitions of one topic."""
+
+    topic: String = ""
+    partitions: list[EpochEndOffset] = field(default_factory=list)
+
+
+class OffsetForLeaderEpochResponse(Message, api_key=23, versions=range(2, 5), flexible_since=4):
+    """One answer for each partition of the request."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetForLeaderTopicResult] = field(default_factory=list)

@@ -1,0 +1,160 @@
+"""Declare a Kafka message once, for all its versions; its codec is compiled once per version. Pure.
+
+    class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4):
+        group_id: String = ""
+        generation_id: Int32 = 0
+        member_id: String = ""
+        group_instance_id: Annotated[String | None, wire(since=3)] = None
+
+The order of the fields is their order on the wire. Every field has a default, which is what it reads as in a
+version that lacks it. Instances are `msgspec` structs: built in C by keyword, compared by value, no dictionary.
+
+Conventions: an array of structs is a `list`, an array of anything else a `Sequence` that decodes to a tuple, since
+such arrays often come from immutable state and need no copy. A struct that serves as a default value is declared
+`frozen=True`, so that all messages may share the one instance.
+
+Encoding yields a list of buffers for `writelines`; record buffers are in it as they were given. Decoding raises
+`MalformedMessageError` and nothing else, whatever the bytes are. A memoryview among the decoded values keeps the
+input buffer alive, and a bytearray behind it from being resized, until it is dropped.
+"""
+
+import struct
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+import msgspec
+from msgspec import field
+
+from barnabas_raftlog.errors import MalformedMessageError
+
+from .decoder import Decode, compile_decoder
+from .encoder import Encode, compile_encoder
+from .layout import (
+    NO_UUID,
+    Bool,
+    Buffer,
+    Bytes,
+    Float64,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    String,
+    UInt16,
+    Uuid,
+    wire,
+)
+
+__all__ = [
+    "NO_UUID",
+    "Bool",
+    "Buffer",
+    "Bytes",
+    "Float64",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "Message",
+    "Records",
+    "String",
+    "Struct",
+    "UInt16",
+    "Uuid",
+    "field",
+    "wire",
+]
+
+
+_Meta = TypeVar("_Meta", bound="_StructMeta")
+_OfMessage = TypeVar("_OfMessage", bound="_MessageMeta")
+
+
+class _StructMeta(msgspec.StructMeta):
+    def __new__(  # noqa: PYI019 - mypy has no Self in metaclasses
+        cls: type[_Meta], name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> _Meta:
+        # Messages are trees: they are in no reference cycle, and the collector need not look at them.
+        return super().__new__(cls, name, bases, namespace, **({"kw_only": True, "gc": False} | options))
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class Struct(msgspec.Struct, metaclass=_StructMeta):
+    """Base of a declared struct that stands inside messages."""
+
+
+class _MessageMeta(_StructMeta):
+    def __new__(  # noqa: PYI019 - mypy has no Self in metaclasses
+        cls: type[_OfMessage],
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        *,
+        api_key: int = -1,
+        versions: range = range(0),
+        flexible_since: int = 0,
+        **options: Any,
+    ) -> _OfMessage:
+        declared = {"api_key": api_key, "versions": versions, "flexible_since": flexible_since}
+        return super().__new__(cls, name, bases, namespace | declared | {"_encoders": {}, "_decoders": {}}, **options)
+
+
+class Message(Struct, metaclass=_MessageMeta):
+    """Base of every declared request and response; adds the codec. No message has a field of these names."""
+
+    api_key: ClassVar[int]
+    versions: ClassVar[range]
+    flexible_since: ClassVar[int]
+    _encoders: ClassVar[dict[int, Encode]]
+    _decoders: ClassVar[dict[int, Decode]]
+
+    def encode(self, version: int) -> list[Buffer]:
+        """Return the body in `version`'s layout, as buffers that lie one behind the other.
+
+        Raises:
+            ValueError: a value does not fit its field: a number out of range, a string over 32,767 bytes.
+            MalformedMessageError: `version` is not one of the declared versions.
+        """
+        encode = self._encoders.get(version) or _compiled_encoder(type(self), version)
+        try:
+            return encode(self)
+        except struct.error as error:
+            raise ValueError(f"{type(self).__name__} v{version} cannot carry a value: {error}") from error
+
+    def to_bytes(self, version: int) -> bytes:
+        """Return the body in `version`'s layout in one piece, records copied: for tests and small messages."""
+        return b"".join(self.encode(version))
+
+    @classmethod
+    def decode(cls, data: Buffer, version: int, position: int = 0) -> Self:
+        """Parse the body that fills `data` from `position` to its end.
+
+        Raises:
+            MalformedMessageError: the bytes are not exactly one such body, or `version` is not declared.
+        """
+        decode = cls._decoders.get(version) or _compiled_decoder(cls, version)
+        try:
+            message: Self = decode(data, position)
+        except MalformedMessageError as error:
+            raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from None
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from error
+        return message
+
+
+def _compiled_encoder(message: type[Message], version: int) -> Encode:
+    compiled = compile_encoder(message, version, flexible=_is_flexible(message, version))
+    message._encoders[version] = compiled
+    return compiled
+
+
+def _compiled_decoder(message: type[Message], version: int) -> Decode:
+    compiled = compile_decoder(message, version, flexible=_is_flexible(message, version))
+    message._decoders[version] = compiled
+    return compiled
+
+
+def _is_flexible(message: type[Message], version: int) -> bool:
+    if version not in message.versions:
+        raise MalformedMessageError(f"{message.__name__} v{version} is not one of {message.versions}")
+    return version >= message.flexible_since
