@@ -13,6 +13,7 @@ from typing import Annotated
 
 from barnabas_raftlog.wire.schema import (
     NO_UUID,
+    FrozenStruct,
     Int8,
     Int16,
     Int32,
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 
-class ReplicaState(Struct, frozen=True):
+class ReplicaState(FrozenStruct):
     """Who fetches, when a replica does."""
 
     replica_id: Int32 = -1
@@ -96,21 +97,21 @@ class FetchRequest(Message, api_key=1, versions=range(4, 19), flexible_since=12)
     rack_id: Annotated[String, wire(since=11)] = ""
 
 
-class EpochEndOffset(Struct, frozen=True):
+class EpochEndOffset(FrozenStruct):
     """The largest epoch, and its end, before the fetcher's log and this one diverge."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
 
 
-class LeaderIdAndEpoch(Struct, frozen=True):
+class LeaderIdAndEpoch(FrozenStruct):
     """Who leads, when the request came to somebody else; -1 is unknown."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
 
 
-class SnapshotId(Struct, frozen=True):
+class SnapshotId(FrozenStruct):
     """A snapshot to fetch in place of the log. Never set by this broker."""
 
     end_offset: Int64 = -1

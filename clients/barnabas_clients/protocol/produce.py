@@ -11,6 +11,7 @@ from typing import Annotated
 
 from barnabas_raftlog.wire.schema import (
     NO_UUID,
+    FrozenStruct,
     Int16,
     Int32,
     Int64,
@@ -67,7 +68,7 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: String | None = None
 
 
-class LeaderIdAndEpoch(Struct, frozen=True):
+class LeaderIdAndEpoch(FrozenStruct):
     """Who leads, when the request came to somebody else; -1 is unknown."""
 
     leader_id: Int32 = -1

@@ -10,8 +10,8 @@ The order of the fields is their order on the wire. Every field has a default, w
 version that lacks it. Instances are `msgspec` structs: built in C by keyword, compared by value, no dictionary.
 
 Conventions: an array of structs is a `list`, an array of anything else a `Sequence` that decodes to a tuple, since
-such arrays often come from immutable state and need no copy. A struct that serves as a default value is declared
-`frozen=True`, so that all messages may share the one instance.
+such arrays often come from immutable state and need no copy. A struct that serves as a default value derives from
+`FrozenStruct`.
 
 Encoding yields a list of buffers for `writelines`; record buffers are in it as they were given. Decoding raises
 `MalformedMessageError` and nothing else, whatever the bytes are. A memoryview among the decoded values keeps the
@@ -51,6 +51,7 @@ __all__ = [
     "Buffer",
     "Bytes",
     "Float64",
+    "FrozenStruct",
     "Int8",
     "Int16",
     "Int32",
@@ -81,6 +82,11 @@ class _StructMeta(msgspec.StructMeta):
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class Struct(msgspec.Struct, metaclass=_StructMeta):
     """Base of a declared struct that stands inside messages."""
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
+class FrozenStruct(msgspec.Struct, metaclass=_StructMeta, frozen=True):
+    """Base of a declared struct that is some field's default, so that all messages may share the one instance."""
 
 
 class _MessageMeta(_StructMeta):
