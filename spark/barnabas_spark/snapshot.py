@@ -1,0 +1,79 @@
+"""Taking the snapshot that a plan is made from: which partitions there are, and where each begins and ends.
+
+The order is the point. All high watermarks are asked for first, at once, before anything else and long before
+anything is read: that is the moment which the loaded DataFrame shows. What is looked up afterwards, the beginnings and
+offsets at timestamps, may be newer, and planning cuts it back to the moment.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from barnabas_clients.admin import OffsetSpec, describe_topics, list_offsets, list_topics
+from barnabas_clients.cluster_view import TopicView
+from barnabas_clients.connections import Cluster
+
+from .options import OptionError, ReadOptions
+from .planning import PartitionState, Snapshot, timestamps_needed
+
+__all__ = ["take_snapshot"]
+
+TopicPartition = tuple[str, int]
+
+
+async def take_snapshot(cluster: Cluster, options: ReadOptions) -> Snapshot:
+    """Ask the cluster for everything that planning needs, within `options.poll_timeout_ms`.
+
+    Raises:
+        OptionError: a partition that was assigned does not exist, or nothing matches the pattern.
+        KafkaError: a topic does not exist.
+        DeadlineExceededError: some partition had no leader that could answer.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + options.poll_timeout_ms / 1000
+
+    def left_s() -> float:
+        return max(0.0, deadline - loop.time())
+
+    topics = {topic.name: topic for topic in await _topics(cluster, options, left_s())}
+    partitions = _partitions(options, topics)
+    ends = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.LATEST), left_s())
+    begins = await list_offsets(cluster, dict.fromkeys(partitions, OffsetSpec.EARLIEST), left_s())
+    at_timestamps: list[dict[TopicPartition, int | None]] = []
+    for position in (options.starting, options.ending):
+        wanted = timestamps_needed(position, partitions)
+        found = await list_offsets(cluster, wanted, left_s()) if wanted else {}
+        at_timestamps.append({key: at.offset if at.offset >= 0 else None for key, at in found.items()})
+    return Snapshot(
+        {
+            key: PartitionState(
+                topics[key[0]].topic_id,
+                topics[key[0]].partitions[key[1]].leader_epoch,
+                # Retention may have moved the beginning past the end that was seen: then nothing is left of it.
+                min(begins[key].offset, ends[key].offset),
+                ends[key].offset,
+            )
+            for key in partitions
+        },
+        *at_timestamps,
+    )
+
+
+async def _topics(cluster: Cluster, options: ReadOptions, timeout_s: float) -> Sequence[TopicView]:
+    wanted = options.topics
+    if wanted.pattern:
+        pattern = re.compile(wanted.pattern)
+        found = [topic for topic in await list_topics(cluster, timeout_s) if pattern.fullmatch(topic.name)]
+        if not found:
+            raise OptionError("subscribePattern", f"no topic matches {wanted.pattern!r}")
+        return found
+    names = wanted.subscribe or tuple(dict.fromkeys(topic for topic, _ in wanted.assign))
+    return await describe_topics(cluster, names, timeout_s)
+
+
+def _partitions(options: ReadOptions, topics: dict[str, TopicView]) -> list[TopicPartition]:
+    there = [(name, partition) for name, topic in topics.items() for partition in topic.partitions]
+    missing = sorted(set(options.topics.assign) - set(there))
+    if missing:
+        raise OptionError("assign", f"there is no partition {missing[0][1]} of topic {missing[0][0]}")
+    return sorted(options.topics.assign or there)

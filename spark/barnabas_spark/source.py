@@ -1,0 +1,124 @@
+"""`format("barnabas")`: what PySpark asks of a data source, and nothing else.
+
+PySpark imports this module when it looks for any Python data source, in every planning process, so whatever is heavy
+is imported by the methods that need it. PySpark calls in this order: `schema` when the DataFrame is loaded; `reader`
+and `partitions` once at the first action, in a planning process, whose answer every later action over the same
+DataFrame reuses; `read` in the executors' workers.
+
+Reading streams, and writing, are not built yet and say so in one sentence.
+
+Filters are not pushed down on purpose: PySpark 4.3 keeps one plan for all uses of a DataFrame and gives wrong
+rows with a reader that takes filters. Ranges are options.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, cast
+
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from .options import OptionError, ReadOptions, parse_read_options
+from .planning import Split
+
+__all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader"]
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+HEADERS = "headers array<struct<key: string, value: binary>>"
+
+
+class BarnabasDataSource(DataSource):
+    """Topics of Barnabas, or of anything that speaks the Kafka protocol, as DataFrames."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    def schema(self) -> str:
+        """Check the options already here, so that a mistake shows at `load()` and not at the first action."""
+        return _ddl(parse_read_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_read_options(self.options)
+        return BarnabasReader(options, _columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
+        _refuse("read streams")
+
+    def simpleStreamReader(self, schema: StructType) -> NoReturn:  # noqa: N802 - PySpark's name
+        _refuse("read streams")
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        _refuse("write")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802 - PySpark's
+        _refuse("write streams")
+
+
+class BarnabasPartition(InputPartition):
+    """One split on its way to a task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+        self.split = split
+
+
+class BarnabasReader(DataSourceReader):
+    """A checked read. It is pickled into every task, so it holds plain values only."""
+
+    def __init__(self, options: ReadOptions, names: tuple[str, ...]) -> None:
+        self._options, self._names = options, names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        from .connections import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
+        from .planning import Snapshot, make_plan  # noqa: PLC0415
+        from .snapshot import take_snapshot  # noqa: PLC0415
+
+        options = self._options
+
+        async def snapshot() -> Snapshot:
+            return await take_snapshot(await cluster_for(options, is_driver=True), options)
+
+        plan = make_plan(options, run(snapshot(), options.poll_timeout_ms / 1000))
+        for name in options.ignored:
+            logger.warning("option %s has no effect on this source", name)
+        for warning in plan.warnings:
+            logger.warning("%s", warning)
+        return [BarnabasPartition(split) for split in plan.splits]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        from .reader import read_split  # noqa: PLC0415 - see the module's first paragraph
+
+        assert isinstance(partition, BarnabasPartition), partition
+        return read_split(partition.split, self._options, self._names)
+
+
+def _ddl(options: ReadOptions) -> str:
+    return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+
+
+def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
+    """Return the columns to build: those of a schema that the user gave, or all.
+
+    A schema of the user's must be a choice of the source's own columns, which is a projection: Spark cannot tell a
+    Python source which columns a query uses.
+    """
+    own = {field.name: field for field in cast("StructType", StructType.fromDDL(_ddl(options))).fields}
+    for field in schema.fields:
+        if field.name not in own:
+            hint = "; set includeHeaders" if field.name == "headers" else ""
+            raise OptionError("schema", f"there is no column {field.name}, only {', '.join(own)}{hint}")
+        if field != own[field.name]:
+            expected = own[field.name].dataType.simpleString()
+            raise OptionError("schema", f"column {field.name} is {expected} and nullable")
+    return tuple(field.name for field in schema.fields)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise PySparkNotImplementedError(
+        errorClass="FEATURE_NOT_SUPPORTED",
+        messageParameters={"feature": f"The barnabas source cannot {what} yet: it reads batches"},
+    )
