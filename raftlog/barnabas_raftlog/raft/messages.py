@@ -34,6 +34,7 @@ __all__ = [
     "Ready",
     "Rng",
     "Stalled",
+    "StartRound",
     "Tick",
     "TimeoutNow",
     "TransferLeadership",
@@ -147,7 +148,8 @@ class AppendEntries(msgspec.Struct):
 class AppendResponse(msgspec.Struct):
     """`match_index`: durable here and equal to the leader's log. Rejected: `hint_*` name where to try next.
 
-    On rejection `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
+    On rejection `match_index` is the `prev_index` that was refused, by which the leader knows an old rejection;
+    `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
     so that the leader skips a whole term at a time (Raft paper, end of 5.3).
     """
 
@@ -222,6 +224,13 @@ class Stalled(msgspec.Struct):
     """This node did not run for a while: deadlines mean nothing, leadership must be confirmed anew."""
 
 
+class StartRound(msgspec.Struct):
+    """Ask all members now whether this node still leads (ReadIndex, thesis 6.4).
+
+    The step begins a new `core.round`; once `core.answered_round` reaches it, what was committed before is readable.
+    """
+
+
 class Campaign(msgspec.Struct):
     """Stand for election now, by way of a pre-vote."""
 
@@ -244,6 +253,7 @@ Event: TypeAlias = (
     | PeerLive
     | PeerSilent
     | Stalled
+    | StartRound
     | Campaign
     | TransferLeadership
 )

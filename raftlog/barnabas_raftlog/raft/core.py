@@ -1,0 +1,254 @@
+"""One Raft group as one node sees it: `RaftCore.step(event, now_ms)` is the whole interface. Pure.
+
+The driver owns the log and the links. It steps one event, carries out the `Ready` in its documented order with no
+`await` in between, and reports what the disk has finished as one more event. The core reads the log through
+`LogReader` and never changes it; an entry is an index, a term and a size.
+
+Two rules stand here because no handler may forget them. What must survive a crash (term, vote) is compared before
+and after every step; if it changed, it is saved, and everything said in that step waits for the save (thesis 3.8).
+And a newer term in any message makes this node a follower of that term (paper 5.1), except for questions about a
+term that nobody has entered yet: a pre-vote, and its granted answer.
+
+Where this differs from the paper, and what that costs, is in docs/raft.md. Reading order: `messages`, `state`,
+`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`.
+
+Not here: membership change. `voters` and `learners` are fixed for a core's life, so adding a replica means new
+cores; the joint rules of the paper's section 6 (or one voter at a time) come with their own entries. Not here
+either: leases on a clock (a round through the network confirms leadership), witnesses, and Byzantine members: a
+peer that breaks the protocol is met with `assert`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from . import election, follower, leadership
+from .messages import (
+    AppendEntries,
+    AppendResponse,
+    Campaign,
+    EntriesLoaded,
+    Event,
+    HardState,
+    InstallSnapshot,
+    LeadershipEnded,
+    PeerLive,
+    PeerSilent,
+    Persisted,
+    Proposed,
+    Ready,
+    Stalled,
+    StartRound,
+    Tick,
+    TimeoutNow,
+    TransferLeadership,
+    VoteRequest,
+    VoteResponse,
+)
+from .state import RaftState, Role, SnapshotSource, Timing
+
+__all__ = ["NOTHING", "RaftCore", "Role", "SnapshotSource", "Timing"]
+
+NOTHING = Ready()
+"""What a step returns that asks for nothing. Shared: nobody changes a `Ready`."""
+
+
+class RaftCore(RaftState):
+    """One member of one group. See `RaftState` for what may be read, and the module for the rules."""
+
+    __slots__ = ()
+
+    def step(self, event: Event, now_ms: int) -> Ready:
+        """Advance by one event and return what the driver must now do.
+
+        Args:
+            event: A message addressed to this node, or a local event.
+            now_ms: Monotonic milliseconds; never goes back between calls.
+        """
+        assert now_ms >= self.now_ms
+        self.now_ms = now_ms
+        term, voted_for, commit_index = self.term, self.voted_for, self.commit_index
+        _HANDLERS[type(event)](self, event)
+        assert self.commit_index >= commit_index
+        self.out_batch = None
+        if self.term != term or self.voted_for != voted_for:
+            assert self.term > term or voted_for is None
+            return self._take_ready(HardState(self.term, self.voted_for))
+        if (
+            self.out_messages
+            or self.out_append
+            or self.out_after_persist
+            or self.out_facts
+            or self.out_append_no_op
+            or self.out_install is not None
+        ):
+            return self._take_ready(None)
+        return NOTHING
+
+    def _take_ready(self, hard_state: HardState | None) -> Ready:
+        messages, after_persist = self.out_messages, self.out_after_persist
+        self.out_messages = []
+        if hard_state is not None:
+            messages, after_persist = [], messages + after_persist
+        if after_persist:
+            self.out_after_persist = []
+        ready = Ready(
+            hard_state,
+            self.out_truncate_from,
+            self.out_append,
+            self.out_append_no_op,
+            self.out_install,
+            messages,
+            after_persist,
+            self.out_facts,
+        )
+        if self.out_facts:
+            self.out_facts = []
+        self.out_append = ()
+        self.out_truncate_from = self.out_install = None
+        self.out_append_no_op = False
+        return ready
+
+
+def _catch_up(raft: RaftState, term: int, source: int) -> None:
+    """Enter a newer term that a message shows (5.1)."""
+    if term > raft.term:
+        election.become_follower(raft, term, f"node {source} is in term {term}")
+
+
+def _on_append_entries(raft: RaftState, message: AppendEntries) -> None:
+    if message.term != raft.term:
+        if message.term < raft.term:
+            _refuse_old_leader(raft, message)
+            return
+        _catch_up(raft, message.term, message.source)
+    follower.on_append_entries(raft, message)
+
+
+def _on_install_snapshot(raft: RaftState, message: InstallSnapshot) -> None:
+    if message.term < raft.term:
+        _refuse_old_leader(raft, message)
+        return
+    _catch_up(raft, message.term, message.source)
+    follower.on_install_snapshot(raft, message)
+
+
+def _refuse_old_leader(raft: RaftState, message: AppendEntries | InstallSnapshot) -> None:
+    """Tell a deposed leader our term; the rest of the answer means nothing to it."""
+    raft.out_messages.append(AppendResponse(raft.term, raft.node_id, message.source, 0, 0, True, 0, 0))
+
+
+def _on_append_response(raft: RaftState, message: AppendResponse) -> None:
+    if message.term == raft.term:
+        if raft.role is Role.LEADER:
+            leadership.on_append_response(raft, message)
+    else:
+        _catch_up(raft, message.term, message.source)
+
+
+def _on_vote_request(raft: RaftState, message: VoteRequest) -> None:
+    if not message.pre:
+        _catch_up(raft, message.term, message.source)
+    election.on_vote_request(raft, message)
+    if message.pre and raft.role is Role.LEADER:
+        # Somebody misses this leader: let it be heard by all, also by those who trusted it in silence.
+        leadership.on_start_round(raft)
+
+
+def _on_vote_response(raft: RaftState, message: VoteResponse) -> None:
+    if not (message.pre and message.granted):
+        _catch_up(raft, message.term, message.source)
+    if message.term >= raft.term:
+        election.on_vote_response(raft, message)
+
+
+def _on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:
+    if message.term == raft.term:
+        election.on_timeout_now(raft, message)
+
+
+def _on_tick(raft: RaftState, _: Tick) -> None:
+    if raft.deadline_ms is None or raft.now_ms < raft.deadline_ms:
+        return
+    if raft.role is Role.LEADER:
+        leadership.on_deadline(raft)
+    else:
+        election.on_deadline(raft)
+
+
+def _on_proposed(raft: RaftState, _: Proposed) -> None:
+    if raft.role is Role.LEADER:
+        leadership.on_proposed(raft)
+
+
+def _on_persisted(raft: RaftState, _: Persisted) -> None:
+    if raft.role is Role.LEADER:
+        leadership.on_persisted(raft)
+    else:
+        follower.on_persisted(raft)
+
+
+def _on_entries_loaded(raft: RaftState, _: EntriesLoaded) -> None:
+    leadership.on_entries_loaded(raft)
+
+
+def _on_peer_live(raft: RaftState, event: PeerLive) -> None:
+    if event.peer not in raft.peers:
+        return
+    if raft.role is Role.LEADER:
+        leadership.on_peer_live(raft, event)
+    else:
+        election.on_peer_live(raft, event)
+
+
+def _on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
+    if event.peer not in raft.peers:
+        return
+    if raft.role is Role.LEADER:
+        leadership.on_peer_silent(raft, event)
+    else:
+        election.on_peer_silent(raft, event)
+
+
+def _on_stalled(raft: RaftState, _: Stalled) -> None:
+    """Judge nobody by the time that this node did not run (design: no election storm follows a stall)."""
+    if raft.role is Role.LEADER:
+        leadership.on_stalled(raft)
+    elif raft.deadline_ms is not None and not raft.is_lone_voter:
+        raft.expect_leader()
+
+
+def _on_start_round(raft: RaftState, _: StartRound) -> None:
+    if raft.role is Role.LEADER:
+        leadership.on_start_round(raft)
+
+
+def _on_campaign(raft: RaftState, _: Campaign) -> None:
+    if raft.role is not Role.LEADER and raft.is_voter:
+        election.campaign(raft, "asked to", pre=True)
+
+
+def _on_transfer_leadership(raft: RaftState, event: TransferLeadership) -> None:
+    if raft.role is Role.LEADER:
+        leadership.on_transfer(raft, event)
+
+
+# Chosen by type in one lookup: half the cost of a `match` statement over seventeen types.
+_HANDLERS: dict[type[Any], Callable[[RaftState, Any], None]] = {
+    AppendEntries: _on_append_entries,
+    AppendResponse: _on_append_response,
+    Persisted: _on_persisted,
+    Proposed: _on_proposed,
+    Tick: _on_tick,
+    VoteRequest: _on_vote_request,
+    VoteResponse: _on_vote_response,
+    InstallSnapshot: _on_install_snapshot,
+    TimeoutNow: _on_timeout_now,
+    LeadershipEnded: election.on_leadership_ended,
+    EntriesLoaded: _on_entries_loaded,
+    PeerLive: _on_peer_live,
+    PeerSilent: _on_peer_silent,
+    Stalled: _on_stalled,
+    StartRound: _on_start_round,
+    Campaign: _on_campaign,
+    TransferLeadership: _on_transfer_leadership,
+}

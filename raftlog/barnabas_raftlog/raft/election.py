@@ -1,0 +1,240 @@
+"""How a group finds a leader. Raft paper 5.2 and 5.4.1; thesis 3.10 (transfer), 4.2.3 and 9.6 (pre-vote). Pure.
+
+A member that misses its leader first asks whether it *could* win (pre-vote): nobody's term or vote changes for
+that, so a member that was merely cut off disturbs nobody when it returns. Whoever trusts a live leader says no;
+that is leader stickiness. Only with a majority of such promises does it enter a new term and ask for real votes.
+
+A real vote is given once a term, to a log at least as current as one's own, and leaves this node only when it is
+on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too.
+For a lone voter nobody else's vote is needed; see `replication.may_send` for what waits instead.
+
+Timers: a follower stands when it has not heard from its leader for an election timeout, within 50 ms when the
+leader's node is reported silent, within 400 ms when there is no leader at all. The preferred replica is always
+early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to the
+election timeout, so that slow disks and links do not keep candidates cutting each other off.
+
+Not here: membership change. `voters` is fixed for a core's life.
+"""
+
+from .messages import (
+    LeadershipEnded,
+    PeerLive,
+    PeerSilent,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from .progress import Progress
+from .quorum import majority
+from .state import RaftState, Role
+
+__all__ = [
+    "become_follower",
+    "campaign",
+    "follow",
+    "on_deadline",
+    "on_leadership_ended",
+    "on_peer_live",
+    "on_peer_silent",
+    "on_timeout_now",
+    "on_vote_request",
+    "on_vote_response",
+]
+
+
+def on_deadline(raft: RaftState) -> None:
+    """Act on the passed deadline of a follower or candidate."""
+    timeout_ms = raft.timing.election_timeout_ms
+    if raft.leader_id is not None and raft.now_ms - raft.heard_ms < timeout_ms:
+        # Appends only note the time; the deadline follows here, which spares them a random number each.
+        raft.deadline_ms = raft.heard_ms + raft.election_timeout_ms()
+        return
+    cause = "no leader known"
+    if raft.role is Role.CANDIDATE:
+        cause = "no majority " + ("of pre-votes" if raft.pre_voting else "of votes")
+    elif raft.leader_id is not None:
+        cause = f"leader {raft.leader_id} not heard for {raft.now_ms - raft.heard_ms} ms"
+    campaign(raft, cause, pre=True)
+
+
+def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) -> None:
+    """Ask every voter for a pre-vote, or enter a new term and ask for a vote."""
+    assert raft.is_voter
+    assert raft.role is not Role.LEADER
+    if pre and not raft.attempts:
+        raft.note("campaign", cause)
+    raft.role, raft.leader_id, raft.quiescent, raft.pre_voting = Role.CANDIDATE, None, False, pre
+    raft.votes, raft.refusals = {raft.node_id}, set[int]()
+    retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
+    if pre:
+        retry_ms = min(retry_ms << min(raft.attempts, 16), timeout_ms // 2)
+        raft.attempts += 1
+        raft.deadline_ms = raft.now_ms + raft.rng.randrange(retry_ms, 3 * retry_ms)
+    else:
+        raft.term += 1
+        raft.voted_for = raft.node_id
+        _forget_verified(raft)
+        raft.deadline_ms = raft.now_ms + raft.rng.randrange(timeout_ms // 2, timeout_ms)
+    if raft.is_lone_voter:
+        _on_majority(raft, cause)
+        return
+    last_index, last_term, term = raft.log.last_index, raft.log.last_term, raft.term + pre
+    outbox = raft.out_messages if pre else raft.out_after_persist
+    for peer in raft.peers:
+        if peer in raft.voters:
+            outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer))
+
+
+def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
+    """Judge a candidate: once a term, and only a log at least as current as ours (5.4.1)."""
+    if not raft.is_voter:
+        return
+    raft.silent.discard(request.source)
+    if request.pre and request.source == raft.leader_id and request.term > raft.term:
+        # Whoever stands does not lead. Were it refused because we trust it, a group could wait for ever.
+        _lose_leader(raft, f"node {request.source} stands for election")
+        raft.stand_within(150, 401, preferred_ms=21)
+    log = raft.log
+    log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
+    if request.pre:
+        granted = log_is_current and request.term > raft.term and not raft.trusts_leader()
+        # A granted pre-vote echoes the term asked about, a refused one says ours.
+        term = request.term if granted else raft.term
+        raft.out_messages.append(VoteResponse(term, raft.node_id, request.source, granted, pre=True))
+        if raft.quiescent and raft.role is Role.FOLLOWER:
+            # Somebody misses the leader we trust in silence: hear from it, or agree.
+            raft.expect_leader()
+        return
+    assert request.term <= raft.term, "step() has already caught up to newer terms"
+    granted = (
+        log_is_current
+        and request.term == raft.term
+        and (raft.voted_for == request.source or (raft.voted_for is None and raft.leader_id is None))
+    )
+    if granted and raft.leader_id is None:
+        raft.voted_for = request.source
+        raft.role = Role.FOLLOWER
+        raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
+    elif raft.deadline_ms is None:
+        raft.stand_within(150, 401, preferred_ms=21)
+    # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
+    raft.out_after_persist.append(VoteResponse(raft.term, raft.node_id, request.source, granted, pre=False))
+
+
+def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
+    """Count a vote or a pre-vote for the campaign that is under way; others are too late."""
+    raft.silent.discard(response.source)
+    if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting or response.source not in raft.voters:
+        return
+    if not response.granted:
+        raft.refusals.add(response.source)
+    elif response.term == raft.term + raft.pre_voting:
+        raft.votes.add(response.source)
+    needed = majority(len(raft.voters))
+    if len(raft.votes) >= needed:
+        _on_majority(raft, f"votes of {sorted(raft.votes)}")
+    elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
+        # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
+        retry_ms = raft.timing.retry_ms
+        raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
+
+
+def _on_majority(raft: RaftState, cause: str) -> None:
+    if raft.pre_voting:
+        campaign(raft, cause, pre=False)
+    else:
+        _become_leader(raft, cause)
+
+
+def _become_leader(raft: RaftState, cause: str) -> None:
+    """Lead. The no-op that the driver appends next announces it, so no heartbeat is sent here."""
+    assert raft.role is Role.CANDIDATE
+    assert not raft.pre_voting
+    raft.role, raft.leader_id, raft.led_term = Role.LEADER, raft.node_id, raft.term
+    raft.attempts = 0
+    raft.term_start_index = raft.log.last_index + 1
+    raft.progress = {
+        peer: Progress(
+            peer, raft.term_start_index, raft.now_ms, is_voter=peer in raft.voters, live=peer not in raft.silent
+        )
+        for peer in raft.peers
+    }
+    raft.round = raft.confirm_round = 0
+    raft.confirmed = raft.quiescent = False
+    raft.active_since_ms = raft.now_ms
+    raft.transfer_target = None
+    raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
+    raft.out_append_no_op = True
+    raft.note("leader elected", cause)
+
+
+def become_follower(raft: RaftState, term: int, cause: str) -> None:
+    """Follow nobody yet, in `term`. A leader tells the members first, in the term that it led."""
+    assert term >= raft.term
+    if raft.role is Role.LEADER:
+        raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
+        raft.note("leadership ended", cause)
+        raft.progress = {}
+        raft.confirmed = False
+        raft.transfer_target = None
+        raft.deadline_ms = None
+    if term > raft.term:
+        raft.term, raft.voted_for = term, None
+        _forget_verified(raft)
+    raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
+    raft.votes, raft.refusals = set[int](), set[int]()
+    # An active follower keeps its deadline: other people's elections must not put off its own for ever.
+    if raft.deadline_ms is None:
+        raft.stand_within(150, 401, preferred_ms=21)
+
+
+def follow(raft: RaftState, leader_id: int) -> None:
+    """Take `leader_id` for the leader of the current term; called by whoever has its message in hand."""
+    assert raft.role is not Role.LEADER, f"nodes {raft.node_id} and {leader_id} both lead in term {raft.term}"
+    raft.role, raft.leader_id, raft.attempts = Role.FOLLOWER, leader_id, 0
+    raft.silent.discard(leader_id)
+    raft.note("following", f"node {leader_id} leads")
+    raft.expect_leader()
+
+
+def _forget_verified(raft: RaftState) -> None:
+    """A new term may have a new leader, whose log is known equal to ours only where entries are committed."""
+    raft.verified_index, raft.reported_index, raft.leader_round = raft.commit_index, 0, 0
+
+
+def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:
+    """The leader wants this node to take over: stand at once, without a pre-vote."""
+    if raft.is_voter and message.source == raft.leader_id:
+        campaign(raft, f"leader {message.source} hands over", pre=False, transfer=True)
+
+
+def on_leadership_ended(raft: RaftState, message: LeadershipEnded) -> None:
+    """Stop trusting a leader that says it does not lead."""
+    if message.source == raft.leader_id and message.term >= raft.term:
+        _lose_leader(raft, f"node {message.source} says it no longer leads")
+        raft.stand_within(50, 201, preferred_ms=21)
+
+
+def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
+    """Stop trusting a leader whose node is gone; stand almost at once."""
+    raft.silent.add(event.peer)
+    if event.peer == raft.leader_id:
+        _lose_leader(raft, f"node {event.peer} fell silent")
+        raft.stand_within(0, 51, preferred_ms=11)
+
+
+def on_peer_live(raft: RaftState, event: PeerLive) -> None:
+    """Expect a returning leader to say so; without a leader, a voter more is a reason to try."""
+    raft.silent.discard(event.peer)
+    if event.peer == raft.leader_id:
+        raft.expect_leader()
+    elif raft.leader_id is None and event.peer in raft.voters:
+        raft.stand_within(50, 201, preferred_ms=21)
+    if raft.led_term:
+        # It may have missed that we no longer lead.
+        raft.out_messages.append(LeadershipEnded(raft.led_term, raft.node_id, event.peer))
+
+
+def _lose_leader(raft: RaftState, cause: str) -> None:
+    raft.leader_id, raft.quiescent = None, False
+    raft.note("leader lost", cause)

@@ -1,0 +1,236 @@
+"""What a leader does besides copying its log: being sure that it leads, falling silent, handing over. Pure.
+
+*CheckQuorum* (paper 6.2 of the thesis): an active leader that no majority has answered for an election timeout
+steps down, so that clients of a cut-off leader learn it within that time.
+
+*Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says
+so once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
+`PeerSilent` and `PeerLive` wake whom they concern. A member that was not told, or did not hear, keeps its timer,
+asks for pre-votes after an election timeout, and so wakes the leader. The same message carries the commit index,
+which is why it is sent as soon as everything is in place; at most every 20 ms, so that a steady trickle of
+proposals does not pay for it each time.
+
+*Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active
+leader that a member has not answered for an election timeout goes on without it.
+
+*Confirmation*: a new leader has confirmed its leadership when an entry of its own term is committed. After a stall
+anything may have happened meanwhile, so it must also be answered by a majority in a round begun afterwards.
+"""
+
+from . import election
+from .messages import AppendResponse, PeerLive, PeerSilent, TimeoutNow, TransferLeadership
+from .progress import Progress, ProgressState
+from .quorum import majority
+from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
+from .state import RaftState, Role
+
+__all__ = [
+    "on_append_response",
+    "on_deadline",
+    "on_entries_loaded",
+    "on_peer_live",
+    "on_peer_silent",
+    "on_persisted",
+    "on_proposed",
+    "on_stalled",
+    "on_start_round",
+    "on_transfer",
+]
+
+# How long a leader waits at least between two announcements that all is committed and quiet.
+NOTICE_INTERVAL_MS = 20
+
+
+def on_proposed(raft: RaftState) -> None:
+    """Send what the driver has appended to the log."""
+    if not raft.peers:
+        advance_commit(raft)  # With a log that is durable at once there may be no `Persisted`.
+        return
+    if raft.quiescent:
+        _wake(raft)
+    broadcast(raft)
+
+
+def on_persisted(raft: RaftState) -> None:
+    """The leader's own disk counts like anybody else's."""
+    advance_commit(raft)
+    if raft.is_lone_voter and may_send(raft):
+        broadcast(raft)
+    if raft.commit_index == raft.log.last_index:
+        _fall_silent_when_done(raft)
+
+
+def on_append_response(raft: RaftState, response: AppendResponse) -> None:
+    """Note a sign of life, then what it says."""
+    progress = raft.progress.get(response.source)
+    if progress is None:
+        return
+    progress.last_answer_ms = raft.now_ms
+    progress.round = max(progress.round, response.round)
+    if not progress.live:
+        _mark_live(raft, progress)
+    elif raft.quiescent and (response.rejected or response.match_index < raft.log.last_index):
+        _wake(raft)
+    on_answer(raft, progress, response)
+    if not raft.confirmed:
+        confirm(raft)
+    if raft.commit_index == raft.log.last_index:
+        _fall_silent_when_done(raft)
+
+
+def on_entries_loaded(raft: RaftState) -> None:
+    """Go on where the log had to be read from disk."""
+    for progress in raft.progress.values():
+        if progress.loading:
+            progress.loading = False
+            replicate(raft, progress)
+
+
+def on_deadline(raft: RaftState) -> None:
+    """Heartbeat: check the quorum, drop who does not answer, retry a transfer, fall silent or be heard."""
+    now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms
+    if now_ms - raft.active_since_ms >= timeout_ms:
+        oldest_ms = now_ms - timeout_ms
+        answered = [p for p in raft.progress.values() if p.last_answer_ms >= oldest_ms]
+        if sum(p.is_voter for p in answered) + 1 < majority(len(raft.voters)):
+            heard = [p.peer for p in answered if p.is_voter]
+            cause = f"no majority of {sorted(raft.voters)} answered within {timeout_ms} ms, only {heard}"
+            election.become_follower(raft, raft.term, cause)
+            return
+        for progress in raft.progress.values():
+            if progress.live and progress.last_answer_ms < oldest_ms:
+                _mark_silent(raft, progress)
+    _pursue_transfer(raft)
+    raft.deadline_ms = now_ms + raft.timing.heartbeat_interval_ms
+    if not _fall_silent_when_done(raft):
+        _heartbeats(raft, only_if_due=True)
+
+
+def _heartbeats(raft: RaftState, *, only_if_due: bool) -> None:
+    if not may_send(raft):
+        return
+    raft.round += 1
+    due_ms = raft.now_ms - raft.timing.heartbeat_interval_ms
+    for progress in raft.progress.values():
+        # Appends do for heartbeats while they are sent and answered. A slow disk answers only heartbeats.
+        if not only_if_due or progress.last_sent_ms <= due_ms or progress.last_answer_ms <= due_ms:
+            heartbeat(raft, progress)
+
+
+def _wake(raft: RaftState) -> None:
+    """End quiescence: from now on answers are expected, and their absence means something."""
+    assert raft.role is Role.LEADER
+    if not raft.quiescent:
+        return
+    raft.quiescent = False
+    raft.active_since_ms = raft.now_ms
+    raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms
+    for progress in raft.progress.values():
+        if progress.match_index >= raft.commit_index:
+            progress.caught_up_ms = raft.now_ms  # It was in sync all the time that nothing happened.
+
+
+def _fall_silent_when_done(raft: RaftState) -> bool:
+    """Fall silent if nothing is left to do, or see to it that this is asked again soon."""
+    last_index = raft.log.last_index
+    if raft.quiescent or not raft.confirmed or raft.commit_index != last_index or raft.transfer_target is not None:
+        return raft.quiescent
+    live_voter_count = 1
+    for progress in raft.progress.values():
+        if progress.live:
+            if progress.match_index != last_index:
+                return False
+            live_voter_count += progress.is_voter
+    if live_voter_count < majority(len(raft.voters)) or not raft.peers:
+        return False
+    due_ms = raft.noticed_ms + NOTICE_INTERVAL_MS
+    if raft.now_ms < due_ms:
+        if raft.deadline_ms is None or due_ms < raft.deadline_ms:
+            raft.deadline_ms = due_ms
+        return False
+    raft.noticed_ms = raft.now_ms
+    raft.quiescent = True
+    raft.deadline_ms = None
+    raft.round += 1
+    for progress in raft.progress.values():
+        if progress.live:
+            heartbeat(raft, progress, quiesce=True)
+    return True
+
+
+def _mark_live(raft: RaftState, progress: Progress) -> None:
+    progress.live = True
+    raft.silent.discard(progress.peer)
+    _wake(raft)
+
+
+def _mark_silent(raft: RaftState, progress: Progress) -> None:
+    """Send it nothing but heartbeats until it answers."""
+    progress.live = False
+    raft.silent.add(progress.peer)
+    if progress.state is ProgressState.REPLICATE:
+        progress.become_probe(progress.match_index + 1)
+
+
+def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
+    """Be awake without it: its absence may be the majority's."""
+    progress = raft.progress.get(event.peer)
+    if progress is not None:
+        _wake(raft)
+        _mark_silent(raft, progress)
+
+
+def on_peer_live(raft: RaftState, event: PeerLive) -> None:
+    """Ask a returned member where it is; what its predecessor on that link acknowledged counts for nothing."""
+    progress = raft.progress.get(event.peer)
+    if progress is None:
+        return
+    _wake(raft)
+    _mark_live(raft, progress)
+    progress.match_index = 0
+    progress.become_probe(raft.log.last_index + 1)
+    if may_send(raft):
+        heartbeat(raft, progress)
+
+
+def on_start_round(raft: RaftState) -> None:
+    """Ask everybody at once whether this node still leads; `answered_round` will tell."""
+    if raft.peers:
+        _wake(raft)
+        _heartbeats(raft, only_if_due=False)
+
+
+def on_stalled(raft: RaftState) -> None:
+    """Begin to judge anew, and be sure of nothing before a majority has answered a round begun now."""
+    raft.active_since_ms = raft.now_ms
+    raft.confirmed = False
+    raft.confirm_round = raft.round + 1
+    if raft.is_lone_voter:
+        raft.round += 1
+        confirm(raft)
+    on_start_round(raft)
+
+
+def on_transfer(raft: RaftState, event: TransferLeadership) -> None:
+    """Begin to hand over; until it succeeds or an election timeout passes, the driver should not propose."""
+    progress = raft.progress.get(event.peer)
+    if progress is None or not progress.is_voter or not raft.confirmed:
+        raft.note("transfer refused", f"node {event.peer} is no other voter, or leadership is not confirmed")
+        return
+    raft.note("transfer", f"to node {event.peer}")
+    _wake(raft)
+    raft.transfer_target = event.peer
+    raft.transfer_deadline_ms = raft.now_ms + raft.timing.election_timeout_ms
+    _pursue_transfer(raft)
+
+
+def _pursue_transfer(raft: RaftState) -> None:
+    """Tell the target to stand if it has everything; give up when the time is over."""
+    target = raft.transfer_target
+    if target is None:
+        return
+    if raft.now_ms >= raft.transfer_deadline_ms:
+        raft.transfer_target = None
+        raft.note("transfer failed", f"node {target} did not take over within an election timeout")
+    elif raft.progress[target].match_index == raft.log.last_index:
+        raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, target))

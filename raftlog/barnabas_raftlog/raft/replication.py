@@ -1,0 +1,192 @@
+"""How a leader copies its log and learns what is committed. Raft paper 5.3; thesis 10.2 (pipelining). Pure.
+
+The driver appends proposals to the leader's own log and then steps `Proposed`; what to send is simply what lies
+between `next_index` and the end of the log. Every answer moves a follower on, frees its window and may commit.
+A refusal names the highest place where the logs could agree; the leader meets it from its side, so that a conflict
+costs one round trip for each term in it, not for each entry.
+
+Refusals and acknowledgements may be old. An acknowledgement is true for ever within a term (what was durable stays
+durable), so a lower one is ignored. A refusal is true only of the append it answers: `match_index` of a refusal
+carries that append's `prev_index`, and one that is no longer being asked about is ignored.
+"""
+
+from collections.abc import Sequence
+
+from .follower import last_index_up_to_term
+from .messages import AppendEntries, AppendResponse, Entry, InstallSnapshot, TimeoutNow
+from .progress import Progress, ProgressState
+from .quorum import committable_index
+from .state import RaftState
+
+__all__ = [
+    "advance_commit",
+    "broadcast",
+    "confirm",
+    "heartbeat",
+    "may_send",
+    "on_answer",
+    "replicate",
+]
+
+
+def may_send(raft: RaftState) -> bool:
+    """False for a lone voter until an entry of its term is on its own disk.
+
+    Its vote for itself needs nobody's answer, so nothing else makes that vote durable before it is used. Were its
+    entries sent to learners first, a crash could bring it back to lead the same term again with other entries.
+    """
+    return not raft.is_lone_voter or raft.log.durable_index >= raft.term_start_index
+
+
+def broadcast(raft: RaftState) -> None:
+    """Send every follower whatever it lacks and may be sent."""
+    if may_send(raft):
+        for progress in raft.progress.values():
+            replicate(raft, progress)
+
+
+def replicate(raft: RaftState, progress: Progress) -> None:
+    """Send one follower what it lacks: all that fits its window, or one probe."""
+    last_index = raft.log.last_index
+    if progress.state is ProgressState.REPLICATE:
+        bytes_max = raft.timing.bytes_in_flight_max
+        while progress.next_index <= last_index and not progress.loading and progress.has_room(bytes_max):
+            if not _send_entries(raft, progress):
+                return
+    elif progress.state is ProgressState.PROBE and not progress.probe_sent and progress.live:
+        if progress.next_index > last_index:
+            heartbeat(raft, progress)
+        elif not progress.loading:
+            _send_entries(raft, progress)
+
+
+def _send_entries(raft: RaftState, progress: Progress) -> bool:
+    """Send one append with entries; return False if it must wait for the disk or for a snapshot."""
+    start_index = progress.next_index
+    prev_term = _prev_term(raft, start_index)
+    if prev_term is None or start_index < raft.log.first_index:
+        _send_snapshot(raft, progress)
+        return False
+    entries, size_bytes = _entries_from(raft, start_index)
+    if entries is None:
+        progress.loading = True
+        return False
+    assert entries
+    assert entries[0].index == start_index
+    prev_index = start_index - 1
+    raft.out_messages.append(
+        AppendEntries(
+            raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, False, entries
+        )
+    )
+    progress.last_sent_ms = raft.now_ms
+    if progress.state is ProgressState.REPLICATE:
+        progress.sent(prev_index + len(entries), size_bytes)
+    else:
+        progress.probe_sent = True
+    return True
+
+
+def _entries_from(raft: RaftState, start_index: int) -> tuple[Sequence[Entry] | None, int]:
+    """Read the log once for all followers that are equally far; `step` drops the batch at its end."""
+    batch, last_index = raft.out_batch, raft.log.last_index
+    if batch is not None and batch[0] == start_index and batch[1] == last_index:
+        return batch[2], batch[3]
+    entries = raft.log.entries(start_index, raft.timing.bytes_per_append)
+    size_bytes = 0
+    for entry in entries or ():
+        size_bytes += len(entry.frame)
+    raft.out_batch = (start_index, last_index, entries, size_bytes)
+    return entries, size_bytes
+
+
+def _prev_term(raft: RaftState, start_index: int) -> int | None:
+    return raft.term if start_index > raft.term_start_index else raft.log.term_at(start_index - 1)
+
+
+def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> None:
+    """Send an append without entries that follows the last entry sent: it also finds holes."""
+    prev_index = progress.next_index - 1
+    prev_term = _prev_term(raft, prev_index + 1)
+    if prev_term is None or progress.state is ProgressState.SNAPSHOT:
+        # What it lacks is gone. The place before all logs matches always, and the answer says how far it is.
+        prev_index = prev_term = 0
+        if raft.now_ms - progress.snapshot_sent_ms >= raft.timing.election_timeout_ms:
+            _send_snapshot(raft, progress)
+    raft.out_messages.append(
+        AppendEntries(
+            raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, quiesce, ()
+        )
+    )
+    progress.last_sent_ms = raft.now_ms
+    progress.probe_sent = True
+
+
+def _send_snapshot(raft: RaftState, progress: Progress) -> None:
+    assert raft.snapshot_source is not None, f"entry {progress.next_index} is gone and there is no snapshot"
+    snapshot = raft.snapshot_source()
+    if snapshot is None or not progress.live:
+        return  # The next heartbeat asks again.
+    index, term, data = snapshot
+    assert index >= raft.log.first_index - 1, f"a snapshot of {index} leaves a hole before {raft.log.first_index}"
+    progress.become_snapshot(index, term, raft.now_ms)
+    raft.out_messages.append(InstallSnapshot(raft.term, raft.node_id, progress.peer, index, term, data))
+    raft.note("snapshot sent", f"node {progress.peer} needs entries before {raft.log.first_index}")
+
+
+def on_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> None:
+    """Take in a follower's answer and send what it makes possible."""
+    if response.rejected:
+        _on_refusal(raft, progress, response)
+        return
+    last_index = raft.log.last_index
+    match_index = response.match_index
+    assert match_index <= last_index, f"node {response.source} has {match_index} of {last_index} entries"
+    moved = progress.acknowledge(match_index, last_index, raft.now_ms)
+    if progress.state is ProgressState.PROBE:
+        if progress.match_index >= progress.next_index - 1:
+            progress.become_replicate()
+    elif progress.state is ProgressState.SNAPSHOT and progress.match_index >= progress.snapshot_index:
+        progress.become_probe(progress.match_index + 1)
+        progress.become_replicate()
+    if moved:
+        if match_index > raft.commit_index:
+            advance_commit(raft)
+        if progress.peer == raft.transfer_target and match_index == last_index:
+            raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, progress.peer))
+    if progress.next_index <= last_index:
+        replicate(raft, progress)
+
+
+def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -> None:
+    refused_index = response.match_index
+    if progress.state is ProgressState.SNAPSHOT or refused_index <= progress.match_index:
+        return  # It was sent before the follower said that it has this, or before the snapshot.
+    if progress.state is ProgressState.PROBE and refused_index != progress.next_index - 1:
+        return  # Another probe is under way.
+    high_index = max(min(response.hint_index, refused_index), progress.match_index)
+    index = last_index_up_to_term(raft.log, progress.match_index, high_index, response.hint_term)
+    # Lower than what was refused, whatever the hint says, so that every refusal gets us on.
+    progress.become_probe(min(index, refused_index - 1) + 1)
+    replicate(raft, progress)
+
+
+def advance_commit(raft: RaftState) -> None:
+    """Commit what a majority of the voters, this one included, holds durably."""
+    durable_indexes = [progress.match_index for progress in raft.progress.values() if progress.is_voter]
+    durable_indexes.append(raft.log.durable_index)
+    index = committable_index(durable_indexes, raft.commit_index, raft.term_start_index)
+    if index > raft.commit_index:
+        assert index <= raft.log.last_index
+        raft.commit_index = index
+        if not raft.confirmed:
+            confirm(raft)
+
+
+def confirm(raft: RaftState) -> None:
+    """Note that this node certainly leads, once an entry of its term and the newest needed round say so."""
+    if raft.commit_index < raft.term_start_index:
+        return
+    if raft.answered_round >= raft.confirm_round:
+        raft.confirmed = True
+        raft.note("leadership confirmed", f"entry {raft.commit_index} is committed")

@@ -1,0 +1,219 @@
+"""The state of one member of a Raft group, and the few rules that every part of the core needs. Pure.
+
+`election`, `replication`, `leadership` and `follower` are functions over this state, one file for each subject of
+the paper; `core` chooses among them and turns what they left behind into one `Ready`. Nothing outside `raft/`
+writes here.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Rng
+from .progress import Progress
+from .quorum import majority_value
+
+__all__ = ["RaftState", "Role", "SnapshotSource", "Timing"]
+
+SnapshotSource = Callable[[], tuple[int, int, bytes] | None]
+"""Returns (last index covered, its term, state) of the newest snapshot, or None while there is none."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """How long to wait, and how much to send. All members of a group should agree on the times.
+
+    The times are for links of a few milliseconds. `election_timeout_ms` must exceed the longest round trip that
+    is to be survived, including a slow disk on the way of a vote.
+    """
+
+    election_timeout_ms: int = 1000
+    heartbeat_interval_ms: int = 100
+    retry_ms: int = 60
+    bytes_per_append: int = 1 << 20
+    bytes_in_flight_max: int = 16 << 20
+
+
+class Role(Enum):
+    """What a member currently is. Everyone starts, and restarts, as a follower."""
+
+    FOLLOWER = auto()
+    CANDIDATE = auto()
+    LEADER = auto()
+
+
+class RaftState:
+    """Everything one member knows. Owned by `RaftCore.step`; the driver reads it and never writes it.
+
+    Invariants: `term` and `commit_index` never decrease; `voted_for` is set at most once in a term;
+    `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
+    `deadline_ms` is None on a quiescent member, on a learner, and on a leader without followers.
+    """
+
+    __slots__ = (
+        "active_since_ms",
+        "attempts",
+        "commit_index",
+        "confirm_round",
+        "confirmed",
+        "deadline_ms",
+        "heard_ms",
+        "is_lone_voter",
+        "is_voter",
+        "leader_id",
+        "leader_round",
+        "learners",
+        "led_term",
+        "log",
+        "node_id",
+        "noticed_ms",
+        "now_ms",
+        "out_after_persist",
+        "out_append",
+        "out_append_no_op",
+        "out_batch",
+        "out_facts",
+        "out_install",
+        "out_messages",
+        "out_truncate_from",
+        "peers",
+        "pre_voting",
+        "preferred",
+        "progress",
+        "quiescent",
+        "refusals",
+        "reported_index",
+        "rng",
+        "role",
+        "round",
+        "silent",
+        "snapshot_source",
+        "term",
+        "term_start_index",
+        "timing",
+        "transfer_deadline_ms",
+        "transfer_target",
+        "verified_index",
+        "voted_for",
+        "voters",
+        "votes",
+    )
+
+    def __init__(  # noqa: PLR0913, PLR0915 - the list of what a member is, once
+        self,
+        node_id: int,
+        voters: frozenset[int],
+        learners: frozenset[int],
+        hard_state: HardState,
+        log: LogReader,
+        commit_index: int,
+        timing: Timing,
+        rng: Rng,
+        *,
+        preferred: bool,
+        now_ms: int,
+        snapshot: SnapshotSource | None = None,
+    ) -> None:
+        assert not voters & learners, f"both voter and learner: {sorted(voters & learners)}"
+        assert node_id in voters | learners, f"node {node_id} is no member of {sorted(voters | learners)}"
+        assert commit_index <= log.last_index
+        self.node_id = node_id
+        self.voters, self.learners = voters, learners
+        self.is_voter = node_id in voters
+        self.is_lone_voter = self.is_voter and len(voters) == 1
+        self.peers = tuple(sorted((voters | learners) - {node_id}))
+        self.log, self.timing, self.rng = log, timing, rng
+        self.snapshot_source = snapshot
+        self.preferred = preferred
+        self.now_ms = now_ms
+        # Promises. An entry on disk proves its term even if the save of the hard state was lost with a crash:
+        # nobody votes before that save, so a vote in the proven term cannot have been given.
+        self.term, self.voted_for = hard_state.term, hard_state.voted_for
+        if log.last_term > self.term:
+            self.term, self.voted_for = log.last_term, None
+        # What a snapshot covers was committed.
+        self.commit_index = max(commit_index, log.first_index - 1)
+        self.role = Role.FOLLOWER
+        self.leader_id: int | None = None
+        self.deadline_ms: int | None = None
+        self.quiescent = False
+        # Members that nothing was heard of since their link was last reported down, or ever.
+        self.silent = set(self.peers)
+        # As a follower.
+        self.verified_index = self.commit_index  # Known equal to the log of this term's leader up to here.
+        self.reported_index = 0  # The highest match index told to this term's leader.
+        self.heard_ms = now_ms
+        self.leader_round = 0
+        # As a candidate.
+        self.pre_voting = False
+        self.votes = set[int]()
+        self.refusals = set[int]()
+        self.attempts = 0
+        # As a leader.
+        self.progress = dict[int, Progress]()
+        self.term_start_index = 0  # Index of the first entry of the own term.
+        self.led_term = 0
+        self.round = 0
+        self.confirm_round = 0
+        self.confirmed = False
+        self.active_since_ms = now_ms
+        self.noticed_ms = now_ms
+        self.transfer_target: int | None = None
+        self.transfer_deadline_ms = 0
+        # What the current step has decided so far; emptied into a `Ready` at its end.
+        self.out_messages = list[Message]()
+        self.out_after_persist = list[Message]()
+        self.out_facts = list[Fact]()
+        self.out_append: Sequence[Entry] = ()
+        self.out_append_no_op = False
+        self.out_truncate_from: int | None = None
+        self.out_install: InstallSnapshot | None = None
+        self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
+        if self.is_lone_voter:
+            self.deadline_ms = now_ms
+        else:
+            self.stand_within(150, 401, preferred_ms=21)
+
+    @property
+    def answered_round(self) -> int:
+        """The newest round that a majority of the voters has answered; a round asks "do you still follow me?"."""
+        rounds = [progress.round for progress in self.progress.values() if progress.is_voter]
+        rounds.append(self.round)
+        return majority_value(rounds)
+
+    def trusts_leader(self) -> bool:
+        """True while there is no reason to help another node to an election (thesis 4.2.3)."""
+        if self.role is Role.LEADER:
+            return True
+        if self.leader_id is None:
+            return False
+        return self.quiescent or self.now_ms - self.heard_ms < self.timing.election_timeout_ms
+
+    def note(self, kind: str, cause: str) -> None:
+        self.out_facts.append(Fact(kind, self.term, cause))
+
+    def expect_leader(self) -> None:
+        """Give the leader one election timeout, and a random part of another, to be heard from."""
+        self.quiescent = False
+        self.heard_ms = self.now_ms
+        self.deadline_ms = self.now_ms + self.election_timeout_ms() if self.is_voter else None
+
+    def election_timeout_ms(self) -> int:
+        """Draw a timeout; the preferred replica's is short, so that two rarely stand at once."""
+        timeout_ms = self.timing.election_timeout_ms
+        if self.preferred:
+            return timeout_ms + self.rng.randrange(0, 1 + timeout_ms // 20)
+        return timeout_ms + self.rng.randrange(timeout_ms // 20, 1 + timeout_ms // 2)
+
+    def stand_within(self, start_ms: int, stop_ms: int, preferred_ms: int) -> None:
+        """Stand for election `start_ms` to `stop_ms` from now, preferred replicas within `preferred_ms`.
+
+        An earlier deadline stays. Learners never stand.
+        """
+        if not self.is_voter:
+            return
+        self.quiescent = False
+        delay_ms = self.rng.randrange(0, preferred_ms) if self.preferred else self.rng.randrange(start_ms, stop_ms)
+        deadline_ms = self.now_ms + delay_ms
+        if self.deadline_ms is None or deadline_ms < self.deadline_ms:
+            self.deadline_ms = deadline_ms

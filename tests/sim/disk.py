@@ -1,0 +1,152 @@
+"""A node's disk, and the log that lives on it, on virtual time.
+
+Writes queue in order and reach the disk together when a sync completes. A crash keeps any prefix of what was still
+queued and loses the rest. In `page-cache` mode the log's own writes are durable at once, and only hard states queue:
+so log and hard state can reach the disk in either order, which a core must survive.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from barnabas_raftlog.raft.messages import Entry, HardState
+
+
+class Image:
+    """The log as a list. `base_index` and `base_term` stand for what a snapshot covers."""
+
+    def __init__(self, base_index: int = 0, base_term: int = 0, entries: Sequence[Entry] = ()) -> None:
+        self.base_index, self.base_term, self.held = base_index, base_term, list(entries)
+
+    @property
+    def last_index(self) -> int:
+        return self.base_index + len(self.held)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        assert entries[0].index == self.last_index + 1, f"{entries[0].index} appended after {self.last_index}"
+        self.held += entries
+
+    def truncate_from(self, index: int) -> None:
+        assert self.base_index < index <= self.last_index
+        del self.held[index - self.base_index - 1 :]
+
+    def install(self, index: int, term: int) -> None:
+        self.base_index, self.base_term, self.held = index, term, []
+
+
+Operation = tuple[str, tuple[object, ...]]
+
+
+class MemoryLog(Image):
+    """The log as its owner sees it: a `LogReader`, plus what a driver does to a log."""
+
+    def __init__(self, disk: "Disk") -> None:
+        image = disk.image
+        super().__init__(image.base_index, image.base_term, image.held)
+        self.disk = disk
+        self.durable_index = self.last_index
+
+    @property
+    def first_index(self) -> int:
+        return self.base_index + 1
+
+    @property
+    def last_term(self) -> int:
+        return self.held[-1].term if self.held else self.base_term
+
+    def term_at(self, index: int) -> int | None:
+        position = index - self.base_index - 1
+        if position >= 0:
+            return self.held[position].term if position < len(self.held) else None
+        return self.base_term if position == -1 else (0 if index == 0 else None)
+
+    def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
+        position, size_bytes = start_index - self.base_index - 1, 0
+        assert position >= 0
+        stop = position
+        while stop < len(self.held) and (stop == position or size_bytes < bytes_max):
+            size_bytes += len(self.held[stop].frame)
+            stop += 1
+        return self.held[position:stop]
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        super().append(entries)
+        self.disk.write("append", list(entries))
+
+    def truncate_from(self, index: int) -> None:
+        super().truncate_from(index)
+        self.disk.write("truncate_from", index)
+
+    def install(self, index: int, term: int) -> None:
+        super().install(index, term)
+        self.disk.write("install", index, term)
+
+    def drop_prefix(self, index: int) -> None:
+        """Forget what a snapshot of `index` covers. The disk keeps it; only space is at stake."""
+        term = self.term_at(index)
+        assert term is not None
+        self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
+
+
+class Disk:
+    """What survives a crash, and what is still on its way there."""
+
+    def __init__(self, *, page_cache: bool = False) -> None:
+        self.page_cache = page_cache
+        self.image = Image()
+        self.hard_state = HardState(0, None)
+        self.queue = deque[Operation]()
+        self.queued_count = self.done_count = 0
+        self.log = MemoryLog(self)
+
+    def write(self, kind: str, *arguments: object) -> None:
+        """Queue a write of the log; in `page-cache` mode it is durable by the time this returns."""
+        if self.page_cache:
+            self._apply((kind, arguments))
+        else:
+            self.queue.append((kind, arguments))
+            self.queued_count += 1
+        self.log.durable_index = self._durable_index()
+
+    def save(self, hard_state: HardState) -> int:
+        """Queue a hard state; return the ticket that `done_count` reaches when it is durable."""
+        self.queue.append(("save", (hard_state,)))
+        self.queued_count += 1
+        return self.queued_count
+
+    def sync(self, ticket: int | None = None) -> bool:
+        """Complete everything queued up to `ticket`; return True if the log's durable index moved."""
+        before = self.log.durable_index
+        while self.done_count < (self.queued_count if ticket is None else ticket):
+            self._apply(self.queue.popleft())
+            self.done_count += 1
+        self.log.durable_index = self._durable_index()
+        return self.log.durable_index > before
+
+    def crash(self, kept_count: int) -> None:
+        """Lose all that is queued but its first `kept_count` writes, and open the log again."""
+        for _ in range(min(kept_count, len(self.queue))):
+            self._apply(self.queue.popleft())
+        self.queue.clear()
+        self.done_count = self.queued_count
+        self.log = MemoryLog(self)
+
+    def _apply(self, operation: Operation) -> None:
+        kind, arguments = operation
+        if kind == "save":
+            (hard_state,) = arguments
+            assert isinstance(hard_state, HardState)
+            self.hard_state = hard_state
+        else:
+            getattr(self.image, kind)(*arguments)
+
+    def _durable_index(self) -> int:
+        """Where the disk and the log are equal: up to the lowest truncation that is still queued."""
+        index = self.image.last_index
+        for kind, arguments in self.queue:
+            if kind == "truncate_from":
+                (start,) = arguments
+                assert isinstance(start, int)
+                index = min(index, start - 1)
+            elif kind == "install":
+                index = 0
+        return min(index, self.log.last_index)
