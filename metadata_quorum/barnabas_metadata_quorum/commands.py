@@ -43,11 +43,14 @@ __all__ = [
     "RefusalReason",
     "Refused",
     "RegisterBroker",
+    "Reply",
     "SessionsChecked",
     "decode_answer",
     "decode_command",
+    "decode_reply",
     "encode_answer",
     "encode_command",
+    "encode_reply",
 ]
 
 PRODUCER_ID_BLOCK = 1_000  # Kafka's block size: a broker asks once for a thousand producers
@@ -63,6 +66,7 @@ class RefusalReason(Enum):
     INVALID_REPLICA_ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT"
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_TOPIC = "INVALID_TOPIC"
+    KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
     NOT_CONTROLLER = "NOT_CONTROLLER"
     POLICY_VIOLATION = "POLICY_VIOLATION"
     STALE_BROKER_EPOCH = "STALE_BROKER_EPOCH"
@@ -239,8 +243,18 @@ Answer: TypeAlias = (
     | Refusal
 )
 
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer between nodes. Whoever has applied every record below `version` sees what it talks about."""
+
+    version: int
+    answer: Answer
+
+
 _commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def encode_command(command: Command) -> bytes:
@@ -275,3 +289,20 @@ def decode_answer(body: bytes | memoryview) -> Answer:
         return _answers.decode(body)
     except msgspec.DecodeError as error:
         raise MalformedMessageError(f"not a controller answer: {error}") from error
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Return `reply` as msgpack."""
+    return msgspec.msgpack.encode(reply)
+
+
+def decode_reply(body: bytes | memoryview) -> Reply:
+    """Read a reply.
+
+    Raises:
+        MalformedMessageError: it is none.
+    """
+    try:
+        return _replies.decode(body)
+    except msgspec.DecodeError as error:
+        raise MalformedMessageError(f"not a controller reply: {error}") from error

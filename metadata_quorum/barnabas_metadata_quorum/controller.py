@@ -67,7 +67,11 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class ControllerConfig(msgspec.Struct, frozen=True):
-    """What a topic gets that does not say, and how long a silent broker is believed."""
+    """What a topic gets that does not say, and how long a silent broker is believed.
+
+    A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
+    start that may be one: whoever creates topics by itself then had better state a number.
+    """
 
     default_partitions: int = 1
     default_replication_factor: int = 1

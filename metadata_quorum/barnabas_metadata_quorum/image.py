@@ -6,7 +6,7 @@ uses nothing but the record and the image before it.
 
 A batch of records is applied through one `ImageBuilder`, which copies a dictionary the first time the batch writes to
 it: a batch of a thousand new topics costs one copy of the topic table, and a fencing copies only the brokers. A
-copy of 10,000 topics takes about 0.1 ms, so a persistent tree would buy nothing here.
+copy of the table of 10,000 topics takes 0.07 to 0.4 ms, so a persistent tree would buy little here.
 
 An image never changes, so it may be read from any task or thread, kept for as long as one likes, and compared by
 identity: `old.topics is new.topics` says that no topic changed.

@@ -32,6 +32,7 @@ __all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics"]
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
+AUTOMATIC_REPLICAS = 3  # what survives the loss of a broker without anybody noticing
 TWO_REPLICAS = "2 replicas keep the data when a broker is lost, but the partition stops until it is back; use 3"
 
 Assignments = tuple[tuple[int, ...], ...]
@@ -120,7 +121,7 @@ def _checked(
         assignments = _manual(draft, topic)
         configs = _checked_configs(topic)
     else:
-        partitions, replication_factor = _counts(topic, default_partitions, default_replication_factor)
+        partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         configs = _checked_configs(topic)
         assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     return TopicCreated(topic.topic_id, topic.name, assignments, configs)
@@ -143,13 +144,17 @@ def _check_name(draft: ImageBuilder, name: str) -> None:
     )
 
 
-def _counts(topic: NewTopic, default_partitions: int, default_replication_factor: int) -> tuple[int, int]:
+def _counts(
+    draft: ImageBuilder, topic: NewTopic, default_partitions: int, default_replication_factor: int
+) -> tuple[int, int]:
     partitions = default_partitions if topic.partition_count == -1 else topic.partition_count
     if partitions < 1:
         raise Refused(RefusalReason.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1")
     if partitions > PARTITIONS_PER_COMMAND_MAX:
         raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
-    replication_factor = default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    replication_factor = topic.replication_factor
+    if replication_factor == -1:
+        replication_factor = default_replication_factor or min(AUTOMATIC_REPLICAS, max(1, len(draft.brokers)))
     if replication_factor < 1:
         raise Refused(RefusalReason.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1")
     return partitions, replication_factor
