@@ -235,6 +235,7 @@ class Cluster:
         """
         deadline = self._now() + timeout_s
         failures = 0
+        last: ClientError | KafkaError | None = None
         while True:
             view = self.view
             try:
@@ -244,7 +245,8 @@ class Cluster:
                 self._check_open()
                 if not error.retriable:
                     raise
-                last = error
+                # That time ran out says less than why the attempts before it failed.
+                last = last if last and isinstance(error, DeadlineExceededError) else error
             pause_s = self._backoff.delay_s(failures, self._jitter)
             failures += 1
             if self._now() + pause_s >= deadline:

@@ -1,0 +1,130 @@
+"""A broker of a few lines: the real codec, a real socket, and answers that a test decides."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from barnabas_clients.protocol import registry
+from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+Answer = registry.Message | bytes
+Handler = Callable[[Any], Awaitable[Answer]]
+
+
+class FakeBroker:
+    """Answers the requests of each connection in order. `answers` maps a request class to its handler.
+
+    A handler returns a response, or bytes to be sent as they are. `seen` lists (request, version).
+    """
+
+    def __init__(self, node_id: int = 1) -> None:
+        self.node_id = node_id
+        self.port = 0
+        self.offered = {api.key: (api.versions[0], api.versions[-1]) for api in registry.APIS.values()}
+        self.answers: dict[type[registry.Message], Handler] = {ApiVersionsRequest: self.api_versions}
+        self.seen: list[tuple[Any, int]] = []
+        self.connections: list[asyncio.StreamWriter] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def api_versions(self, _: ApiVersionsRequest) -> Answer:
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.offered.items()
+            ]
+        )
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                header = registry.read_request_header(frame)
+                request_type = registry.APIS[header.api_key].request
+                request: Any = request_type.decode(frame, header.api_version, header.body_position)
+                self.seen.append((request, header.api_version))
+                answer = await self.answers[request_type](request)
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                else:
+                    version = header.api_version
+                    writer.writelines(registry.encode_response(header.api_key, version, header.correlation_id, answer))
+                await writer.drain()
+        writer.close()
+
+    def drop_connections(self) -> None:
+        for writer in self.connections:
+            writer.transport.abort()
+        self.connections.clear()
+
+    def count(self, request_type: type[registry.Message]) -> int:
+        return sum(isinstance(request, request_type) for request, _ in self.seen)
+
+
+@contextlib.asynccontextmanager
+async def serving(*brokers: FakeBroker) -> AsyncIterator[None]:
+    """Listen, and leave neither socket nor task behind."""
+    servers = []
+    for broker in brokers:
+        server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
+        broker.port = server.sockets[0].getsockname()[1]
+        servers.append(server)
+    try:
+        yield
+    finally:
+        for server, broker in zip(servers, brokers, strict=True):
+            server.close()
+            broker.drop_connections()
+            for task in broker.tasks:
+                task.cancel()
+
+
+class FakeCluster:
+    """Brokers that share one truth: topics with the leader and epoch of each partition."""
+
+    def __init__(self, *brokers: FakeBroker) -> None:
+        self.brokers = brokers
+        self.topics: dict[str, list[tuple[int, int]]] = {}
+        self.errors: dict[str, int] = {}
+        for broker in brokers:
+            broker.answers[MetadataRequest] = self.metadata
+
+    async def metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        node_ids = [broker.node_id for broker in self.brokers]
+        return MetadataResponse(
+            cluster_id="c",
+            controller_id=self.brokers[0].node_id,
+            brokers=[
+                MetadataResponseBroker(node_id=broker.node_id, host="127.0.0.1", port=broker.port)
+                for broker in self.brokers
+            ],
+            topics=[
+                MetadataResponseTopic(
+                    name=name,
+                    topic_id=name.encode().ljust(16, b"."),
+                    error_code=self.errors.get(name, 0) or (0 if name in self.topics else 3),
+                    partitions=[
+                        MetadataResponsePartition(
+                            partition_index=index,
+                            leader_id=leader,
+                            leader_epoch=epoch,
+                            replica_nodes=node_ids,
+                            isr_nodes=node_ids,
+                        )
+                        for index, (leader, epoch) in enumerate(self.topics.get(name, []))
+                    ],
+                )
+                for name in names
+            ],
+        )
