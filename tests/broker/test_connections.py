@@ -1,0 +1,284 @@
+"""Connections over real loopback sockets: order, limits, and what closes them."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any, Self
+
+import pytest
+import uvloop
+
+from barnabas_broker import connections
+from barnabas_broker.connections import Connection, Exchange, Limits, Listener
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body) + 8) + bytes(8) + body
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    async def within_10_s(main: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.timeout(10):
+            await main
+
+    def runner(main: Coroutine[Any, Any, None]) -> None:
+        with asyncio.Runner(loop_factory=factory) as loop:
+            loop.run(within_10_s(main))
+
+    return runner
+
+
+class Served:
+    """A listener whose exchanges are handed to the test."""
+
+    def __init__(self, **limits: int) -> None:
+        self.arrived: asyncio.Queue[Exchange] = asyncio.Queue()
+        self.listener = Listener(Limits(**limits), self.arrived.put_nowait)
+
+    async def __aenter__(self) -> Self:
+        await self.listener.start("127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.listener.close()
+        assert self.listener.bytes_in_use == 0
+        assert len(self.listener) == 0
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.listener.port)
+
+    async def body(self) -> tuple[Exchange, bytes]:
+        exchange = await self.arrived.get()
+        assert exchange.frame is not None
+        return exchange, bytes(exchange.frame[8:])
+
+
+async def loop_turns(count: int = 20) -> None:
+    """Let whatever is ready happen; for claims that something does not."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_answers_leave_in_the_order_of_the_requests(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"a") + frame(b"b") + frame(b"c"))
+            first, second, third = [(await served.body())[0] for _ in range(3)]
+            third.answer([b"3"])
+            second.answer([])  # acks=0: no answer at all
+            first.answer([b"1"])
+            assert await reader.readexactly(2) == b"13"
+            writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("step", [1, 3, 70_000, 1 << 20])
+def test_requests_arrive_whole_however_they_are_cut(run: Run, step: int) -> None:
+    bodies = [b"x", b"y" * (200 if step < 10 else 100_000), b"", b"z" * (70_000 if step > 10 else 9)]
+
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            data = b"".join(map(frame, bodies))
+            for start in range(0, len(data), step):
+                writer.write(data[start : start + step])
+                await asyncio.sleep(0)
+            for body in bodies:
+                exchange, received = await served.body()
+                assert received == body
+                exchange.answer([])
+            writer.close()
+
+    run(main())
+
+
+def test_a_request_owns_writable_memory(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"a" * 10) + frame(b"b" * 200_000))
+            for _ in range(2):
+                exchange, _ = await served.body()
+                assert isinstance(exchange.frame, bytearray)
+                exchange.answer([])
+            writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 1001, 0, 7])
+def test_impossible_size_closes_the_connection_with_a_reason(
+    run: Run, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Served(frame_bytes_max=1000) as served:
+            bystander_reader, bystander = await served.connect()
+            reader, writer = await served.connect()
+            with caplog.at_level(logging.WARNING):
+                writer.write(struct.pack(">i", size) + b"rest")
+                assert await reader.read() == b""
+            assert f"a request of {size} bytes" in caplog.text
+            bystander.write(frame(b"still served"))
+            exchange, _ = await served.body()
+            exchange.answer([b"!"])
+            assert await bystander_reader.readexactly(1) == b"!"
+            writer.close()
+            bystander.close()
+
+    run(main())
+
+
+def test_unanswered_requests_of_one_connection_are_bounded(run: Run) -> None:
+    async def main() -> None:
+        async with Served(exchanges_max=2) as served:
+            _, writer = await served.connect()
+            writer.write(b"".join(frame(bytes([i])) for i in range(5)))
+            exchanges = [(await served.body())[0] for _ in range(2)]
+            await loop_turns()
+            assert served.arrived.empty()
+            order = [b"\x00", b"\x01"]
+            for _ in range(3):
+                exchanges.pop(0).answer([])
+                exchange, body = await served.body()
+                exchanges.append(exchange)
+                order.append(body)
+            assert order == [bytes([i]) for i in range(5)]
+            for exchange in exchanges:
+                exchange.answer([])
+            writer.close()
+
+    run(main())
+
+
+def test_a_held_connection_serves_nothing_more_until_the_answer(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"fetch"))
+            fetch, _ = await served.body()
+            fetch.hold()
+            writer.write(frame(b"next"))
+            await loop_turns()
+            assert served.arrived.empty()
+            fetch.answer([b"data"])
+            exchange, body = await served.body()
+            assert body == b"next"
+            exchange.answer([])
+            writer.close()
+
+    run(main())
+
+
+def test_request_bytes_are_bounded_over_the_node_and_everybody_gets_a_turn(run: Run) -> None:
+    async def main() -> None:
+        async with Served(bytes_max=1000) as served:
+            writers = []
+            for i in range(4):
+                _, writer = await served.connect()
+                writer.write(frame(bytes([i]) * 1200))
+                writers.append(writer)
+            seen = set()
+            for _ in range(4):
+                exchange, body = await served.body()
+                await loop_turns()
+                assert served.arrived.empty()
+                assert served.listener.bytes_in_use == 1208
+                seen.add(body[0])
+                exchange.answer([])
+            assert seen == {0, 1, 2, 3}
+            for writer in writers:
+                writer.close()
+
+    run(main())
+
+
+def test_a_client_that_does_not_read_is_not_read_from(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            answer = bytes(8 << 20)
+            writer.write(frame(b"1") + frame(b"2"))
+            exchange, _ = await served.body()
+            second, _ = await served.body()
+            exchange.answer([answer])  # more than socket buffers hold: writing pauses
+            second.answer([b"2"])
+            writer.write(frame(b"3"))
+            await loop_turns()
+            assert served.arrived.empty()
+            assert len(await reader.readexactly(len(answer) + 1)) == len(answer) + 1
+            exchange, body = await served.body()
+            assert body == b"3"
+            exchange.answer([])
+            writer.close()
+
+    run(main())
+
+
+def test_one_connection_too_many_is_closed_with_a_reason(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Served(connections_max=1) as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"served"))
+            exchange, _ = await served.body()
+            reader, refused = await served.connect()
+            assert await reader.read() == b""
+            assert "1 connections are open already" in caplog.text
+            exchange.answer([])
+            writer.close()
+            refused.close()
+
+    run(main())
+
+
+def test_a_lost_connection_abandons_its_exchanges_once(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"1"))
+            exchange, _ = await served.body()
+            abandoned = asyncio.Event()
+            exchange.abandon = abandoned.set
+            writer.close()
+            await abandoned.wait()
+            assert served.listener.bytes_in_use == 0
+            exchange.answer([b"too late"])
+
+    run(main())
+
+
+def test_silent_connections_are_closed_and_busy_ones_are_not(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SWEEP_MS", 1)
+
+    async def main() -> None:
+        async with Served(idle_ms=100) as served:
+            idle_reader, idle = await served.connect()
+            reader, busy = await served.connect()
+            busy.write(frame(b"1"))
+            exchange, _ = await served.body()
+            half_reader, half = await served.connect()
+            half.write(frame(b"x" * 100)[:50])
+            assert await idle_reader.read() == b""
+            assert await half_reader.read() == b""
+            exchange.answer([b"answer"])
+            assert await reader.readexactly(6) == b"answer"
+            for writer in (idle, busy, half):
+                writer.close()
+
+    run(main())
+
+
+def test_half_open_connections_cost_only_a_small_object(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            connection = Connection(served.listener)
+            assert not hasattr(connection, "__dict__")
+
+    run(main())
