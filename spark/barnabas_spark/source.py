@@ -13,21 +13,45 @@ rows with a reader that takes filters. Ranges are options.
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
-from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from barnabas_raftlog.errors import BarnabasError
 
 from .options import OptionError, ReadOptions, parse_read_options
 from .planning import Split
 
-__all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader"]
+__all__ = ["BarnabasDataSource", "BarnabasPartition", "BarnabasReader", "NotBuiltError"]
 
 logger = logging.getLogger(__name__)
 
-SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
-HEADERS = "headers array<struct<key: string, value: binary>>"
+# Spelled as objects: a DDL string is parsed by the JVM, which a planning process does not have.
+HEADER_TYPE = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+COLUMNS = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+HEADERS = StructField("headers", ArrayType(HEADER_TYPE))
+
+
+class NotBuiltError(BarnabasError, NotImplementedError):
+    """Something that this source will do one day. PySpark's own class would make PySpark try something else first."""
 
 
 class BarnabasDataSource(DataSource):
@@ -37,9 +61,9 @@ class BarnabasDataSource(DataSource):
     def name(cls) -> str:
         return "barnabas"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """Check the options already here, so that a mistake shows at `load()` and not at the first action."""
-        return _ddl(parse_read_options(self.options))
+        return _schema(parse_read_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = parse_read_options(self.options)
@@ -96,8 +120,8 @@ class BarnabasReader(DataSourceReader):
         return read_split(partition.split, self._options, self._names)
 
 
-def _ddl(options: ReadOptions) -> str:
-    return f"{SCHEMA}, {HEADERS}" if options.include_headers else SCHEMA
+def _schema(options: ReadOptions) -> StructType:
+    return StructType([*COLUMNS, HEADERS] if options.include_headers else list(COLUMNS))
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
@@ -106,7 +130,7 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
     A schema of the user's must be a choice of the source's own columns, which is a projection: Spark cannot tell a
     Python source which columns a query uses.
     """
-    own = {field.name: field for field in cast("StructType", StructType.fromDDL(_ddl(options))).fields}
+    own = {field.name: field for field in _schema(options).fields}
     for field in schema.fields:
         if field.name not in own:
             hint = "; set includeHeaders" if field.name == "headers" else ""
@@ -118,7 +142,4 @@ def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
 
 
 def _refuse(what: str) -> NoReturn:
-    raise PySparkNotImplementedError(
-        errorClass="FEATURE_NOT_SUPPORTED",
-        messageParameters={"feature": f"The barnabas source cannot {what} yet: it reads batches"},
-    )
+    raise NotBuiltError(f"The barnabas data source cannot {what} yet: it reads batches, with spark.read")

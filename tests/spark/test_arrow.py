@@ -1,0 +1,111 @@
+"""Arrow batches hold what the plain reader yields, in exactly the schema that PySpark checks for."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.columns import read_columns
+from barnabas_raftlog.records.compression import Compression
+from barnabas_raftlog.records.reader import read_records
+from barnabas_spark.arrow import ARROW_TYPES, to_record_batch
+from barnabas_spark.options import OptionError, parse_read_options
+from barnabas_spark.source import BarnabasDataSource, NotBuiltError, _columns, _schema
+
+NAMES = tuple(ARROW_TYPES)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+CONTENT = st.none() | st.binary(max_size=6)
+RECORDS = st.lists(
+    st.builds(
+        NewRecord,
+        CONTENT,
+        CONTENT,
+        st.integers(-1, 2**40),
+        st.lists(st.tuples(st.text(max_size=3), CONTENT), max_size=3),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(st.tuples(RECORDS, st.sampled_from(Compression)), max_size=3))
+def test_batches_hold_what_the_reader_yields(parts: list[tuple[list[NewRecord], Compression]]) -> None:
+    sizes = itertools.accumulate((len(records) for records, _ in parts), initial=7)
+    data = b"".join(
+        build_batch(records, compression=codec, base_offset=offset)
+        for (records, codec), offset in zip(parts, sizes, strict=False)
+    )
+    batch = to_record_batch(read_columns(data, with_headers=True), "tøpic", 3, NAMES)
+    batch.validate(full=True)
+    assert batch.to_pylist() == [
+        {
+            "key": record.key,
+            "value": record.value,
+            "topic": "tøpic",
+            "partition": 3,
+            "offset": record.offset,
+            "timestamp": EPOCH + timedelta(milliseconds=record.timestamp),
+            "timestampType": 0,
+            "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
+        }
+        for record in read_records(data)
+    ]
+
+
+def test_a_header_name_that_is_not_utf8_keeps_its_record() -> None:
+    data = build_batch([NewRecord(None, b"v", 1, [("ab", b"x")])])
+    data[data.index(b"ab")] = 0xFF
+    batch = to_record_batch(read_columns(data, with_headers=True, check_crc=False), "t", 0, ("headers",))
+    assert batch.to_pylist() == [{"headers": [{"key": "\ufffdb", "value": b"x"}]}]
+
+
+def test_impossible_timestamps_are_cut_to_what_microseconds_can_say() -> None:
+    batch = to_record_batch(read_columns(build_batch([NewRecord(None, None, 2**62)])), "t", 0, ("timestamp",))
+    assert batch.column(0).cast("int64").to_pylist() == [(2**63 - 1) // 1000 * 1000]
+
+
+GIVEN = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "includeHeaders": "true"}
+
+
+def test_the_schema_is_what_pyspark_expects_of_arrow() -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options = parse_read_options(GIVEN)
+    batch = to_record_batch(read_columns(b"", with_headers=True), "t", 0, NAMES)
+    assert to_arrow_schema(_schema(options), timezone="UTC").equals(batch.schema)
+
+
+def test_the_schema_is_that_of_the_kafka_source() -> None:
+    found: Any = BarnabasDataSource({name.lower(): value for name, value in GIVEN.items()}).schema()
+    assert found.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int,headers:array<struct<key:string,value:binary>>>"
+    )
+
+
+def test_a_schema_of_the_users_chooses_columns() -> None:
+    options = parse_read_options(GIVEN)
+    whole = _schema(options)
+    chosen = StructType([whole["offset"], whole["value"]])
+    assert _columns(chosen, options) == ("offset", "value")
+    without = parse_read_options(GIVEN | {"includeHeaders": "false"})
+    with pytest.raises(OptionError, match="set includeHeaders"):
+        _columns(whole, without)
+
+
+@pytest.mark.parametrize("method", ["streamReader", "simpleStreamReader"])
+def test_streams_are_refused_in_one_sentence(method: str) -> None:
+    with pytest.raises(NotBuiltError, match="cannot read streams yet"):
+        getattr(BarnabasDataSource(GIVEN), method)(None)
+
+
+@pytest.mark.parametrize("method", ["writer", "streamWriter"])
+def test_writing_is_refused_in_one_sentence(method: str) -> None:
+    with pytest.raises(NotBuiltError, match="cannot write"):
+        getattr(BarnabasDataSource(GIVEN), method)(None, False)

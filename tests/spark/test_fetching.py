@@ -1,0 +1,196 @@
+"""A range is fetched once from end to end, whatever the leaders and the log do meanwhile.
+
+The cluster here is a list of batches behind the four methods that a fetcher uses; it keeps what was asked for.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas_clients.cluster_view import BrokerAddress, ClusterView
+from barnabas_clients.connections import Cluster
+from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
+from barnabas_clients.protocol.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas_clients.protocol.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.reader import read_records
+from barnabas_spark.fetching import Fetched, RangeFetcher
+from barnabas_spark.options import parse_read_options
+from barnabas_spark.planning import DataLossError, Split
+
+OLD_ID, NEW_ID = bytes([1] * 16), bytes([2] * 16)
+
+
+def log(*sizes: int, gaps: Collection[int] = ()) -> list[bytearray]:
+    """Return batches of so many records each; after the batches numbered in `gaps` ten offsets are missing."""
+    batches, offset = [], 0
+    for number, size in enumerate(sizes):
+        batches.append(build_batch([NewRecord(None, b"x" * 100, 1)] * size, base_offset=offset))
+        offset += size + (10 if number in gaps else 0)
+    return batches
+
+
+class ScriptedCluster:
+    """Answers fetches from `batches`, but first with the errors in `errors`, one each."""
+
+    def __init__(self, batches: list[bytearray], errors: list[PartitionData] | None = None) -> None:
+        self.batches, self.errors = batches, errors or []
+        self.asked: list[FetchRequest] = []
+        self.topic_id = OLD_ID
+        self.log_start_offset = 0
+        self.learned: list[tuple[Any, ...]] = []
+        self.retries = 0
+
+    @property
+    def view(self) -> ClusterView:
+        partition = SimpleNamespace(leader_epoch=4)
+        topic: Any = SimpleNamespace(topic_id=self.topic_id, partitions={0: partition})
+        return ClusterView(topics={"t": topic})
+
+    async def find_leader(self, _topic: str, _partition: int, _deadline: float) -> BrokerAddress:
+        return BrokerAddress(1, "a", 1)
+
+    async def refresh(self, _topics: Collection[str], *, timeout_s: float) -> None: ...
+
+    def learn_leader(self, *hint: object) -> None:
+        self.learned.append(hint)
+
+    async def retry(
+        self, _what: str, _timeout_s: float, attempt: Callable[[float], Awaitable[Any]], _topics: Collection[str] = ()
+    ) -> Any:
+        while True:
+            try:
+                return await attempt(0.0)  # a deadline that has passed: nothing waits
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                self.retries += 1
+
+    async def ask_broker(self, _node_id: int, request: Any, _timeout_s: float) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            begin = ListOffsetsPartitionResponse(partition_index=0, offset=self.log_start_offset)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[begin])])
+        self.asked.append(request)
+        wanted = request.topics[0].partitions[0]
+        row = self.errors.pop(0) if self.errors else self._read(wanted.fetch_offset, wanted.partition_max_bytes)
+        return FetchResponse(
+            responses=[FetchableTopicResponse(partitions=[row])],
+            node_endpoints=[NodeEndpoint(node_id=7, host="b", port=2)],
+        )
+
+    def _read(self, position: int, bytes_max: int) -> PartitionData:
+        if position < self.log_start_offset:
+            return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        answer = bytearray()
+        for batch in self.batches:
+            if parse_header(batch).end_offset > position:
+                if answer and len(answer) + len(batch) > bytes_max:
+                    answer += batch[: bytes_max - len(answer)]  # as Kafka does: cut off where the limit is
+                    break
+                answer += batch
+        return PartitionData(records=memoryview(answer))
+
+
+def fetcher(cluster: ScriptedCluster, end_offset: int, **given: str) -> RangeFetcher:
+    options = parse_read_options({"kafka.bootstrap.servers": "a:1", "subscribe": "t"} | given)
+    return RangeFetcher(cast("Cluster", cluster), Split("t", OLD_ID, 0, 3, 0, end_offset), options)
+
+
+async def read_all(one: RangeFetcher, end_offset: int, position: int = 0) -> list[Fetched]:
+    answers = []
+    while position < end_offset:
+        answers.append(await one.fetch(position))
+        assert answers[-1].next_offset > position
+        position = answers[-1].next_offset
+    return answers
+
+
+def positions(cluster: ScriptedCluster) -> list[int]:
+    return [request.topics[0].partitions[0].fetch_offset for request in cluster.asked]
+
+
+async def test_a_range_is_fetched_once_from_end_to_end() -> None:
+    cluster = ScriptedCluster(log(*[50] * 40))
+    answers = await read_all(fetcher(cluster, 2000, **{"kafka.max.partition.fetch.bytes": "30000"}), 2000)
+    assert positions(cluster) == [0, *(answer.next_offset for answer in answers[:-1])]
+    seen = [
+        record.offset
+        for start, answer in zip(positions(cluster), answers, strict=True)
+        for record in read_records(answer.records, start)
+    ]
+    assert seen == list(range(2000))
+
+
+async def test_little_is_asked_for_beyond_the_end() -> None:
+    cluster = ScriptedCluster(log(*[500] * 60))
+    await read_all(fetcher(cluster, 12_000), 12_000)
+    sizes = [request.max_bytes for request in cluster.asked]
+    assert sizes[0] == 1 << 20
+    record_bytes = len(cluster.batches[0]) / 500
+    left = 12_000 - positions(cluster)[1]
+    assert left * record_bytes < sizes[1] < left * record_bytes * 1.2
+
+
+async def test_a_range_ends_by_position_where_its_last_records_are_gone() -> None:
+    cluster = ScriptedCluster(log(5, 5, gaps=[0]))
+    assert [one.next_offset for one in await read_all(fetcher(cluster, 12), 12)] == [20]
+    assert [one.next_offset for one in await read_all(fetcher(cluster, 12), 12, position=7)] == [20]
+
+
+async def test_a_leader_that_moved_is_followed_by_its_hint() -> None:
+    moved = PartitionData(
+        error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=LeaderIdAndEpoch(leader_id=7, leader_epoch=9)
+    )
+    cluster = ScriptedCluster(log(5), [moved, PartitionData(error_code=ErrorCode.FENCED_LEADER_EPOCH)])
+    await read_all(fetcher(cluster, 5), 5)
+    assert cluster.retries == 2
+    assert cluster.learned == [("t", 0, 7, 9, BrokerAddress(7, "b", 2))]
+    assert positions(cluster) == [0, 0, 0]
+    assert {request.topics[0].partitions[0].current_leader_epoch for request in cluster.asked} == {4}
+
+
+async def test_an_answer_without_progress_ends_at_the_deadline() -> None:
+    cluster = ScriptedCluster([])
+    with pytest.raises(DeadlineExceededError, match="t-0 has nothing at 0"):
+        await fetcher(cluster, 5).fetch(0)
+
+
+async def test_a_refusal_for_good_is_passed_on() -> None:
+    cluster = ScriptedCluster([], [PartitionData(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(type(error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, ""))):
+        await fetcher(cluster, 5).fetch(0)
+
+
+async def test_records_deleted_meanwhile_fail_the_task_or_are_skipped() -> None:
+    cluster = ScriptedCluster(log(5, 5))
+    cluster.log_start_offset = 5
+    with pytest.raises(DataLossError, match="offsets 0 to 5 are gone"):
+        await fetcher(cluster, 10).fetch(0)
+    lenient = fetcher(cluster, 10, failOnDataLoss="false")
+    assert [one.next_offset for one in await read_all(lenient, 10)] == [5, 10]
+
+
+async def test_a_topic_created_again_is_never_taken_for_the_old_one() -> None:
+    cluster = ScriptedCluster(log(5))
+    cluster.topic_id = NEW_ID
+    with pytest.raises(DataLossError, match="created again"):
+        await fetcher(cluster, 5).fetch(0)
+    skipped = await fetcher(cluster, 5, failOnDataLoss="false").fetch(0)
+    assert (bytes(skipped.records), skipped.next_offset) == (b"", 5)
+    assert cluster.asked == []

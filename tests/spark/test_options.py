@@ -1,0 +1,144 @@
+"""Options mean what they mean to Spark's Kafka source, and what cannot be meant is refused by name."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_spark.options import EARLIEST, LATEST, OptionError, ReadOptions, parse_read_options
+
+REQUIRED = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+
+
+def parsed(**options: str) -> ReadOptions:
+    return parse_read_options(REQUIRED | options)
+
+
+def refusal(options: dict[str, str]) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        parse_read_options(options)
+    return caught.value
+
+
+def test_the_defaults_are_those_of_a_batch() -> None:
+    options = parsed()
+    assert options.topics.subscribe == ("t",)
+    assert (options.starting.everywhere, options.starting.offsets) == (EARLIEST, None)
+    assert (options.ending.everywhere, options.ending.offsets) == (LATEST, None)
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert options.poll_timeout_ms == 120_000
+    assert (options.partitions_min, options.partition_records_max) == (None, None)
+
+
+def test_names_are_matched_without_case() -> None:
+    options = parse_read_options({"KAFKA.bootstrap.SERVERS": "a:1", "SUBSCRIBE": "t", "minpartitions": "7"})
+    assert options.partitions_min == 7
+
+
+def test_topics_are_told_apart_by_commas() -> None:
+    assert parsed(subscribe=" a, b,,a ").topics.subscribe == ("a", "b")
+
+
+def test_partitions_are_assigned_by_json() -> None:
+    options = parse_read_options({"kafka.bootstrap.servers": "a:1", "assign": '{"a":[0,2],"b":[1]}'})
+    assert options.topics.assign == (("a", 0), ("a", 2), ("b", 1))
+
+
+def test_a_timestamp_for_all_beats_timestamps_by_partition_which_beat_offsets() -> None:
+    every = {
+        "startingTimestamp": "5",
+        "startingOffsetsByTimestamp": '{"t":{"0":6}}',
+        "startingOffsets": '{"t":{"0":7}}',
+    }
+    assert parsed(**every).starting.timestamp_ms == 5
+    del every["startingTimestamp"]
+    assert parsed(**every).starting.timestamps_ms == {("t", 0): 6}
+    del every["startingOffsetsByTimestamp"]
+    assert parsed(**every).starting.offsets == {("t", 0): 7}
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "words"),
+    [
+        ({"subscribe": "t"}, "kafka.bootstrap.servers", "required"),
+        ({"kafka.bootstrap.servers": "a:1"}, "subscribe", "none is given"),
+        (REQUIRED | {"assign": '{"a":[0]}'}, "subscribe", "assign and subscribe is given"),
+        (REQUIRED | {"subscribe": " , "}, "subscribe", "names no topic"),
+        (REQUIRED | {"startingOffset": "earliest"}, "startingoffset", "did you mean startingOffsets"),
+        (REQUIRED | {"path": "x"}, "path", "not known"),
+        (REQUIRED | {"topic": "x"}, "topic", "for writing"),
+        (REQUIRED | {"startingOffsets": "latest"}, "startingOffsets", "empty range"),
+        (REQUIRED | {"endingOffsets": "earliest"}, "endingOffsets", "empty range"),
+        (REQUIRED | {"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets", "latest"),
+        (REQUIRED | {"endingOffsets": '{"t":{"0":-2}}'}, "endingOffsets", "earliest"),
+        (REQUIRED | {"endingOffsets": '{"t":{"0":-3}}'}, "endingOffsets", "-3"),
+        (REQUIRED | {"startingOffsets": "23"}, "startingOffsets", "no JSON object"),
+        (REQUIRED | {"startingOffsets": "soon"}, "startingOffsets", "is not JSON"),
+        (REQUIRED | {"startingOffsets": '{"t":{"0":true}}'}, "startingOffsets", "True"),
+        (REQUIRED | {"startingOffsets": '{"t":{"x":1}}'}, "startingOffsets", "no partition"),
+        (REQUIRED | {"startingTimestamp": "-1"}, "startingTimestamp", "integer from 0"),
+        (REQUIRED | {"minPartitions": "0"}, "minPartitions", "integer from 1"),
+        (REQUIRED | {"failOnDataLoss": "perhaps"}, "failOnDataLoss", "neither true nor false"),
+        (REQUIRED | {"startingOffsetsByTimestampStrategy": "x"}, "startingOffsetsByTimestampStrategy", "neither"),
+        (REQUIRED | {"kafka.auto.offset.reset": "latest"}, "kafka.auto.offset.reset", "startingOffsets"),
+        (REQUIRED | {"kafka.enable.auto.commit": "true"}, "kafka.enable.auto.commit", "commits no offsets"),
+        (REQUIRED | {"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism", "not supported yet"),
+        (REQUIRED | {"kafka.security.protocol": "SSL"}, "kafka.security.protocol", "only PLAINTEXT"),
+        (REQUIRED | {"kafka.isolation.level": "read_committed"}, "kafka.isolation.level", "only read_uncommitted"),
+        (REQUIRED | {"kafka.nonsense": "1"}, "kafka.nonsense", "not known"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(options: dict[str, str], name: str, words: str) -> None:
+    error = refusal(options)
+    assert error.option == name
+    assert words in error.reason
+
+
+def test_a_pattern_must_be_a_regular_expression() -> None:
+    assert refusal({"kafka.bootstrap.servers": "a:1", "subscribePattern": "("}).option == "subscribePattern"
+
+
+def test_options_without_effect_are_listed() -> None:
+    assert parsed(**{"kafka.group.id": "g", "maxoffsetspertrigger": "5"}).ignored == (
+        "kafka.group.id",
+        "maxOffsetsPerTrigger",
+    )
+
+
+OFFSETS = st.dictionaries(
+    st.text(min_size=1, max_size=5),
+    st.dictionaries(st.integers(0, 50), st.integers(0, 2**63 - 1), min_size=1, max_size=4),
+    min_size=1,
+    max_size=3,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(offsets=OFFSETS)
+def test_offsets_survive_json(offsets: dict[str, dict[int, int]]) -> None:
+    expected = {
+        (topic, partition): offset for topic, partitions in offsets.items() for partition, offset in partitions.items()
+    }
+    assert parsed(startingOffsets=json.dumps(offsets)).starting.offsets == expected
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+VALUES = st.text(max_size=12) | JSON.map(json.dumps)
+NAMES = st.sampled_from(
+    ["subscribe", "assign", "startingOffsets", "endingOffsets", "startingOffsetsByTimestamp", "minPartitions"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(options=st.dictionaries(NAMES | st.text(max_size=8), VALUES, max_size=3))
+def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> None:
+    try:
+        parse_read_options({"kafka.bootstrap.servers": "a:1"} | options)
+    except OptionError:
+        return
