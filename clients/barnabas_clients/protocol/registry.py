@@ -21,16 +21,26 @@ from barnabas_raftlog.wire.primitives import read_uvarint, skip_tags
 from barnabas_raftlog.wire.schema import Buffer, Message
 
 from .api_versions import ApiVersionsRequest, ApiVersionsResponse
+from .create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from .create_topics import CreateTopicsRequest, CreateTopicsResponse
+from .delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from .delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from .describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from .errors import ErrorCode
+from .describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from .error_codes import ErrorCode
 from .fetch import FetchRequest, FetchResponse
+from .find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from .heartbeat import HeartbeatRequest, HeartbeatResponse
 from .init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from .join_group import JoinGroupRequest, JoinGroupResponse
+from .leave_group import LeaveGroupRequest, LeaveGroupResponse
 from .list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from .metadata import MetadataRequest, MetadataResponse
+from .offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from .offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from .offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from .produce import ProduceRequest, ProduceResponse
+from .sync_group import SyncGroupRequest, SyncGroupResponse
 
 __all__ = [
     "APIS",
@@ -89,11 +99,21 @@ APIS: Final = {
         _api(FetchRequest, FetchResponse),
         _api(ListOffsetsRequest, ListOffsetsResponse),
         _api(MetadataRequest, MetadataResponse),
+        _api(OffsetCommitRequest, OffsetCommitResponse),
+        _api(OffsetFetchRequest, OffsetFetchResponse),
+        _api(FindCoordinatorRequest, FindCoordinatorResponse),
+        _api(JoinGroupRequest, JoinGroupResponse),
+        _api(HeartbeatRequest, HeartbeatResponse),
+        _api(LeaveGroupRequest, LeaveGroupResponse),
+        _api(SyncGroupRequest, SyncGroupResponse),
         _api(ApiVersionsRequest, ApiVersionsResponse),
         _api(CreateTopicsRequest, CreateTopicsResponse),
         _api(DeleteTopicsRequest, DeleteTopicsResponse),
+        _api(DeleteRecordsRequest, DeleteRecordsResponse),
         _api(InitProducerIdRequest, InitProducerIdResponse),
         _api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        _api(DescribeConfigsRequest, DescribeConfigsResponse),
+        _api(CreatePartitionsRequest, CreatePartitionsResponse),
         _api(DescribeClusterRequest, DescribeClusterResponse),
     )
 }

@@ -62,6 +62,7 @@ class _Decoder:
                 "read_uvarint_tail": read_uvarint_tail,
                 "refuse": refuse,
                 "skip_tags": skip_tags,
+                "unpack_from": unpack_from,
             }
         )
         self._version, self._flexible, self._has_records = version, flexible, has_records
@@ -106,10 +107,11 @@ class _Decoder:
 
     def _bytes(self, kind: Text | Blob | RecordSet, place: str, path: str, *, nullable: bool) -> None:
         source = self.source
-        length = self._length("h" if isinstance(kind, Text) else "i", nullable=nullable, place=place)
+        length, one_more = self._length("h" if isinstance(kind, Text) else "i")
+        self._begin_unless_null(length, place, nullable=nullable)
         end = source.fresh("end")
-        source.line(f"{end} = p + {length}")
-        source.line(f"if {length} < 0 or {end} > size: refuse({path!r}, {length}, p, size)")
+        source.line(f"{end} = p + {length}{one_more}")
+        source.line(f"if not p <= {end} <= size: refuse({path!r}, {end} - p, p, size)")
         piece = f"data[p:{end}]"
         if isinstance(kind, Text):
             piece = f"str({piece}, 'utf-8')" if self._has_records else f"{piece}.decode()"
@@ -120,31 +122,49 @@ class _Decoder:
             source.dedent()
 
     def _array(self, element: Kind, place: str, path: str, *, nullable: bool) -> None:
-        source = self.source
-        count = self._length("i", nullable=nullable, place=place)
-        least = least_bytes(element, self._version, flexible=self._flexible)
-        source.line(f"if {count} < 0 or {count} * {least} > size - p: refuse({path!r}, {count}, p, size)")
         if isinstance(element, Fixed) and element.is_number:
-            readers = source.constant("readers", number_readers(element.code))
-            many = f"unpack_numbers(f'>{{{count}}}{element.code}', data, p)"
-            source.namespace["unpack_numbers"] = unpack_from
-            source.line(f"{place} = {readers}[{count}](data, p) if {count} < len({readers}) else {many}")
-            source.line(f"p += {count} * {element.size_bytes}")
+            self._numbers(element, place, path, nullable=nullable)
+            return
+        source = self.source
+        length, one_more = self._length("i")
+        self._begin_unless_null(length, place, nullable=nullable)
+        count = source.fresh("count")
+        least = least_bytes(element, self._version, flexible=self._flexible)
+        source.line(f"{count} = {length}{one_more}")
+        source.line(f"if not 0 <= {count} <= (size - p) // {least}: refuse({path!r}, {count}, p, size)")
+        source.line(f"{place} = []")
+        source.indent(f"for _ in range({count}):")
+        if isinstance(element, Nested):
+            value = self._struct(element.struct, path)
         else:
-            source.line(f"{place} = []")
-            source.indent(f"for _ in range({count}):")
-            if isinstance(element, Nested):
-                value = self._struct(element.struct, path)
-            else:
-                value = source.fresh("element")
-                self._value(element, value, path, nullable=False)
-            self._flush()
-            source.line(f"{place}.append({value})")
-            source.dedent()
-            if not isinstance(element, Nested):
-                source.line(f"{place} = tuple({place})")
+            value = source.fresh("element")
+            self._value(element, value, path, nullable=False)
+        self._flush()
+        source.line(f"{place}.append({value})")
+        source.dedent()
+        if not isinstance(element, Nested):
+            source.line(f"{place} = tuple({place})")
         if nullable:
             source.dedent()
+
+    def _numbers(self, element: Fixed, place: str, path: str, *, nullable: bool) -> None:
+        """Emit the reading of an array of numbers: short ones by a ready `unpack_from`, which checks the bounds."""
+        source = self.source
+        readers = number_readers(element.code)
+        length, one_more = self._length("i")
+        width, first = element.size_bytes, 1 if self._flexible else 0
+        source.indent(f"if {first} <= {length} < {len(readers) + first}:")
+        name = source.constant("readers", readers)
+        source.line(f"{place} = {name}[{length}{one_more}](data, p); p += ({length}{one_more}) * {width}")
+        source.dedent()
+        if nullable:
+            source.line(f"elif {length} == {first - 1}: {place} = None")
+        source.indent("else:")
+        count = source.fresh("count")
+        source.line(f"{count} = {length}{one_more}")
+        source.line(f"if not 0 <= {count} <= (size - p) // {width}: refuse({path!r}, {count}, p, size)")
+        source.line(f"{place} = unpack_from(f'>{{{count}}}{element.code}', data, p); p += {count} * {width}")
+        source.dedent()
 
     def _nested(self, struct: type[Any], place: str, path: str, *, nullable: bool) -> None:
         if nullable:
@@ -193,24 +213,24 @@ class _Decoder:
             return repr(field.default)
         return self.source.constant("default", field.default)
 
-    def _length(self, code: str, *, nullable: bool, place: str) -> str:
-        """Emit the reading of a length or count, and return its name.
+    def _length(self, code: str) -> tuple[str, str]:
+        """Emit the reading of a length or count; return the name of what was read, and what to add to it.
 
-        For a nullable value this also emits the case of null and opens the block of the other case.
+        A compact length is one more than the real one, so that 0 can mean null.
         """
-        source, length = self.source, self.source.fresh("length")
-        if self._flexible:
-            self._run.append(("B", length))
-            self._flush()
-            source.line(f"if {length} > 127: {length}, p = read_uvarint_tail(data, p, {length})")
-            source.line(f"{length} -= 1")
-        else:
-            self._run.append((code, length))
-            self._flush()
+        length = self.source.fresh("length")
+        self._run.append(("B" if self._flexible else code, length))
+        self._flush()
+        if not self._flexible:
+            return length, ""
+        self.source.line(f"if {length} > 127: {length}, p = read_uvarint_tail(data, p, {length})")
+        return length, " - 1"
+
+    def _begin_unless_null(self, length: str, place: str, *, nullable: bool) -> None:
+        """For a nullable value, emit the case of null and open the block of the other case."""
         if nullable:
-            source.line(f"if {length} == -1: {place} = None")
-            source.indent("else:")
-        return length
+            self.source.line(f"if {length} == {0 if self._flexible else -1}: {place} = None")
+            self.source.indent("else:")
 
     def _flush(self) -> None:
         if not self._run:

@@ -146,8 +146,19 @@ class Field(NamedTuple):
     default: Any
 
 
-def layout_of(struct: type[Any], version: int) -> list[Field]:
+# As many entries as there are declared structs times their versions.
+_LAYOUTS: dict[tuple[type[Any], int], tuple[Field, ...]] = {}
+
+
+def layout_of(struct: type[Any], version: int) -> tuple[Field, ...]:
     """Return the fields of `struct` that `version` carries: in wire order, then the tagged ones by tag."""
+    known = _LAYOUTS.get((struct, version))
+    if known is None:
+        known = _LAYOUTS[struct, version] = tuple(_fields_of(struct, version))
+    return known
+
+
+def _fields_of(struct: type[Any], version: int) -> list[Field]:
     hints = get_type_hints(struct, include_extras=True)
     fields = []
     for info in msgspec.structs.fields(struct):
