@@ -1,0 +1,214 @@
+"""A real Spark session reads from a real cluster what another's client wrote."""
+
+import json
+import os
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
+
+PARTITIONS = 3
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+BASE_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # The JVM and the workers that it forks see the source's packages only through the environment.
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.default.parallelism", "2")
+            .config("spark.sql.catalogImplementation", "in-memory")
+            .config("spark.python.unix.domain.socket.enabled", "true")
+            .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+            .getOrCreate()
+        )
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+class Source:
+    """A topic of random name with known records, and the way to load it."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str) -> None:
+        self.spark, self.bootstrap = spark, bootstrap
+
+    def create(self) -> str:
+        name = f"spark-{uuid.uuid4().hex[:12]}"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.create_topics([NewTopic(name, PARTITIONS)]).values():
+            future.result(30)
+        return name
+
+    def write(self, topic: str, numbers: range, codec: str = "none") -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "compression.codec": codec, "linger.ms": 5})
+        failures: list[object] = []
+        for number in numbers:
+            row = expected(topic, number)
+            producer.produce(
+                topic,
+                key=row["key"],
+                value=row["value"],
+                headers=[(one["key"], one["value"]) for one in row["headers"] or []],
+                partition=row["partition"],
+                timestamp=BASE_MS + number,
+                on_delivery=lambda error, _message: failures.append(error) if error else None,
+            )
+        assert producer.flush(60) == 0
+        assert not failures
+
+    def load(self, topic: str, **options: str) -> DataFrame:
+        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "kafkaConsumer.pollTimeoutMs": "30000"}
+        return self.spark.read.format("barnabas").options(**given, **options).load()
+
+
+def expected(topic: str, number: int) -> dict[str, Any]:
+    """Return record `number` of a topic as a row; partitions take turns."""
+    return {
+        "key": None if number % 5 == 0 else f"key {number}".encode(),
+        "value": None if number % 7 == 0 else f"value {number} ".encode() * (number % 30),
+        "topic": topic,
+        "partition": number % PARTITIONS,
+        "offset": number // PARTITIONS,
+        "timestamp": datetime.fromtimestamp((BASE_MS + number) / 1000, UTC).replace(tzinfo=None),
+        "timestampType": 0,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "none", "value": None}] if number % 3 == 0 else None,
+    }
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    """Return which records a frame holds."""
+    return sorted(row.offset * PARTITIONS + row.partition for row in frame.select("partition", "offset").collect())
+
+
+@pytest.fixture(scope="module")
+def source(spark: SparkSession, cluster: Any) -> Source:
+    return Source(spark, cluster.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def topic(source: Source) -> str:
+    """Return a topic with records 0 to 600, compressed in every way; no test changes it."""
+    name = source.create()
+    for turn, codec in enumerate(CODECS):
+        source.write(name, range(turn * 120, (turn + 1) * 120), codec)
+    return name
+
+
+def test_rows_are_what_was_written(source: Source, topic: str) -> None:
+    frame = source.load(topic, includeHeaders="true")
+    rows = frame.orderBy("offset", "partition").collect()
+    found = [row.asDict(recursive=True) for row in rows]
+    for row in found:
+        row["key"], row["value"] = (one if one is None else bytes(one) for one in (row["key"], row["value"]))
+    assert found == [expected(topic, number) for number in range(600)]
+
+
+def test_a_loaded_frame_shows_one_moment(source: Source) -> None:
+    name = source.create()
+    source.write(name, range(30))
+    frame = source.load(name)
+    assert frame.count() == 30
+    source.write(name, range(30, 60))
+    assert frame.count() == 30
+    assert source.load(name).count() == 60
+
+
+def test_ranges_are_options(source: Source, topic: str) -> None:
+    starting = json.dumps({topic: {"0": 10, "1": -2, "2": 200}})
+    ending = json.dumps({topic: {"0": 20, "1": 5, "2": -1}})
+    frame = source.load(topic, startingOffsets=starting, endingOffsets=ending)
+    assert numbers(frame) == sorted([3 * n for n in range(10, 20)] + [3 * n + 1 for n in range(5)])
+
+
+def test_timestamps_choose_a_range(source: Source, topic: str) -> None:
+    frame = source.load(topic, startingTimestamp=str(BASE_MS + 90), endingTimestamp=str(BASE_MS + 120))
+    assert numbers(frame) == list(range(90, 120))
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"), [({}, 3), ({"minPartitions": "7"}, 7), ({"maxRecordsPerPartition": "50"}, 12)]
+)
+def test_ranges_are_cut_as_asked(source: Source, topic: str, options: dict[str, str], parts: int) -> None:
+    frame = source.load(topic, **options)
+    assert frame.rdd.getNumPartitions() == parts
+    assert numbers(frame) == list(range(600))
+
+
+def test_partitions_can_be_assigned(source: Source, topic: str) -> None:
+    given = {"kafka.bootstrap.servers": source.bootstrap, "assign": json.dumps({topic: [1]})}
+    frame = source.spark.read.format("barnabas").options(**given).load()
+    assert numbers(frame) == list(range(1, 600, 3))
+
+
+def test_a_pattern_finds_topics(source: Source, topic: str) -> None:
+    given = {"kafka.bootstrap.servers": source.bootstrap, "subscribePattern": f"{topic[:-3]}.{{3}}"}
+    assert source.spark.read.format("barnabas").options(**given).load().count() == 600
+
+
+def test_an_empty_topic_has_no_rows(source: Source) -> None:
+    assert source.load(source.create()).collect() == []
+
+
+def test_a_limit_ends_tasks_early_without_harm(source: Source, topic: str) -> None:
+    assert len(source.load(topic).limit(5).collect()) == 5
+    assert source.load(topic).count() == 600
+
+
+def test_a_schema_of_the_users_is_a_projection(source: Source, topic: str) -> None:
+    given = {"kafka.bootstrap.servers": source.bootstrap, "subscribe": topic}
+    frame = source.spark.read.format("barnabas").schema("offset long, topic string").options(**given).load()
+    assert frame.columns == ["offset", "topic"]
+    assert frame.selectExpr("sum(offset)", "count(distinct topic)").collect()[0] == (3 * sum(range(200)), 1)
+
+
+def test_sql_reads_without_registration(source: Source, topic: str) -> None:
+    source.spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW written USING barnabas "
+        f"OPTIONS ('kafka.bootstrap.servers' '{source.bootstrap}', subscribe '{topic}')"
+    )
+    rows = source.spark.sql("SELECT partition, count(*), max(offset) FROM written GROUP BY 1 ORDER BY 1").collect()
+    assert [tuple(row) for row in rows] == [(0, 200, 199), (1, 200, 199), (2, 200, 199)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"subscribe": "there-is-no-such-topic"}, "UNKNOWN_TOPIC_OR_PARTITION: there-is-no-such-topic"),
+    ],
+)
+def test_mistakes_are_named(source: Source, topic: str, options: dict[str, str], words: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match=words):
+        source.load(topic).sparkSession.read.format("barnabas").options(
+            **{"kafka.bootstrap.servers": source.bootstrap, "subscribe": topic} | options
+        ).load().count()
+
+
+def test_writing_is_refused(source: Source, topic: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    given = {"kafka.bootstrap.servers": source.bootstrap, "topic": topic}
+    frame = source.spark.createDataFrame([(b"v",)], "value binary")
+    with pytest.raises(AnalysisException, match="cannot write yet"):
+        frame.write.format("barnabas").options(**given).mode("append").save()
