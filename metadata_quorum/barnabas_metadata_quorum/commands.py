@@ -244,7 +244,6 @@ Answer: TypeAlias = (
 )
 
 
-
 class Reply(msgspec.Struct, frozen=True):
     """An answer between nodes. Whoever has applied every record below `version` sees what it talks about."""
 

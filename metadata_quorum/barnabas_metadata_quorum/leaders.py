@@ -21,7 +21,15 @@ import msgspec
 
 from barnabas_raftlog.errors import MalformedMessageError
 
-__all__ = ["NO_LEADER", "Announcement", "LeaderTable", "Leadership", "decode_announcements", "encode_announcements"]
+__all__ = [
+    "NO_LEADER",
+    "Announcement",
+    "LeaderTable",
+    "Leadership",
+    "PartitionKey",
+    "decode_announcements",
+    "encode_announcements",
+]
 
 NO_LEADER = -1
 DELETED_TOPICS_MAX = 10_000

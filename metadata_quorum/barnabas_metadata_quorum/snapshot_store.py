@@ -1,11 +1,12 @@
-"""Where this node keeps its newest metadata snapshot: one file, replaced atomically.
+"""Where this node keeps its newest metadata snapshot: one file, named after the last Raft entry that it contains.
 
-The bytes go to a second file, which is synced and then renamed over the first; the directory is synced last. A crash
-at any point leaves the old snapshot or the new one, never a torn one. Saving runs in storage's write worker, because
-each of these steps may block; `replace_now` runs on the caller's thread, for the one case that cannot wait.
+A snapshot goes to `metadata-<index>.snapshot.new`, which is synced, then renamed, then the directory is synced; only
+then are older ones removed. A crash at any point leaves the old snapshot or the new one whole. Two saves may overlap
+(our own in the worker, one from the leader on the loop): they are different files, and the higher index counts.
 
-A failed save leaves the old snapshot in place. The log keeps what the old snapshot lacks, so nothing is lost; it is
-tried again with the next snapshot.
+Saving runs in storage's write worker, because each of these steps may block; `replace_now` runs on the caller's
+thread, for the one case that cannot wait. A failed save leaves the old snapshot in place, and the log keeps what it
+lacks, so nothing is lost; the next snapshot tries again.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ from .snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 __all__ = ["SnapshotStore"]
 
-FILE_NAME = "metadata.snapshot"
+PREFIX, SUFFIX, NEW = "metadata-", ".snapshot", ".new"
+INDEX_DIGITS = 20  # of 2^64, so that names sort as their indexes do
 
 
 class SnapshotStore:
-    """The snapshot file in `directory`. At most one save is under way; the owner sees to that."""
+    """The snapshots in `directory`, which exists. Normally one; two while the older one is being removed."""
 
     def __init__(self, files: Files, directory: str, worker: Worker) -> None:
         self._files, self._directory, self._worker = files, directory, worker
-        self._path = f"{directory}/{FILE_NAME}"
 
     def load(self) -> tuple[Snapshot, bytes] | None:
         """Return the newest snapshot with its bytes; None on a new node. Blocks: for the start of a node.
@@ -36,16 +37,21 @@ class SnapshotStore:
             MalformedMessageError: it is damaged.
             UnknownRecordError: a newer version wrote it.
         """
+        path = self._directory
         try:
-            if not self._files.exists(self._path):
+            for name in self._names(SUFFIX + NEW):
+                self._files.remove(f"{self._directory}/{name}")
+            names = self._names(SUFFIX)
+            if not names:
                 return None
-            fd = self._files.open(self._path, create=False)
+            path = f"{self._directory}/{names[-1]}"
+            fd = self._files.open(path, create=False)
             try:
                 data = bytes(self._files.read(fd, 0, self._files.size(fd)))
             finally:
                 self._files.close(fd)
         except OSError as error:
-            raise StorageFailedError(f"{self._path} cannot be read: {error}") from error
+            raise StorageFailedError(f"{path} cannot be read: {error}") from error
         return decode_snapshot(data), data
 
     def save(self, snapshot: Snapshot, done: Callable[[bytes | StorageFailedError], None]) -> None:
@@ -54,29 +60,37 @@ class SnapshotStore:
         def job() -> bytes | StorageFailedError:
             data = encode_snapshot(snapshot)
             try:
-                self.replace_now(data)
+                self.replace_now(snapshot.raft_index, data)
             except StorageFailedError as error:
                 return error
             return data
 
         self._worker.submit(job, done)
 
-    def replace_now(self, data: bytes) -> None:
-        """Make `data` the snapshot; durable on return. Blocks.
+    def replace_now(self, raft_index: int, data: bytes) -> None:
+        """Make `data` durable as the snapshot at `raft_index`, and remove older ones. Blocks.
 
         Raises:
-            StorageFailedError: it could not be written; the old snapshot is untouched.
+            StorageFailedError: it could not be written; the snapshot before it is untouched.
         """
-        files, new_path = self._files, f"{self._path}.new"
+        files, name = self._files, f"{PREFIX}{raft_index:0{INDEX_DIGITS}}{SUFFIX}"
+        path = f"{self._directory}/{name}"
         try:
-            fd = files.open(new_path, create=True)
+            fd = files.open(path + NEW, create=True)
             try:
                 files.truncate(fd, 0)
                 files.write(fd, [data], 0)
                 files.sync(fd)
             finally:
                 files.close(fd)
-            files.rename(new_path, self._path)
+            files.rename(path + NEW, path)
             files.sync_directory(self._directory)
+            for other in self._names(SUFFIX):
+                if other < name:
+                    files.remove(f"{self._directory}/{other}")
         except OSError as error:
-            raise StorageFailedError(f"{self._path} cannot be written: {error}") from error
+            raise StorageFailedError(f"{path} cannot be written: {error}") from error
+
+    def _names(self, suffix: str) -> list[str]:
+        names = self._files.list_directory(self._directory)
+        return sorted(name for name in names if name.startswith(PREFIX) and name.endswith(suffix))

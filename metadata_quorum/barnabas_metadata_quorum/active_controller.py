@@ -1,0 +1,124 @@
+"""The controller while this node leads the metadata group: one instance per term of leadership.
+
+Commands are decided one after the other against `_ahead`, the image as if everything proposed were committed, and
+their records are proposed at once. The answer waits until the last record decided so far is applied here, also for a
+command without records: TOPIC_ALREADY_EXISTS may rest on a creation that is not committed yet.
+
+When leadership ends, the speculative image dies with this object and everyone who waits gets NOT_CONTROLLER: their
+records may or may not survive into the next term, and a retry with the same `command_id` finds out.
+
+Limit: `COMMANDS_MAX` commands wait for their commit; more are refused at once with TIMED_OUT, which clients retry.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from barnabas_raftlog.raft.messages import Entry
+
+from .commands import Answer, Command, RefusalReason, Refused, Reply
+from .controller import ControllerConfig, decide
+from .frames import encode_frame
+from .image import Image, apply_all
+from .records import Record
+from .sessions import Sessions
+
+__all__ = ["COMMANDS_MAX", "ActiveController", "Clocks", "not_controller"]
+
+COMMANDS_MAX = 1_000
+
+
+class Clocks(NamedTuple):
+    """Where time comes from: sessions are measured with the first, records are dated with the second."""
+
+    monotonic_ms: Callable[[], int]
+    wall_ms: Callable[[], int]
+
+
+class Proposer(Protocol):
+    """What the controller needs of its Raft group."""
+
+    def propose(self, frame: bytearray) -> Entry:
+        """Append a frame to the log. Raises NotLeaderError, or StorageFailedError with nothing changed."""
+
+
+def not_controller(leader_id: int | None) -> Refused:
+    """Return what to answer when somebody else must be asked."""
+    where = f"node {leader_id} is" if leader_id is not None else "nobody is known to be"
+    return Refused(RefusalReason.NOT_CONTROLLER, f"this node is not the active controller; {where}")
+
+
+class ActiveController:
+    """See the module. `ahead` and `last_index` are where the log ends now, `applied_index` what is applied here."""
+
+    def __init__(
+        self,
+        term: int,
+        group: Proposer,
+        ahead: Image,
+        last_index: int,
+        applied_index: int,
+        config: ControllerConfig,
+        clocks: Clocks,
+    ) -> None:
+        self.term = term
+        self._group, self._config, self._clocks = group, config, clocks
+        self._ahead, self._last_index, self._applied_index = ahead, last_index, applied_index
+        self._sessions = Sessions(config.session_timeout_ms)
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def carry_out(self, command: Command) -> Reply:
+        """Decide, propose, and return when the outcome is committed.
+
+        Cancelled while it waits, the command may still take effect.
+
+        Raises:
+            Refused: by the controller, or NOT_CONTROLLER because leadership ended before the commit.
+            NotLeaderError: leadership ended before the command was proposed; it has no effect.
+            StorageFailedError: the log takes no more; it has no effect.
+        """
+        if len(self._waiting) >= COMMANDS_MAX:
+            raise Refused(RefusalReason.TIMED_OUT, f"{len(self._waiting)} commands wait for their commit already")
+        try:
+            answer = self.decide(command)
+        except Refused:
+            # The refusal, too, may rest on what is not committed yet.
+            await self._everything_applied()
+            raise
+        version = self._ahead.version
+        await self._everything_applied()
+        return Reply(version, answer)
+
+    def decide(self, command: Command) -> Answer:
+        """Decide and propose at once; the answer holds when everything proposed so far is committed."""
+        decision = decide(self._ahead, self._sessions, command, self._config, self._clocks.monotonic_ms())
+        if decision.records:
+            self._propose(decision.records)
+        return decision.answer
+
+    def _propose(self, records: tuple[Record, ...]) -> None:
+        entry = self._group.propose(encode_frame(records, self._clocks.wall_ms()))
+        assert entry.index > self._last_index
+        self._ahead, self._last_index = apply_all(self._ahead, records), entry.index
+
+    async def _everything_applied(self) -> None:
+        if self._last_index > self._applied_index:
+            applied = asyncio.get_running_loop().create_future()
+            self._waiting.append((self._last_index, applied))
+            await applied
+
+    def applied(self, index: int) -> None:
+        """Everything up to `index` is committed and part of this node's image: answer who waited for it."""
+        self._applied_index = index
+        while self._waiting and self._waiting[0][0] <= index:
+            _, future = self._waiting.popleft()
+            if not future.done():  # else its caller was cancelled
+                future.set_result(None)
+
+    def end(self, leader_id: int | None) -> None:
+        """Leadership is over, or this node stops: nobody here can say what becomes of the proposals."""
+        while self._waiting:
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(not_controller(leader_id))

@@ -1,0 +1,42 @@
+"""What a record of the metadata log means to an operator, in words. Pure."""
+
+from typing import assert_never
+
+from barnabas_raftlog.raft.messages import Fact
+
+from .records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    CommandAnswered,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+
+__all__ = ["fact_of"]
+
+
+def fact_of(record: Record, term: int) -> Fact | None:
+    """Return the event that this record is, or None when nobody would ask about it."""
+    match record:
+        case BrokerRegistered():
+            cause = f"node {record.node_id} at {record.host}:{record.port}, epoch {record.epoch}"
+            return Fact("broker registered", term, cause)
+        case BrokerUnfenced():
+            return Fact("broker unfenced", term, f"node {record.node_id} has applied its registration")
+        case BrokerFenced():
+            return Fact("broker fenced", term, f"node {record.node_id}: {record.cause}")
+        case BrokerShuttingDown():
+            return Fact("broker shutting down", term, f"node {record.node_id} asked for it")
+        case TopicCreated():
+            shape = f"{len(record.assignments)} partitions, {len(record.assignments[0])} replicas"
+            return Fact("topic created", term, f"{record.name} ({record.topic_id.hex()}): {shape}")
+        case TopicDeleted():
+            return Fact("topic deleted", term, f"id {record.topic_id.hex()}")
+        case ProducerIdsAllocated() | CommandAnswered():
+            return None
+        case _:
+            assert_never(record)

@@ -1,0 +1,27 @@
+"""Waiting for "something may have changed" without looking again and again.
+
+Nothing is remembered: a waiter learns of the first pulse after it began to wait. So the rule of use is: look, find
+that it is not so yet, and wait, with no `await` between the look and the wait.
+"""
+
+import asyncio
+
+__all__ = ["Pulse"]
+
+
+class Pulse:
+    """Wakes everyone who waits. Holds one future, whoever many wait."""
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[None] | None = None
+
+    def fire(self) -> None:
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
+
+    async def wait(self) -> None:
+        """Return at the next `fire`. Cancelled, it has no effect on others who wait."""
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._next)

@@ -1,0 +1,104 @@
+"""How a broker becomes and stays a member: it registers, then says "I am here" until it leaves.
+
+One loop on each node, twice a second: the active controller looks at the sessions, and a broker sends its heartbeat.
+Registering does not wait for the beat: it is tried the moment the node starts, and goes through as soon as there is
+a controller. The first heartbeat follows as soon as the registration is part of this node's own image, which is what
+unfences the broker.
+
+A broker whose registration was taken over (STALE_BROKER_EPOCH: another process runs with this node id) says so and
+registers again at its next beat; two such processes would take turns, visibly, which is the least bad that either
+can do alone.
+
+Leaving: `begin_shutdown` makes the controller place nothing here any more, while the broker hands its leaderships
+on; `finish_shutdown` fences it and ends the heartbeats.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from .commands import (
+    BrokerHeartbeat,
+    BrokerRegistration,
+    Command,
+    ControlledShutdown,
+    HeartbeatAnswer,
+    RefusalReason,
+    Refused,
+    RegisterBroker,
+    Reply,
+)
+from .image import Image
+
+__all__ = ["BEAT_S", "BrokerIdentity", "Registration"]
+
+BEAT_S = 0.5  # six beats fit in the default session of three seconds
+ATTEMPT_S = 2.0
+
+logger = logging.getLogger(__name__)
+
+Submit = Callable[[Command, float], Awaitable[Reply]]
+
+
+class BrokerIdentity(msgspec.Struct, frozen=True):
+    """What this process registers as: where clients find it, and which start of the process it is."""
+
+    incarnation: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Registration:
+    """This node's membership as a broker. `epoch` is None until the first registration."""
+
+    def __init__(self, node_id: int, identity: BrokerIdentity, submit: Submit, image: Callable[[], Image]) -> None:
+        self._node_id, self._identity, self._submit, self._image = node_id, identity, submit, image
+        self.epoch: int | None = None
+        self._leaving = False
+        self._quiet = False
+
+    async def run(self) -> None:
+        """Register and beat until `finish_shutdown` or cancellation, which has no further effect."""
+        while not self._leaving:
+            try:
+                fresh = await self._step()
+            except Refused as refused:
+                fresh = False
+                if refused.reason in {RefusalReason.STALE_BROKER_EPOCH, RefusalReason.BROKER_ID_NOT_REGISTERED}:
+                    logger.warning("node %d must register again: %s", self._node_id, refused)
+                    self.epoch = None
+                elif not self._quiet:
+                    logger.warning("node %d cannot reach the controller: %s", self._node_id, refused)
+                self._quiet = True
+            else:
+                self._quiet = False
+            if not fresh:
+                await asyncio.sleep(BEAT_S)
+
+    async def _step(self) -> bool:
+        """Register, or send one heartbeat; return whether the next step is due at once."""
+        if self.epoch is None:
+            me = self._identity
+            reply = await self._submit(
+                RegisterBroker(self._node_id, me.incarnation, me.host, me.port, me.rack), ATTEMPT_S
+            )
+            assert isinstance(reply.answer, BrokerRegistration)
+            self.epoch = reply.answer.epoch
+            return True
+        await self._submit(BrokerHeartbeat(self._node_id, self.epoch, self._image().version), ATTEMPT_S)
+        return False
+
+    async def begin_shutdown(self, timeout_s: float) -> None:
+        """Ask for no more replicas. Raises `Refused`."""
+        if self.epoch is not None:
+            await self._submit(ControlledShutdown(self._node_id, self.epoch, False), timeout_s)
+
+    async def finish_shutdown(self, timeout_s: float) -> None:
+        """Be fenced, and stop beating. Raises `Refused`; heartbeats have stopped even so."""
+        self._leaving = True
+        if self.epoch is not None:
+            reply = await self._submit(ControlledShutdown(self._node_id, self.epoch, True), timeout_s)
+            assert isinstance(reply.answer, HeartbeatAnswer)

@@ -1,0 +1,472 @@
+"""The metadata quorum on one node: its replica of the log, its image, and the controller when this node leads.
+
+Every node runs one of these. Controllers are voters of the metadata group, all other nodes learn from them; all of
+them apply the same committed records in the same order and so hold the same image. `image` may be read at any time
+without waiting; `subscribe` tells of each change, `wait_until` waits for one.
+
+The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. From
+the time when this node's leadership is confirmed and the first entry of its term is applied until it ends, an
+`ActiveController` decides commands. Commands from this node and from others come the same way (`submission.py`).
+
+Snapshots. When enough log has been applied, the image is encoded and written by the storage worker, and the log's
+prefix is dropped only when the file is durable. The last snapshot's bytes stay in memory for members whose next
+entry is gone. A snapshot from the leader is written before anything of it counts, on the loop, because the Raft
+answer rests on it; that happens once in the life of a node that was away for long.
+
+A record that this version does not know, or a frame that is none, ends the service with that error (`wait` raises
+it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it.
+
+Limits: `WAITERS_MAX` waits for the image; the controller's and the submission's own. Subscribers are called one after
+the other and must not block.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
+from barnabas_raftlog.multiraft.rpc import Handler
+from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
+
+from .active_controller import ActiveController, Clocks, not_controller
+from .commands import (
+    AllocateProducerIds,
+    Answer,
+    CheckSessions,
+    Command,
+    CreatedTopic,
+    CreateTopics,
+    CreateTopicsAnswer,
+    DeletedTopic,
+    DeleteTopics,
+    DeleteTopicsAnswer,
+    NewTopic,
+    ProducerIdBlock,
+    RefusalReason,
+    Refused,
+    Reply,
+    decode_command,
+    encode_reply,
+)
+from .controller import ControllerConfig
+from .descriptions import fact_of
+from .image import Image
+from .pulse import Pulse
+from .records import UnknownRecordError
+from .registration import BEAT_S, BrokerIdentity, Registration
+from .replica import MetadataReplica
+from .snapshot_store import SnapshotStore
+from .snapshots import Snapshot, decode_snapshot
+from .submission import METHOD, Submission, refusal_of
+
+__all__ = ["SEGMENT_BYTES", "Membership", "MetadataService"]
+
+# Small, because the log's prefix goes segment by segment, and a snapshot comes about once per MiB.
+SEGMENT_BYTES = 1 << 20
+WAITERS_MAX = 10_000
+ACTIVATION_S = 1.0  # how long a command waits at a leader that is about to become the active controller
+
+Subscriber = Callable[[Image, Image], None]
+
+
+class MetadataLog(GroupLog, Protocol):
+    """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
+
+    def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
+    def drop_prefix(self, index: int) -> None: ...
+
+
+class NodeLinks(Protocol):
+    """The part of `Links` that is used here."""
+
+    on_peer: list[Callable[[int, bool], None]]
+
+    def serve(self, method: str, handler: Handler) -> None: ...
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+    def is_live(self, node_id: int) -> bool: ...
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """Who this node is, and who takes part. Voters are the nodes with the controller role, learners all others."""
+
+    node_id: int
+    cluster_id: str
+    voters: frozenset[int]
+    learners: frozenset[int]
+
+
+class MetadataService:
+    """See the module. Made before the links start, so that no call finds nobody serving; then `start`, `close`.
+
+    Args:
+        membership: This node and the others.
+        multiraft, links, log, snapshots: What the service stands on; `log` is that of the metadata group.
+        broker: What to register as; None for a node that is only a controller.
+        config: Used while this node is the active controller.
+        clocks: Time, monotonic and of the wall.
+        on_fact: Gets an event for each applied record that an operator would ask about.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        multiraft: MultiRaft,
+        links: NodeLinks,
+        log: MetadataLog,
+        snapshots: SnapshotStore,
+        *,
+        broker: BrokerIdentity | None,
+        config: ControllerConfig,
+        clocks: Clocks,
+        on_fact: Callable[[Fact], None],
+    ) -> None:
+        assert membership.voters
+        assert not membership.voters & membership.learners
+        assert membership.node_id in membership.voters | membership.learners
+        self._membership, self._multiraft, self._links, self._log = membership, multiraft, links, log
+        self._snapshots, self._config, self._clocks, self._on_fact = snapshots, config, clocks, on_fact
+        self._node_id = membership.node_id
+        self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
+        self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
+        self._saving = False
+        self._active: ActiveController | None = None
+        self._group: Group | None = None
+        self._changed = Pulse()
+        self._subscribers: list[Subscriber] = []
+        self._waiters: dict[asyncio.Future[Image], Callable[[Image], bool]] = {}
+        self._failure: BaseException | None = None
+        self._broken: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._submission = Submission(self._node_id, links, lambda: self.leader_id, self._carry_out, self._changed)
+        self._registration = None
+        if broker is not None:
+            self._registration = Registration(self._node_id, broker, self._submission.submit, lambda: self.image)
+        links.serve(METHOD, self._serve)
+        links.on_peer.append(lambda _node_id, _live: self._changed.fire())
+
+    # For those who use the service.
+
+    @property
+    def image(self) -> Image:
+        """The state as far as this node has applied it."""
+        return self._replica.image
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads the metadata group as far as this node knows, active or not."""
+        return None if self._group is None else self._group.leader_id
+
+    @property
+    def is_active(self) -> bool:
+        """True while this node is the active controller."""
+        return self._active is not None and self._group is not None and self._group.confirmed
+
+    @property
+    def _is_about_to_be_active(self) -> bool:
+        return self._group is not None and self._group.is_leader and not self.is_active
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """The epoch of this broker's registration; None before it has one."""
+        return None if self._registration is None else self._registration.epoch
+
+    async def start(self) -> None:
+        """Load the state, join the group, begin to register. Returns without waiting for a leader.
+
+        Raises:
+            StorageFailedError, MalformedMessageError: snapshot or log cannot be read.
+            UnknownRecordError: they were written by a newer version.
+        """
+        loop = asyncio.get_running_loop()
+        self._broken = loop.create_future()
+        await self._load()
+        voters = self._membership.voters
+        self._group = self._multiraft.add_group(
+            *(METADATA_GROUP, self._log, voters, self._membership.learners, self),
+            preferred=self._node_id == min(voters),
+        )
+        self._task = loop.create_task(self._run())
+        self._task.add_done_callback(self._on_done)
+
+    async def wait(self) -> None:
+        """Return when the service is closed; raise what broke it."""
+        assert self._broken is not None, "start() first"
+        await asyncio.shield(self._broken)
+
+    async def close(self) -> None:
+        """Stop registering and deciding. Whoever waits gets NOT_CONTROLLER or TimeoutError. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._deactivate()
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(None)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber(old, new)` after each change of the image, which may be many records at once."""
+        self._subscribers.append(subscriber)
+
+    async def wait_until(self, claim: Callable[[Image], bool], timeout_s: float) -> Image:
+        """Return the first image of which `claim` is true, which may be the present one.
+
+        Raises:
+            TimeoutError: it has not become true in time, or too many wait already.
+        """
+        if claim(self.image):
+            return self.image
+        if len(self._waiters) >= WAITERS_MAX:
+            raise TimeoutError(f"{len(self._waiters)} wait for the image already")
+        future: asyncio.Future[Image] = asyncio.get_running_loop().create_future()
+        self._waiters[future] = claim
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        finally:
+            del self._waiters[future]
+
+    async def submit(self, command: Command, timeout_s: float) -> Answer:
+        """Have the active controller carry out `command`; then wait until this node sees the effect, if time allows.
+
+        Raises:
+            Refused: by the controller, or TIMED_OUT.
+        """
+        deadline_ms = self._clocks.monotonic_ms() + int(timeout_s * 1_000)
+        reply = await self._submission.submit(command, timeout_s)
+        if reply.version > self.image.version:
+            # In time or not, it is committed; this node will see it.
+            with contextlib.suppress(TimeoutError):
+                await self.wait_until(lambda image: image.version >= reply.version, self._left_s(deadline_ms))
+        return reply.answer
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], timeout_s: float, *, validate_only: bool = False
+    ) -> tuple[CreatedTopic, ...]:
+        """Create topics; one fate each, in order. Raises `Refused`."""
+        answer = await self.submit(CreateTopics(tuple(topics), validate_only), timeout_s)
+        assert isinstance(answer, CreateTopicsAnswer)
+        return answer.topics
+
+    async def delete_topics(
+        self, names: Sequence[str], topic_ids: Sequence[bytes], timeout_s: float
+    ) -> tuple[DeletedTopic, ...]:
+        """Delete topics; one fate each, names first. Raises `Refused`."""
+        answer = await self.submit(DeleteTopics(tuple(names), tuple(topic_ids)), timeout_s)
+        assert isinstance(answer, DeleteTopicsAnswer)
+        return answer.topics
+
+    async def allocate_producer_ids(self, timeout_s: float) -> ProducerIdBlock:
+        """Return a block of ids that nobody else will get. Raises `Refused`."""
+        answer = await self.submit(AllocateProducerIds(), timeout_s)
+        assert isinstance(answer, ProducerIdBlock)
+        return answer
+
+    async def begin_shutdown(self, timeout_s: float) -> None:
+        """Tell the controller that this broker will stop, so that nothing new is placed here. Raises `Refused`."""
+        if self._registration is not None:
+            await self._registration.begin_shutdown(timeout_s)
+
+    async def finish_shutdown(self, timeout_s: float) -> None:
+        """Be fenced, then hand the metadata group to another voter if this node leads it. Raises `Refused`."""
+        deadline_ms = self._clocks.monotonic_ms() + int(timeout_s * 1_000)
+        if self._registration is not None:
+            await self._registration.finish_shutdown(timeout_s)
+        group = self._group
+        others = [
+            node_id for node_id in sorted(self._membership.voters - {self._node_id}) if self._links.is_live(node_id)
+        ]
+        if group is None or not group.is_leader or not others:
+            return
+        group.transfer(others[0])
+        # If it does not work out, the others elect somebody when this node's links close.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._left_s(deadline_ms)):
+                while group.is_leader:
+                    await self._changed.wait()
+
+    # Commands.
+
+    async def _serve(self, source: int, body: bytes) -> bytes:
+        """Carry out another node's command."""
+        if source < 0:
+            raise Refused(RefusalReason.INVALID_REQUEST, "controller commands come from nodes; use the Kafka protocol")
+        return encode_reply(await refusal_of(self._carry_out(decode_command(body))))
+
+    async def _carry_out(self, command: Command) -> Reply:
+        # A leader that was elected a moment ago, or stood still, becomes active when an entry or a round is through.
+        try:
+            async with asyncio.timeout(ACTIVATION_S):
+                while self._is_about_to_be_active:
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise not_controller(None) from error
+        if not self.is_active or self._active is None:
+            raise not_controller(self.leader_id)
+        return await self._active.carry_out(command)
+
+    # What the driver of the group tells us (GroupListener).
+
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        self._replica.append(entries)
+
+    def on_truncated(self, index: int) -> None:
+        self._replica.truncate_from(index)
+
+    def on_committed(self, commit_index: int) -> None:
+        if self._failure is not None:
+            return
+        old = self.image
+        try:
+            records = self._replica.commit(commit_index)
+        except (UnknownRecordError, MalformedMessageError) as error:
+            self._fail(error)
+            return
+        self._publish(old)
+        term = self._replica.applied_term
+        for record in records:
+            if (fact := fact_of(record, term)) is not None:
+                self._on_fact(fact)
+        if self._active is not None:
+            self._active.applied(self._replica.applied_index)
+        self._consider_activation()
+        if self._replica.snapshot_is_due and not self._saving:
+            self._save_snapshot()
+
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        if self._active is not None and (not is_leader or term != self._active.term):
+            self._deactivate()
+        self._consider_activation()
+        self._changed.fire()
+
+    def install(self, snapshot: InstallSnapshot) -> None:
+        if self._failure is not None:
+            return
+        data = bytes(snapshot.data)
+        old = self.image
+        try:
+            received = self._checked(decode_snapshot(data))
+            self._snapshots.replace_now(received.raft_index, data)
+        except BarnabasError as error:
+            self._fail(error)
+            return
+        self._replica.install(received)
+        self._newest = (received.raft_index, received.raft_term, data)
+        cause = f"entries up to {received.raft_index} came as one, {len(data)} bytes"
+        self._on_fact(Fact("metadata snapshot installed", received.raft_term, cause))
+        self._publish(old)
+
+    def snapshot(self) -> tuple[int, int, bytes] | None:
+        return self._newest
+
+    # Inside.
+
+    async def _load(self) -> None:
+        stored = self._snapshots.load()
+        if stored is not None:
+            snapshot, data = stored
+            self._replica = MetadataReplica(self._checked(snapshot))
+            self._newest = (snapshot.raft_index, snapshot.raft_term, data)
+        applied_index = self._replica.applied_index
+        if self._log.first_index > applied_index + 1 or self._log.last_index < applied_index:
+            # A crash fell between the log's step and the file's, while a snapshot of the leader was being installed
+            # here: nothing of it was acknowledged, and a majority without this node holds all of it.
+            cause = f"the log begins at {self._log.first_index}, the snapshot ends at {applied_index}: fetching anew"
+            self._on_fact(Fact("metadata log reset", self._replica.applied_term, cause))
+            self._log.install_snapshot(applied_index, self._replica.applied_term, self.image.version)
+        async for entry in self._log.replay(applied_index + 1):
+            self._replica.append((entry,))
+
+    def _checked(self, snapshot: Snapshot) -> Snapshot:
+        if snapshot.image.cluster_id != self.image.cluster_id:
+            raise MalformedMessageError(
+                f"a metadata snapshot of cluster {snapshot.image.cluster_id}; "
+                f"this node belongs to {self.image.cluster_id}"
+            )
+        return snapshot
+
+    def _left_s(self, deadline_ms: int) -> float:
+        return max(0, deadline_ms - self._clocks.monotonic_ms()) / 1_000
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            if self._node_id in self._membership.voters:
+                tasks.create_task(self._check_sessions())
+            if self._registration is not None:
+                tasks.create_task(self._registration.run())
+
+    async def _check_sessions(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            if self._active is not None and self.is_active:
+                # An error here means that leadership is ending, and the driver of the group says why.
+                with contextlib.suppress(NotLeaderError, StorageFailedError):
+                    self._active.decide(CheckSessions())
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        self._deactivate()
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
+
+    def _publish(self, old: Image) -> None:
+        new = self.image
+        if new is old:
+            return
+        for subscriber in self._subscribers:
+            subscriber(old, new)
+        for future, claim in self._waiters.items():
+            if not future.done() and claim(new):
+                future.set_result(new)
+
+    def _consider_activation(self) -> None:
+        """Become the active controller if all of it is true: leader, confirmed, everything of former terms applied."""
+        group, replica = self._group, self._replica
+        if self._active is not None or group is None or self._failure is not None:
+            return
+        term = group.core.term
+        # The first entry of a term is its leader's own; once that is applied, so is everything before it.
+        if not (group.is_leader and group.core.confirmed and replica.applied_term == term):
+            return
+        try:
+            ahead = replica.ahead()
+        except (UnknownRecordError, MalformedMessageError) as error:
+            self._fail(error)
+            return
+        self._active = ActiveController(
+            term,
+            group,
+            ahead,
+            replica.last_index,
+            replica.applied_index,
+            self._config,
+            self._clocks,
+        )
+        self._on_fact(Fact("controller active", term, f"node {self._node_id} leads from image {self.image.version} on"))
+        self._changed.fire()
+
+    def _deactivate(self) -> None:
+        if self._active is not None:
+            active, self._active = self._active, None
+            active.end(self.leader_id)
+
+    def _save_snapshot(self) -> None:
+        snapshot = self._replica.snapshot()
+        self._saving = True
+
+        def done(result: bytes | StorageFailedError) -> None:
+            self._saving = False
+            if isinstance(result, StorageFailedError):
+                self._on_fact(Fact("metadata snapshot failed", snapshot.raft_term, str(result)))
+            elif self._newest is None or snapshot.raft_index > self._newest[0]:
+                self._newest = (snapshot.raft_index, snapshot.raft_term, result)
+                self._log.drop_prefix(snapshot.raft_index)
+
+        self._snapshots.save(snapshot, done)

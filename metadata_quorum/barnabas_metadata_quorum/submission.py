@@ -1,0 +1,132 @@
+"""Getting a command to the active controller, wherever it is, until it answers or time is up.
+
+The controller moves, links break and answers get lost, so this is a loop: ask whoever is known to lead; when that
+fails, wait until something may have changed (a new leader, a link that came up) or for `RETRY_S`, and ask again.
+Commands that must not be carried out twice carry a `command_id`, drawn here once for all tries.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.multiraft.links import LinkDownError, RemoteError
+
+from .commands import (
+    Command,
+    CreateTopics,
+    DeleteTopics,
+    Refusal,
+    RefusalReason,
+    Refused,
+    Reply,
+    decode_reply,
+    encode_command,
+)
+from .pulse import Pulse
+
+__all__ = ["METHOD", "Submission"]
+
+METHOD = "controller"
+# Between tries when nothing is heard: an election takes 20 to 400 ms, and this bounds what is lost after it.
+RETRY_S = 0.05
+# One try: a leader that has been cut off may swallow a question; then the next one gets it.
+ATTEMPT_S = 2.0
+
+
+class Caller(Protocol):
+    """What this needs of the links between nodes."""
+
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+
+
+class Submission:
+    """The way to the controller for one node. `changed` fires when trying again may go better."""
+
+    def __init__(
+        self,
+        node_id: int,
+        links: Caller,
+        leader_id: Callable[[], int | None],
+        carry_out_here: Callable[[Command], Awaitable[Reply]],
+        changed: Pulse,
+    ) -> None:
+        self._node_id, self._links, self._leader_id = node_id, links, leader_id
+        self._carry_out_here, self._changed = carry_out_here, changed
+
+    async def submit(self, command: Command, timeout_s: float) -> Reply:
+        """Return the controller's reply.
+
+        Cancelled, or after a timeout, the command may have been carried out, or may still be.
+
+        Raises:
+            Refused: by the controller; or TIMED_OUT, with the reason why the last try failed.
+        """
+        command = with_identity(command)
+        trouble, unknown = "no controller is known", False
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    leader_id = self._leader_id()
+                    if leader_id is not None:
+                        try:
+                            return await self._ask(leader_id, command)
+                        except Refused as refused:
+                            if refused.reason is not RefusalReason.NOT_CONTROLLER:
+                                raise
+                            trouble, unknown = refused.message, True
+                        except (LinkDownError, RemoteError, NotLeaderError, TimeoutError) as error:
+                            trouble, unknown = f"node {leader_id}: {str(error) or 'no answer'}", True
+                    await self._try_again(leader_id)
+        except TimeoutError as error:
+            raise Refused(
+                RefusalReason.TIMED_OUT, f"no answer in {timeout_s:g} s; {trouble}", outcome_unknown=unknown
+            ) from error
+
+    async def _ask(self, leader_id: int, command: Command) -> Reply:
+        if leader_id == self._node_id:
+            return await self._carry_out_here(command)
+        reply = decode_reply(await self._links.call(leader_id, METHOD, encode_command(command), ATTEMPT_S))
+        if isinstance(reply.answer, Refusal):
+            raise Refused(reply.answer.reason, reply.answer.message)
+        return reply
+
+    async def _try_again(self, asked: int | None) -> None:
+        """Return when it is worth trying again: at once if there is another leader than the one just asked."""
+        if self._leader_id() != asked:
+            return
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+
+def with_identity(command: Command) -> Command:
+    """Return `command` with the ids that make a retry safe, where it needs any."""
+    match command:
+        case CreateTopics():
+            topics = tuple(
+                topic if topic.topic_id else msgspec.structs.replace(topic, topic_id=uuid.uuid4().bytes)
+                for topic in command.topics
+            )
+            return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or uuid.uuid4().bytes)
+        case DeleteTopics():
+            return msgspec.structs.replace(command, command_id=command.command_id or uuid.uuid4().bytes)
+        case _:
+            return command
+
+
+async def refusal_of(carrying_out: Awaitable[Reply]) -> Reply:
+    """Wait for a command that another node asked for; turn what went wrong into a reply that can travel."""
+    try:
+        return await carrying_out
+    except Refused as refused:
+        return Reply(0, Refusal(refused.reason, refused.message))
+    except NotLeaderError as error:
+        return Reply(0, Refusal(RefusalReason.NOT_CONTROLLER, str(error), error.leader_id))
+    except StorageFailedError as error:
+        return Reply(0, Refusal(RefusalReason.KAFKA_STORAGE_ERROR, str(error)))
