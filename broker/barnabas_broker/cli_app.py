@@ -1,0 +1,171 @@
+"""The commands of `barnabas`: names, options, help. What they do is in the cli_… modules, imported when they run."""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["app", "run"]
+
+# Plain help and plain errors: rich would cost as long to load as everything else together.
+PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+
+app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
+cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
+broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
+topic = typer.Typer(help="Create, list, describe and delete topics.", **PLAIN)  # type: ignore[arg-type]
+app.add_typer(cluster, name="cluster")
+app.add_typer(broker, name="broker")
+app.add_typer(topic, name="topic")
+
+Data = Annotated[Path, typer.Option(help="The cluster's directory.", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Bootstrap = Annotated[
+    str, typer.Option("--bootstrap-server", help="Brokers to start from, comma separated.", metavar="HOST:PORT")
+]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait before giving up.", min=0.1, metavar="S")]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; every expected failure becomes one line on stderr."""
+    if len(arguments) < 2 and not (arguments and arguments[0].startswith("-")):
+        # `barnabas`, `barnabas topic`: half a command asks what the other half may be.
+        arguments = [*arguments, "--help"]
+    try:
+        # Without standalone mode typer hands its exceptions over instead of printing several lines for each.
+        status = typer.main.get_command(app).main(list(arguments), "barnabas", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        return 130
+    except typer.TyperException as error:
+        return _fail(error.format_message(), 2)
+    except BarnabasError as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader of our output has gone (`| head`); Python must not complain about it at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+    return status if isinstance(status, int) else 0
+
+
+def _fail(text: str, status: int) -> int:
+    print(f"barnabas: {' '.join(text.split())}", file=sys.stderr)
+    return status
+
+
+@cluster.command("start")
+def cluster_start(
+    data: Data,
+    brokers: Annotated[int | None, typer.Option(help="How many brokers a new cluster has (3).", metavar="N")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Broker 1 serves clients here (9092), broker 2 on the next.", metavar="P")
+    ] = None,
+    peer_port: Annotated[
+        int | None, typer.Option(help="The same for traffic between brokers, TCP and UDP (P + 1000).", metavar="P")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1).", metavar="H")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A broker setting; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when the cluster is ready.")] = False,
+    timeout: Timeout = 60.0,
+) -> int:
+    """Start a cluster, or those of its brokers that are down. Ctrl-C stops what was started."""
+    from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_cluster.start(data, brokers, port, peer_port, host, settings or [], timeout, detach=detach)
+
+
+@cluster.command("stop")
+def cluster_stop(data: Data, timeout: Timeout = 15.0) -> int:
+    """Stop every broker of a cluster; one that does not end within the timeout is killed."""
+    from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_cluster.stop(data, timeout)
+
+
+@cluster.command("status")
+def cluster_status(
+    data: Data,
+    as_json: Json = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Also what was fetched, and recent events.")] = False,
+) -> int:
+    """Show what a cluster's brokers are doing; works when some are down."""
+    from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_cluster.status(data, as_json=as_json, verbose=verbose)
+
+
+@broker.command("run")
+def broker_run(
+    config: Annotated[Path, typer.Option(help="The broker's configuration, a TOML file.", metavar="FILE")],
+) -> int:
+    """Run one broker in the foreground until SIGTERM or Ctrl-C."""
+    # cli.main does this without typer; here it stands for --help, and for callers of `run`.
+    from .main import main  # noqa: PLC0415 - loaded by those who use it
+
+    return main(["--config", str(config)])
+
+
+@topic.command("create")
+def topic_create(
+    name: str,
+    bootstrap: Bootstrap,
+    partitions: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="N")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="R")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option(help="A topic configuration; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic is there.")] = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Create a topic, and return when every partition has a leader."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.create(
+        bootstrap, name, partitions, replication_factor, config or [], timeout, if_not_exists=if_not_exists
+    )
+
+
+@topic.command("list")
+def topic_list(
+    bootstrap: Bootstrap,
+    as_json: Json = False,
+    exclude_internal: Annotated[bool, typer.Option("--exclude-internal", help="Only users' topics.")] = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """List the topics by name."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.list_(bootstrap, timeout, as_json=as_json, include_internal=not exclude_internal)
+
+
+@topic.command("describe")
+def topic_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
+    """Show a topic's partitions: leaders, replicas, in-sync replicas and offsets."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.describe(bootstrap, name, timeout, as_json=as_json)
+
+
+@topic.command("delete")
+def topic_delete(
+    name: str,
+    bootstrap: Bootstrap,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if the topic is not there.")] = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Delete a topic and everything in it."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.delete(bootstrap, name, timeout, if_exists=if_exists)

@@ -1,0 +1,233 @@
+"""`barnabas cluster …`: start, stop and watch the brokers of one directory."""
+
+import contextlib
+import json
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cluster_files import ClusterError, ClusterFiles
+from .supervisor import Request, Started, Stopped, start_cluster, stop_brokers
+
+__all__ = ["settings_from", "start", "status", "stop"]
+
+STOP_TIMEOUT_S = 15.0
+COLOURS = {"running": "green", "starting": "yellow", "fenced": "yellow", "unreachable": "red", "stopped": "red"}
+
+
+def start(
+    data: Path,
+    brokers: int | None,
+    port: int | None,
+    peer_port: int | None,
+    host: str | None,
+    settings: Sequence[str],
+    timeout_s: float,
+    *,
+    detach: bool,
+) -> int:
+    """Start what is down; then return, or stay until Ctrl-C and stop what was started."""
+    began = time.monotonic()
+    request = Request(
+        directory=data.absolute(),
+        brokers=brokers,
+        host=host,
+        port=port,
+        peer_port=peer_port,
+        settings=settings_from(settings),
+        timeout_s=timeout_s,
+    )
+    with _signals() as wakeups:
+        try:
+            started = start_cluster(request)
+        except KeyboardInterrupt:
+            print("barnabas: interrupted; what was started is stopped again", file=sys.stderr)
+            return 130
+        summary = _summary(started, time.monotonic() - began, settings)
+        if detach or not started.children:
+            print(summary)
+            return 0
+        return _stay(started, wakeups, summary)
+
+
+def stop(data: Path, timeout_s: float) -> int:
+    """Stop every broker of a cluster."""
+    files = ClusterFiles.load(data.absolute())
+    with files.lock():
+        stopped = stop_brokers(files, files.node_ids, timeout_s)
+    print(_farewell(stopped, timeout_s))
+    return 0
+
+
+def status(data: Path, *, as_json: bool, verbose: bool) -> int:
+    """Show what a cluster's brokers say, and which say nothing."""
+    from .cluster_status import cluster_status  # noqa: PLC0415 - loads threads and msgpack, which a start must not
+
+    found = cluster_status(ClusterFiles.load(data.absolute()))
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _show(found, verbose=verbose)
+    return 0
+
+
+def settings_from(words: Sequence[str]) -> dict[str, str]:
+    """Split NAME=VALUE words.
+
+    Raises:
+        ClusterError: a word has no `=`, or a name comes twice with different values.
+    """
+    settings: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise ClusterError(f"{word!r} is no setting; write NAME=VALUE")
+        if settings.setdefault(name, value.strip()) != value.strip():
+            raise ClusterError(f"{name} is given twice, as {settings[name]!r} and as {value.strip()!r}")
+    return settings
+
+
+# Starting and staying.
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Make every wish to end a KeyboardInterrupt, and wake whoever reads the socket when a child ends.
+
+    SIGINT too: a shell starts background jobs with SIGINT ignored.
+    """
+
+    def interrupt(number: int, _: object) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    # A child's end needs a handler, or no wake-up byte is written for it.
+    handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
+    handlers[signal.SIGCHLD] = lambda *_: None
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield reader
+        finally:
+            signal.set_wakeup_fd(old_fd)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _stay(started: Started, wakeups: socket.socket, summary: str) -> int:
+    """Report brokers that end; at Ctrl-C stop the rest, at the second one kill them."""
+    files, alive = started.files, dict(started.children)
+    status = 0
+    try:
+        print(summary)
+        print("Ctrl-C stops those started now" if started.running else "Ctrl-C stops it", flush=True)
+        with selectors.DefaultSelector() as selector:
+            selector.register(wakeups, selectors.EVENT_READ)
+            while True:
+                for node_id, child in list(alive.items()):
+                    if (ended := child.poll()) is not None:
+                        del alive[node_id]
+                        status |= int(ended != 0)
+                        _report_end(files, node_id, ended)
+                if not alive:
+                    print("barnabas: no broker is left", file=sys.stderr)
+                    return status
+                selector.select()
+                wakeups.recv(4096)
+    except KeyboardInterrupt:
+        print("\nstopping; once more kills", flush=True)
+    try:
+        stopped = stop_brokers(files, alive, STOP_TIMEOUT_S)
+    except KeyboardInterrupt:
+        stopped = stop_brokers(files, alive, 0.0, kill_at_once=True)
+    for child in alive.values():
+        child.wait()
+    print(_farewell(stopped, STOP_TIMEOUT_S))
+    return status
+
+
+def _report_end(files: ClusterFiles, node_id: int, ended: int) -> None:
+    how = f"was killed by signal {-ended}" if ended < 0 else f"ended with status {ended}"
+    said = files.last_log_line(node_id)
+    print(f"barnabas: broker {node_id} {how}" + (f"; last said: {said}" if said else ""), file=sys.stderr, flush=True)
+
+
+def _summary(started: Started, took_s: float, settings: Sequence[str]) -> str:
+    files = started.files
+    if not started.children:
+        text = f"cluster {files.cluster_id} is running already: {_count(len(started.running))}"
+    else:
+        names = ", ".join(map(str, started.children))
+        of = f" ({names}; the others were running)" if started.running else ""
+        text = f"cluster {files.cluster_id} is ready after {took_s:.1f} s: {_count(len(started.children))} started{of}"
+    text += f"\nbootstrap.servers {files.bootstrap}\ndata {files.directory}"
+    if settings and started.running:
+        text += f"\nbrokers that were running keep their settings until they are restarted: {_names(started.running)}"
+    return text
+
+
+def _farewell(stopped: Stopped, timeout_s: float) -> str:
+    parts = []
+    if stopped.stopped:
+        parts.append(f"stopped {_count(len(stopped.stopped))}")
+    if stopped.killed:
+        parts.append(f"killed broker {_names(stopped.killed)}, which had not stopped within {timeout_s:g} s")
+    if stopped.down:
+        parts.append(f"broker {_names(stopped.down)} was not running")
+    return "; ".join(parts)
+
+
+def _names(node_ids: Sequence[int] | dict[int, Any]) -> str:
+    return ", ".join(map(str, node_ids))
+
+
+def _count(number: int) -> str:
+    return f"{number} broker" + "s" * (number != 1)
+
+
+# Showing.
+
+
+def _show(found: dict[str, Any], *, verbose: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    console = Console(highlight=False, soft_wrap=True)
+    ready = "ready" if found["ready"] else "[red]not ready[/]"
+    console.print(f"cluster {found['cluster_id']}  {ready}\nbootstrap.servers {found['bootstrap']}")
+    table = Table("node", "state", "address", "peer port", "pid", "leaders", "replicas", box=None, pad_edge=False)
+    for broker in found["brokers"]:
+        colour = COLOURS.get(broker["state"], "red")
+        occupied = f" (port taken by {broker['occupied_by']})" if "occupied_by" in broker else ""
+        table.add_row(
+            str(broker["node_id"]),
+            f"[{colour}]{broker['state']}[/]{occupied}",
+            f"{broker['host']}:{broker['port']}",
+            str(broker["peer_port"]),
+            str(broker["pid"] or "-"),
+            str(broker["leaders"]),
+            str(broker["replicas"]),
+        )
+    console.print(table)
+    if verbose:
+        for broker in found["brokers"]:
+            for part in ("fetches", "events", "stats"):
+                for line in _lines(broker.get(part)):
+                    console.print(f"node {broker['node_id']} {part}: {line}", markup=False)
+
+
+def _lines(value: Any) -> list[str]:
+    """Spell a part of a broker's answer as lines, whatever its shape."""
+    if isinstance(value, dict):
+        return [f"{name} {json.dumps(item)}" for name, item in value.items()]
+    if isinstance(value, list):
+        return [item if isinstance(item, str) else json.dumps(item) for item in value]
+    return [] if value is None else [str(value)]

@@ -1,0 +1,96 @@
+"""What a local cluster is doing: every broker asked at the same time, the dead ones included.
+
+The state of a broker is one of
+
+    running      it answers and serves
+    starting     it answers and says so, or its process runs and does not listen yet
+    fenced       it answers, and the controller has taken it out of service
+    unreachable  its process runs and does not answer in time (suspended, overloaded)
+    stopped      no such process
+
+A broker that answers says more than this (`leaders`, `replicas`, counters of what was fetched, events); that is passed
+on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every partition.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgpack
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.multiraft import admin
+
+from .cluster_files import ClusterFiles
+
+__all__ = ["ask", "cluster_status"]
+
+ANSWER_TIMEOUT_S = 2.0
+NOBODY_LISTENS = "nobody listens"
+NO_ANSWER = "no answer"
+
+
+def cluster_status(files: ClusterFiles, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+    """Return everything known about a cluster, ready for JSON. Takes little more than `timeout_s` at worst."""
+    with ThreadPoolExecutor(max_workers=files.ports.brokers) as pool:
+        brokers = list(pool.map(lambda node_id: _broker(files, node_id, timeout_s), files.node_ids))
+    return {
+        "cluster_id": files.cluster_id,
+        "bootstrap": files.bootstrap,
+        "data": str(files.directory),
+        "ready": all(broker["state"] == "running" and broker["ready"] for broker in brokers),
+        "brokers": brokers,
+    }
+
+
+def ask(host: str, port: int, timeout_s: float, secret: str = "") -> dict[str, Any] | str:
+    """Return what the broker with this node port says about itself, or why it says nothing."""
+    try:
+        body = admin.ask(host, port, "status", b"", timeout_s, secret=secret.encode() if secret else None)
+        answer = msgpack.unpackb(body, strict_map_key=False)
+    except TimeoutError:
+        return NO_ANSWER
+    except (BarnabasError, OSError, ValueError) as error:
+        return NOBODY_LISTENS if isinstance(error.__cause__, ConnectionRefusedError) else f"{NO_ANSWER}: {error}"
+    return _for_json(answer) if isinstance(answer, dict) else f"{NO_ANSWER}: it is not a broker"
+
+
+def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any]:
+    ports = files.ports
+    process = files.process(node_id)
+    found: dict[str, Any] = {
+        "node_id": node_id,
+        "host": ports.host,
+        "port": ports.client_port(node_id),
+        "peer_port": ports.node_port(node_id),
+        "pid": process.pid if process else None,
+        "state": "stopped",
+        "leaders": 0,
+        "replicas": 0,
+        "ready": False,
+        "log": str(files.log_file(node_id)),
+    }
+    answer = ask(ports.host, found["peer_port"], timeout_s, files.config(node_id).cluster_secret)
+    if isinstance(answer, str):
+        if process is not None:
+            found["state"] = "starting" if answer == NOBODY_LISTENS else "unreachable"
+        return found
+    if answer.get("cluster_id") != files.cluster_id or answer.get("node_id") != node_id:
+        # Somebody else has the port. What is ours cannot be running.
+        found["occupied_by"] = f"node {answer.get('node_id')} of cluster {answer.get('cluster_id')}"
+        return found
+    # Ports are as configured; what the broker knows better (its state, pid and counters) replaces our guesses.
+    return (
+        found | {"state": "running"} | {name: value for name, value in answer.items() if name not in {"host", "port"}}
+    )
+
+
+def _for_json(value: Any) -> Any:
+    """Return msgpack's value with what JSON lacks spelled out: bytes in hex, keys as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        return {key.hex() if isinstance(key, bytes) else str(key): _for_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(item) for item in value]
+    return value

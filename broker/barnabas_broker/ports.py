@@ -1,0 +1,83 @@
+"""The ports of a cluster on one machine: which they are, and whether anyone has them.
+
+Broker k serves clients on `port + k - 1` (TCP) and the other brokers on `peer_port + k - 1` (TCP for the log, UDP for
+liveness). A port is tried by taking it for a moment, as the broker will: with SO_REUSEADDR for TCP, so that
+connections of a cluster stopped a minute ago do not count, and without it for UDP, where it would let two share a port.
+
+What is free now may be taken when the broker starts; then the broker says so itself.
+"""
+
+import contextlib
+import errno
+import socket
+from typing import NamedTuple
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["PEER_PORT_DISTANCE", "PortError", "PortPlan", "taken"]
+
+PORT_MAX = 65_535
+PEER_PORT_DISTANCE = 1000
+
+
+class PortError(BarnabasError):
+    """Ports that do not exist, collide with each other, or are somebody's already."""
+
+
+class PortPlan(NamedTuple):
+    """Where the brokers 1 to `brokers` listen."""
+
+    host: str
+    port: int
+    peer_port: int
+    brokers: int
+
+    def client_port(self, node_id: int) -> int:
+        return self.port + node_id - 1
+
+    def node_port(self, node_id: int) -> int:
+        return self.peer_port + node_id - 1
+
+    def check(self) -> None:
+        """Refuse a plan that no machine could carry out.
+
+        Raises:
+            PortError: the ranges leave 1..65535 or overlap.
+        """
+        for name, first in (("--port", self.port), ("--peer-port", self.peer_port)):
+            last = first + self.brokers - 1
+            if first < 1 or last > PORT_MAX:
+                raise PortError(
+                    f"{name} {first} does not work: {self.brokers} brokers need the ports {first} to {last}, "
+                    f"and ports end at {PORT_MAX}"
+                )
+        if abs(self.port - self.peer_port) < self.brokers:
+            raise PortError(
+                f"--port {self.port} and --peer-port {self.peer_port} are too close: "
+                f"{self.brokers} brokers need {self.brokers} ports from each"
+            )
+
+
+def taken(host: str, port: int, *, datagrams: bool) -> str | None:
+    """Return why a port cannot be listened on, or None if it can.
+
+    Raises:
+        PortError: `host` is not an address of this machine.
+    """
+    kind = socket.SOCK_DGRAM if datagrams else socket.SOCK_STREAM
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=kind, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise PortError(f"--host {host} does not work: {error.strerror}") from error
+    with contextlib.closing(socket.socket(family, kind)) as trial:
+        try:
+            if not datagrams:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+            if not datagrams:
+                trial.listen(1)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise PortError(f"--host {host} does not work: it is not an address of this machine") from error
+            return "in use" if error.errno == errno.EADDRINUSE else str(error.strerror).lower()
+    return None

@@ -1,0 +1,114 @@
+"""Processes that this one did not necessarily start: which they are, whether they run, and how to end them.
+
+A process id alone names nothing: after a crash and a day of uptime it may be someone's editor. So a process is
+identified by its id and the time it started (together with the boot, as start times count from it), and signals go
+through a pidfd, which keeps meaning the process it was opened for.
+
+Waiting is done on pidfds (kqueue on macOS), never by asking again and again. A zombie counts as ended: its parent
+may be a container's init that never reaps.
+"""
+
+import contextlib
+import os
+import select
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["ProcessIdentity", "identify", "is_running", "send_signal", "wait_for_exit"]
+
+
+class ProcessIdentity(NamedTuple):
+    """One process, for as long as the machine keeps its boot id. `started` is compared, never interpreted."""
+
+    pid: int
+    started: str
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """Return the identity of the process that has this id now, or None when none runs."""
+    if pid <= 0:
+        return None
+    if sys.platform == "darwin":
+        command = ["/bin/ps", "-o", "lstart=", "-p", str(pid)]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+        return ProcessIdentity(pid, found) if found else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the command in parentheses and may hold spaces; what follows its last one does not.
+    fields = stat.rpartition(")")[2].split()
+    state, start_ticks = fields[0], fields[19]
+    return None if state in "ZX" else ProcessIdentity(pid, f"{boot}:{start_ticks}")
+
+
+def is_running(process: ProcessIdentity) -> bool:
+    """Say whether this very process, and not another that has its id, has not ended."""
+    return identify(process.pid) == process
+
+
+def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
+    """Signal the process; False when it has ended, also when another has its id now.
+
+    Raises:
+        PermissionError: it belongs to somebody else.
+    """
+    if sys.platform == "darwin":
+        if not is_running(process):
+            return False
+        os.kill(process.pid, number)
+        return True
+    with contextlib.ExitStack() as cleanup:
+        fd = _open(process, cleanup)
+        if fd is None:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fd, number)
+            return True
+        return False
+
+
+def wait_for_exit(processes: Iterable[ProcessIdentity], timeout_s: float) -> set[ProcessIdentity]:
+    """Wait until all have ended or the time is up; return those that still run."""
+    deadline = time.monotonic() + timeout_s
+    left = {process for process in processes if is_running(process)}
+    if sys.platform == "darwin":
+        queue = select.kqueue()
+        with contextlib.closing(queue):
+            watch = [select.kevent(p.pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD, select.KQ_NOTE_EXIT) for p in left]
+            queue.control(watch, 0)
+            while left and (left_s := deadline - time.monotonic()) > 0:
+                queue.control([], len(left), left_s)
+                left = {process for process in left if is_running(process)}
+        return left
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as cleanup:
+        for process in sorted(left):
+            fd = _open(process, cleanup)
+            if fd is None:
+                left.discard(process)
+            else:
+                selector.register(fd, selectors.EVENT_READ, process)
+        while left and (left_s := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                left.discard(key.data)
+                selector.unregister(key.fd)
+    return left
+
+
+def _open(process: ProcessIdentity, cleanup: contextlib.ExitStack) -> int | None:
+    """Return a pidfd of the process, or None when it has ended."""
+    assert sys.platform != "darwin"
+    try:
+        fd = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    cleanup.callback(os.close, fd)
+    # Only now is it certain which process the descriptor stands for.
+    return fd if is_running(process) else None

@@ -1,0 +1,283 @@
+"""Starting and stopping a cluster of processes, with stand-ins for brokers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cluster_handle
+import pytest
+
+from barnabas_broker.cluster_files import ClusterError, ClusterFiles
+from barnabas_broker.config import ConfigError
+from barnabas_broker.ports import PortError
+from barnabas_broker.processes import ProcessIdentity, identify, is_running
+from barnabas_broker.supervisor import Request, Started, start_cluster, stop_brokers
+from barnabas_raftlog.errors import BarnabasError
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+WAIT_S = 20.0
+
+
+class Starter:
+    """Starts clusters in one directory and cleans up after them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = cluster_handle.free_port()
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    def request(self, *plans: str, **options: Any) -> Request:
+        program = (sys.executable, str(STAND_IN), *plans)
+        return Request(
+            **{"directory": self.directory, "port": self.port, "timeout_s": WAIT_S, "program": program} | options
+        )
+
+    def start(self, *plans: str, **options: Any) -> Started:
+        started = start_cluster(self.request(*plans, **options))
+        self.children += started.children.values()
+        return started
+
+    def running(self) -> set[int]:
+        files = ClusterFiles.load(self.directory)
+        return {node_id for node_id in files.node_ids if files.process(node_id)}
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[Starter]:
+    starter = Starter(tmp_path / "cluster")
+    yield starter
+    for child in starter.children:
+        child.kill()
+        child.wait()
+
+
+def test_a_cluster_starts_in_a_new_directory_and_stops(starter: Starter) -> None:
+    started = starter.start()
+    files = started.files
+    assert set(started.children) == {1, 2, 3}
+    assert starter.running() == {1, 2, 3}
+    assert files.bootstrap == ",".join(f"127.0.0.1:{starter.port + k}" for k in range(3))
+    assert files.log_file(2).read_text() == "node 2 is ready\n"
+    stopped = stop_brokers(files, files.node_ids, WAIT_S)
+    assert stopped == ([1, 2, 3], [], [])
+    assert starter.running() == set()
+    assert stop_brokers(files, files.node_ids, WAIT_S) == ([], [], [1, 2, 3])
+
+
+def test_a_broker_is_a_session_of_its_own(starter: Starter) -> None:
+    """Ctrl-C in the terminal reaches the command only, and the broker outlives it."""
+    child = starter.start(brokers=1).children[1]
+    assert os.getsid(child.pid) == child.pid
+
+
+def test_a_second_start_starts_what_is_down(starter: Starter) -> None:
+    first = starter.start()
+    cluster_id = first.files.cluster_id
+    first.children[2].kill()
+    first.children[2].wait()
+    second = starter.start()
+    assert set(second.children) == {2}
+    assert set(second.running) == {1, 3}
+    assert second.files.cluster_id == cluster_id
+    third = starter.start(port=None)
+    assert third.children == {}
+
+
+def test_a_recycled_process_id_is_not_mistaken_for_a_broker(starter: Starter) -> None:
+    started = starter.start(brokers=1)
+    started.children[1].kill()
+    started.children[1].wait()
+    mine = identify(os.getpid())
+    assert mine is not None
+    started.files.note_process(1, ProcessIdentity(mine.pid, "another boot:12345"))
+    assert started.files.process(1) is None
+    assert stop_brokers(started.files, [1], WAIT_S).down == [1]
+
+
+@pytest.mark.parametrize(
+    ("plan", "complaint"),
+    [
+        ("2=dying", "broker 2 did not start: it ended with status 1: the disk is on fire"),
+        ("2=refusing", "broker 2 did not start: the disk is not mine"),
+        ("2=hanging-up", "broker 2 did not start: it closed its readiness pipe and still runs: node 2 is hanging-up"),
+    ],
+)
+def test_one_that_does_not_start_takes_the_others_down(
+    starter: Starter, monkeypatch: pytest.MonkeyPatch, plan: str, complaint: str
+) -> None:
+    monkeypatch.setattr("barnabas_broker.supervisor.FAILED_START_STOP_TIMEOUT_S", 0.5)
+    with pytest.raises(ClusterError, match=complaint):
+        starter.start(plan)
+    assert starter.running() == set()
+
+
+def test_one_that_does_not_start_leaves_running_ones_alone(starter: Starter) -> None:
+    first = starter.start()
+    for node_id in (2, 3):
+        first.children[node_id].kill()
+        first.children[node_id].wait()
+    with pytest.raises(ClusterError, match="broker 3 did not start"):
+        starter.start("3=dying")
+    assert starter.running() == {1}
+
+
+def test_a_start_that_takes_too_long_is_given_up(starter: Starter) -> None:
+    with pytest.raises(ClusterError, match=r"not ready after 0\.5 s: broker 1; last said: node 1 is silent"):
+        starter.start("1=silent", timeout_s=0.5)
+    assert starter.running() == set()
+
+
+def test_one_that_does_not_stop_is_killed(starter: Starter) -> None:
+    started = starter.start("3=deaf")
+    stopped = stop_brokers(started.files, started.files.node_ids, 0.2)
+    assert stopped == ([1, 2], [3], [])
+    assert started.children[3].wait() == -signal.SIGKILL
+
+
+def test_a_suspended_broker_stops_cleanly(starter: Starter) -> None:
+    started = starter.start(brokers=1)
+    started.children[1].send_signal(signal.SIGSTOP)
+    assert stop_brokers(started.files, [1], WAIT_S).stopped == [1]
+
+
+def test_a_failed_start_can_be_repeated(starter: Starter) -> None:
+    with pytest.raises(ClusterError):
+        starter.start("1=dying")
+    assert set(starter.start().children) == {1, 2, 3}
+
+
+def test_settings_reach_the_brokers_and_are_remembered(starter: Starter) -> None:
+    started = starter.start(settings={"num.partitions": "7"}, brokers=1)
+    stop_brokers(started.files, [1], WAIT_S)
+    again = starter.start(settings={"min.insync.replicas": "2"})
+    config = again.files.config(1)
+    assert (config.num_partitions, config.min_insync_replicas) == (7, 2)
+    assert config.cluster_id == again.files.cluster_id
+
+
+def test_what_an_operator_wrote_into_a_file_stays(starter: Starter) -> None:
+    started = starter.start(brokers=1)
+    stop_brokers(started.files, [1], WAIT_S)
+    path = started.files.config_file(1)
+    edited = path.read_text() + "\n# mine\nbroker.rack = 'r1'\n"
+    path.write_text(edited)
+    starter.start()
+    assert path.read_text() == edited
+
+
+def test_a_moved_directory_works(starter: Starter, tmp_path: Path) -> None:
+    started = starter.start(brokers=1)
+    stop_brokers(started.files, [1], WAIT_S)
+    starter.directory = starter.directory.rename(tmp_path / "moved")
+    again = starter.start()
+    assert again.files.cluster_id == started.files.cluster_id
+    assert again.files.config(1).log_dir == str(tmp_path / "moved" / "broker-1" / "data")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "complaint"),
+    [
+        ({"brokers": 0}, ClusterError, "--brokers 0 .* from 1 to 64"),
+        ({"brokers": 65}, ClusterError, "--brokers 65 .* from 1 to 64"),
+        ({"port": 65_535}, PortError, "need the ports 65535 to 65537"),
+        ({"port": 65_000}, PortError, "--peer-port 66000 does not work"),
+        ({"port": 0}, PortError, "--port 0 does not work"),
+        ({"port": 9000, "peer_port": 9002}, PortError, "too close"),
+        ({"host": "0.0.0.0"}, ClusterError, "clients are told this address"),  # noqa: S104 - refused
+        ({"host": "203.0.113.1"}, PortError, "not an address of this machine"),
+        ({"settings": {"num.partitons": "3"}}, ConfigError, "did you mean num.partitions"),
+        ({"settings": {"num.partitions": "many"}}, ConfigError, "num.partitions is 'many'"),
+        ({"settings": {"node.id": "9"}}, ConfigError, "node.id is not for --set"),
+    ],
+)
+def test_a_wish_that_cannot_work_leaves_no_trace(
+    starter: Starter, options: dict[str, Any], error: type[BarnabasError], complaint: str
+) -> None:
+    with pytest.raises(error, match=complaint):
+        starter.start(**options)
+    assert not starter.directory.exists()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_in_use_is_named_before_anything_starts(starter: Starter, kind: socket.SocketKind) -> None:
+    port = starter.port + 1 if kind == socket.SOCK_STREAM else starter.port + 1001
+    protocol = "TCP" if kind == socket.SOCK_STREAM else "UDP"
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", port))
+        if kind == socket.SOCK_STREAM:
+            other.listen()
+        with pytest.raises(ClusterError, match=f"{protocol} port {port} of .*, which broker 2 needs .*, is in use"):
+            starter.start()
+    assert not starter.directory.exists()
+
+
+def test_a_file_is_no_directory(starter: Starter) -> None:
+    starter.directory.write_text("")
+    with pytest.raises(ClusterError, match="is not a directory"):
+        starter.start()
+
+
+def test_a_directory_with_other_things_is_refused(starter: Starter) -> None:
+    (starter.directory / "photos").mkdir(parents=True)
+    with pytest.raises(ClusterError, match="not empty and holds no cluster"):
+        starter.start()
+    assert [path.name for path in starter.directory.iterdir()] == ["photos"]
+
+
+def test_the_number_of_brokers_cannot_change(starter: Starter) -> None:
+    starter.start(brokers=1)
+    with pytest.raises(ClusterError, match="is a cluster of 1 brokers, which --brokers 3 cannot change"):
+        starter.start(brokers=3)
+
+
+def test_running_brokers_cannot_be_moved(starter: Starter) -> None:
+    starter.start(brokers=1)
+    with pytest.raises(ClusterError, match="stop the cluster before moving it"):
+        starter.start(port=starter.port + 10)
+
+
+@pytest.mark.parametrize("owner", [{"cluster_id": "another", "node_id": 1}, {"node_id": 2}])
+def test_data_of_another_cluster_or_node_is_refused(starter: Starter, owner: dict[str, Any]) -> None:
+    started = starter.start(brokers=1)
+    stop_brokers(started.files, [1], WAIT_S)
+    meta = {"cluster_id": started.files.cluster_id, "node_id": 1} | owner
+    (started.files.data(1) / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(ClusterError, match=r"belongs to node . of cluster .*, not to node 1"):
+        starter.start()
+
+
+def test_a_configuration_of_another_cluster_is_refused(starter: Starter) -> None:
+    started = starter.start(brokers=1)
+    stop_brokers(started.files, [1], WAIT_S)
+    path = started.files.config_file(1)
+    path.write_text(path.read_text().replace(started.files.cluster_id, "another"))
+    with pytest.raises(ClusterError, match=r"broker\.toml belongs to cluster another"):
+        starter.start()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 1, "cluster_id": "x"}', '{"format": 2}'])
+def test_a_damaged_description_is_refused(starter: Starter, text: str) -> None:
+    starter.directory.mkdir()
+    (starter.directory / "cluster.json").write_text(text)
+    with pytest.raises(ClusterError, match=r"is damaged|has format 2"):
+        starter.start()
+
+
+def test_two_starts_at_once_do_not_meet(starter: Starter) -> None:
+    started = starter.start(brokers=1)
+    with started.files.lock(), pytest.raises(ClusterError, match="another start or stop"):
+        starter.start()
+
+
+def test_a_process_that_has_ended_but_is_not_reaped_does_not_run() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        before = identify(child.pid)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert before is None or not is_running(before)
