@@ -96,6 +96,7 @@ def test_python_without_assertions_is_refused() -> None:
     assert done.stderr == "barnabas: refuses to run under -O: its assertions guard your data\n"
 
 
+@pytest.mark.slow
 def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
     code = "import sys; from barnabas_broker import cli; cli.main(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -104,6 +105,7 @@ def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
     assert not {"rich", "asyncio", "uvloop", "msgspec", "msgpack", "barnabas_clients"} & loaded
 
 
+@pytest.mark.slow
 def test_starting_a_cluster_loads_nothing_heavy_before_the_brokers_run() -> None:
     code = "import sys, barnabas_broker.cli_app, barnabas_broker.cli_cluster; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
@@ -111,6 +113,7 @@ def test_starting_a_cluster_loads_nothing_heavy_before_the_brokers_run() -> None
     assert not {"rich", "asyncio", "uvloop", "msgspec", "msgpack", "concurrent", "barnabas_clients"} & loaded
 
 
+@pytest.mark.slow
 def test_detached_brokers_outlive_the_command_and_stop_when_told(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +141,7 @@ def wait_for(line: str, start: subprocess.Popen[str]) -> None:
     raise AssertionError(f"ended without saying {line!r}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_in_the_foreground_a_signal_stops_everything(directory: Path, number: signal.Signals) -> None:
     start = with_stand_ins("cluster", "start", "--data", directory, "--port", cluster_handle.free_port())
@@ -150,6 +154,7 @@ def test_in_the_foreground_a_signal_stops_everything(directory: Path, number: si
     assert not any(files.process(node_id) for node_id in files.node_ids)
 
 
+@pytest.mark.slow
 def test_in_the_foreground_brokers_that_end_are_reported(directory: Path) -> None:
     port = cluster_handle.free_port()
     start = with_stand_ins("cluster", "start", "--data", directory, "--port", port, "--brokers", 2)
@@ -179,6 +184,7 @@ def answering(files: ClusterFiles, answers: dict[int, dict[str, object] | Except
     return ask
 
 
+@pytest.mark.slow
 def test_status_tells_the_living_from_the_dead(
     directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,9 +34,9 @@ class Starter:
 
     def request(self, *plans: str, **options: Any) -> Request:
         program = (sys.executable, str(STAND_IN), *plans)
-        return Request(
-            **{"directory": self.directory, "port": self.port, "timeout_s": WAIT_S, "program": program} | options
-        )
+        wishes: dict[str, Any] = {"directory": self.directory, "port": self.port, "timeout_s": WAIT_S}
+        wishes |= {"program": program, **options}
+        return Request(**wishes)
 
     def start(self, *plans: str, **options: Any) -> Started:
         started = start_cluster(self.request(*plans, **options))
@@ -100,6 +100,7 @@ def test_a_recycled_process_id_is_not_mistaken_for_a_broker(starter: Starter) ->
     assert stop_brokers(started.files, [1], WAIT_S).down == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "complaint"),
     [
@@ -127,12 +128,14 @@ def test_one_that_does_not_start_leaves_running_ones_alone(starter: Starter) -> 
     assert starter.running() == {1}
 
 
+@pytest.mark.slow
 def test_a_start_that_takes_too_long_is_given_up(starter: Starter) -> None:
     with pytest.raises(ClusterError, match=r"not ready after 0\.5 s: broker 1; last said: node 1 is silent"):
         starter.start("1=silent", timeout_s=0.5)
     assert starter.running() == set()
 
 
+@pytest.mark.slow
 def test_one_that_does_not_stop_is_killed(starter: Starter) -> None:
     started = starter.start("3=deaf")
     stopped = stop_brokers(started.files, started.files.node_ids, 0.2)
