@@ -16,7 +16,6 @@ forms, used by *flexible* versions, and tagged fields come from KIP-482. Varint 
 here: a message never contains one.
 """
 
-import dataclasses
 from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
@@ -58,8 +57,7 @@ _EVER: Final = 32767  # the largest version an int16 can ask for
 _SIZES: Final = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "16s": 16}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(msgspec.Struct, frozen=True):
     """A value of fixed size; `code` is its `struct` format character."""
 
     code: str
@@ -74,30 +72,25 @@ class Fixed:
         return self.code not in {"16s", "?"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A UTF-8 string."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(msgspec.Struct, frozen=True):
     """Opaque bytes, copied on decoding: small, and the reader may keep them."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RecordSet:
+class RecordSet(msgspec.Struct, frozen=True):
     """Record batches: a view of the input on decoding, buffers passed through on encoding. Never copied."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """A counted sequence of one kind."""
 
     element: "Kind"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(msgspec.Struct, frozen=True):
     """Another declared struct, laid out in the version of the message that it stands in."""
 
     struct: type[Any]
@@ -119,8 +112,7 @@ Bytes: TypeAlias = Annotated[bytes, Blob()]
 Records: TypeAlias = Annotated[Buffer | Sequence[Buffer], RecordSet()]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Wire:
+class _Wire(msgspec.Struct, frozen=True):
     since: int
     until: int
     nullable_since: int
