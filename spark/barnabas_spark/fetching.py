@@ -23,6 +23,7 @@ from barnabas_clients.connections import Cluster
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.reader import batches
 
 from .options import ReadOptions
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_FETCH_BYTES = 1 << 20
 LAST_FETCH_BYTES_MIN = 64 << 10
+# So many answers in a row must name another topic id before the topic counts as created again: about a second.
+STRANGERS_MAX = 6
 _NO_ID = bytes(16)
 
 
@@ -44,12 +47,21 @@ class Fetched(NamedTuple):
     next_offset: int
 
 
+class _LostError(BarnabasError):
+    """What is not there any more, and the offset to go on at when that is allowed."""
+
+    def __init__(self, what: str, next_offset: int) -> None:
+        super().__init__(what)
+        self.what, self.next_offset = what, next_offset
+
+
 class RangeFetcher:
     """Fetches one split, one request at a time, in order. Lives on the loop of `connections`."""
 
     def __init__(self, cluster: Cluster, split: Split, options: ReadOptions) -> None:
         self._cluster, self._split, self._options = cluster, split, options
         self._bytes_per_offset: float | None = None
+        self._strangers = 0
         self._name = f"{split.topic}-{split.partition}"
 
     async def fetch(self, position: int) -> Fetched:
@@ -70,13 +82,12 @@ class RangeFetcher:
             fetched = await self._cluster.retry(
                 f"fetching {self._name} at {position}", timeout_s, attempt, (self._split.topic,)
             )
-        except DataLossError as error:
-            return self._skip(str(error), self._split.end_offset, error)
-        except KafkaError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            return await self._after_loss(position, timeout_s)
-        if len(fetched.records):
+        except _LostError as lost:
+            if self._options.fail_on_data_loss:
+                raise DataLossError(lost.what) from None
+            logger.warning("%s; failOnDataLoss is false, so it is left out", lost.what)
+            return Fetched(memoryview(b""), lost.next_offset)
+        if fetched.records:
             self._bytes_per_offset = len(fetched.records) / (fetched.next_offset - position)
         return fetched
 
@@ -84,17 +95,44 @@ class RangeFetcher:
         loop = asyncio.get_running_loop()
         leader = await self._cluster.find_leader(self._split.topic, self._split.partition, deadline)
         topic = self._cluster.view.topics[self._split.topic]
-        if self._split.topic_id is not None and topic.topic_id != self._split.topic_id:
-            raise DataLossError(f"topic {self._split.topic} was deleted and created again since the query was planned")
+        self._check_topic_id(topic.topic_id)
         epoch = max(topic.partitions[self._split.partition].leader_epoch, self._split.leader_epoch)
         while True:
             request = self._request(position, epoch)
             response: FetchResponse = await self._cluster.ask_broker(leader.node_id, request, deadline - loop.time())
-            fetched = self._take(response, position)
+            try:
+                fetched = self._take(response, position)
+            except KafkaError as error:
+                if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    await self._on_out_of_range(position, deadline)
+                raise
             if fetched.next_offset > position:
                 return fetched
             if loop.time() >= deadline:
                 raise DeadlineExceededError(f"{self._name} has nothing at {position} yet, and more was promised")
+
+    def _check_topic_id(self, topic_id: bytes | None) -> None:
+        """Raise while the metadata names another topic; what this process knew, or a broker knows, may be older."""
+        if self._split.topic_id in {None, topic_id}:
+            return
+        self._strangers += 1
+        if self._strangers < STRANGERS_MAX:
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, self._name)
+        what = f"topic {self._split.topic} was deleted and created again since the query was planned"
+        raise _LostError(what, self._split.end_offset)
+
+    async def _on_out_of_range(self, position: int, deadline: float) -> None:
+        """Raise what an offset out of range comes down to; the log may have moved on, and it may be a false alarm."""
+        key, now = (self._split.topic, self._split.partition), asyncio.get_running_loop().time
+        start_offset = (await list_offsets(self._cluster, {key: OffsetSpec.EARLIEST}, deadline - now()))[key].offset
+        if start_offset > position:
+            next_offset = min(start_offset, self._split.end_offset)
+            raise _LostError(f"{self._name}: offsets {position} to {next_offset} are gone", next_offset)
+        end_offset = (await list_offsets(self._cluster, {key: OffsetSpec.LATEST}, deadline - now()))[key].offset
+        if end_offset < position:
+            what = f"{self._name}: offset {position} was promised, and now the log ends at {end_offset}"
+            raise _LostError(what, self._split.end_offset)
+        raise error_for(ErrorCode.OFFSET_NOT_AVAILABLE, f"{self._name} at {position}")
 
     def _request(self, position: int, epoch: int) -> FetchRequest:
         size = self._size_bytes(self._split.end_offset - position)
@@ -147,19 +185,3 @@ class RangeFetcher:
         self._cluster.learn_leader(
             self._split.topic, self._split.partition, leader.leader_id, leader.leader_epoch, address
         )
-
-    async def _after_loss(self, position: int, timeout_s: float) -> Fetched:
-        """Go on where the log begins now, or give the rest of the range up when it ends before the position."""
-        key = (self._split.topic, self._split.partition)
-        start_offset = (await list_offsets(self._cluster, {key: OffsetSpec.EARLIEST}, timeout_s))[key].offset
-        end_offset = self._split.end_offset
-        if start_offset > position:
-            lost = f"{self._name}: offsets {position} to {min(start_offset, end_offset)} are gone since it was planned"
-            return self._skip(lost, min(start_offset, end_offset))
-        return self._skip(f"{self._name}: offset {position} is beyond the end of the log", end_offset)
-
-    def _skip(self, lost: str, next_offset: int, cause: DataLossError | None = None) -> Fetched:
-        if self._options.fail_on_data_loss:
-            raise cause or DataLossError(lost)
-        logger.warning("%s; failOnDataLoss is false, so it is left out", lost)
-        return Fetched(memoryview(b""), next_offset)

@@ -8,7 +8,6 @@ log. A task that is ended early (LIMIT) leaves nothing running.
 """
 
 import concurrent.futures
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,8 +23,6 @@ __all__ = ["read_split"]
 
 TARGET_BYTES = 4 << 20
 
-_is_frozen = False
-
 
 def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> Iterator[Any]:
     """Yield the records of `split` as `pyarrow.RecordBatch`es with the columns called `names`.
@@ -33,7 +30,6 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
     Raises:
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
-    _freeze_once()
     if split.is_empty:
         return
     timeout_s = options.poll_timeout_ms / 1000
@@ -60,14 +56,3 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
 
 async def _fetcher(split: Split, options: ReadOptions) -> RangeFetcher:
     return RangeFetcher(await cluster_for(options, is_driver=False), split, options)
-
-
-def _freeze_once() -> None:
-    """Take everything imported so far out of the garbage collector's sight.
-
-    PySpark's daemon collects garbage after every task, which costs 25 ms over the modules alone (measured).
-    """
-    global _is_frozen  # noqa: PLW0603 - once per worker process
-    if not _is_frozen:
-        _is_frozen = True
-        gc.freeze()

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from barnabas_clients.admin import OffsetSpec
 from barnabas_clients.cluster_view import BrokerAddress, ClusterView
 from barnabas_clients.connections import Cluster
 from barnabas_clients.errors import DeadlineExceededError
@@ -56,12 +57,17 @@ class ScriptedCluster:
         self.log_start_offset = 0
         self.learned: list[tuple[Any, ...]] = []
         self.retries = 0
+        self.on_retry: Callable[[], None] = lambda: None
 
     @property
     def view(self) -> ClusterView:
         partition = SimpleNamespace(leader_epoch=4)
         topic: Any = SimpleNamespace(topic_id=self.topic_id, partitions={0: partition})
         return ClusterView(topics={"t": topic})
+
+    @property
+    def high_watermark(self) -> int:
+        return parse_header(self.batches[-1]).end_offset if self.batches else 0
 
     async def find_leader(self, _topic: str, _partition: int, _deadline: float) -> BrokerAddress:
         return BrokerAddress(1, "a", 1)
@@ -81,21 +87,25 @@ class ScriptedCluster:
                 if not error.retriable:
                     raise
                 self.retries += 1
+                self.on_retry()
 
     async def ask_broker(self, _node_id: int, request: Any, _timeout_s: float) -> Any:
         if isinstance(request, ListOffsetsRequest):
-            begin = ListOffsetsPartitionResponse(partition_index=0, offset=self.log_start_offset)
-            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[begin])])
+            earliest = request.topics[0].partitions[0].timestamp == OffsetSpec.EARLIEST
+            row = ListOffsetsPartitionResponse(
+                partition_index=0, offset=self.log_start_offset if earliest else self.high_watermark
+            )
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[row])])
         self.asked.append(request)
         wanted = request.topics[0].partitions[0]
-        row = self.errors.pop(0) if self.errors else self._read(wanted.fetch_offset, wanted.partition_max_bytes)
+        answer = self.errors.pop(0) if self.errors else self._read(wanted.fetch_offset, wanted.partition_max_bytes)
         return FetchResponse(
-            responses=[FetchableTopicResponse(partitions=[row])],
+            responses=[FetchableTopicResponse(partitions=[answer])],
             node_endpoints=[NodeEndpoint(node_id=7, host="b", port=2)],
         )
 
     def _read(self, position: int, bytes_max: int) -> PartitionData:
-        if position < self.log_start_offset:
+        if not self.log_start_offset <= position <= self.high_watermark:
             return PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         answer = bytearray()
         for batch in self.batches:
@@ -186,6 +196,19 @@ async def test_records_deleted_meanwhile_fail_the_task_or_are_skipped() -> None:
     assert [one.next_offset for one in await read_all(lenient, 10)] == [5, 10]
 
 
+async def test_a_log_that_ends_before_its_promise_is_data_loss() -> None:
+    cluster = ScriptedCluster(log(5))
+    with pytest.raises(DataLossError, match="offset 7 was promised, and now the log ends at 5"):
+        await fetcher(cluster, 10).fetch(7)
+    assert (await fetcher(cluster, 10, failOnDataLoss="false").fetch(7)).next_offset == 10
+
+
+async def test_a_false_alarm_about_the_range_is_asked_again() -> None:
+    cluster = ScriptedCluster(log(5), [PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE)])
+    assert (await fetcher(cluster, 5).fetch(0)).next_offset == 5
+    assert cluster.retries == 1
+
+
 async def test_a_topic_created_again_is_never_taken_for_the_old_one() -> None:
     cluster = ScriptedCluster(log(5))
     cluster.topic_id = NEW_ID
@@ -194,3 +217,14 @@ async def test_a_topic_created_again_is_never_taken_for_the_old_one() -> None:
     skipped = await fetcher(cluster, 5, failOnDataLoss="false").fetch(0)
     assert (bytes(skipped.records), skipped.next_offset) == (b"", 5)
     assert cluster.asked == []
+
+
+async def test_metadata_that_is_older_than_the_plan_is_asked_for_again() -> None:
+    cluster = ScriptedCluster(log(5))
+    cluster.topic_id = NEW_ID
+
+    def heard() -> None:
+        cluster.topic_id = OLD_ID
+
+    cluster.on_retry = heard
+    assert (await fetcher(cluster, 5).fetch(0)).next_offset == 5
