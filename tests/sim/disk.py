@@ -21,29 +21,9 @@ class Image:
     def last_index(self) -> int:
         return self.base_index + len(self.held)
 
-    def append(self, entries: Sequence[Entry]) -> None:
-        assert entries[0].index == self.last_index + 1, f"{entries[0].index} appended after {self.last_index}"
-        self.held += entries
-
-    def truncate_from(self, index: int) -> None:
-        assert self.base_index < index <= self.last_index
-        del self.held[index - self.base_index - 1 :]
-
-    def install(self, index: int, term: int) -> None:
-        self.base_index, self.base_term, self.held = index, term, []
-
-
-Operation = tuple[str, tuple[object, ...]]
-
-
-class MemoryLog(Image):
-    """The log as its owner sees it: a `LogReader`, plus what a driver does to a log."""
-
-    def __init__(self, disk: "Disk") -> None:
-        image = disk.image
-        super().__init__(image.base_index, image.base_term, image.held)
-        self.disk = disk
-        self.durable_index = self.last_index
+    @property
+    def durable_index(self) -> int:
+        return self.last_index
 
     @property
     def first_index(self) -> int:
@@ -67,6 +47,34 @@ class MemoryLog(Image):
             size_bytes += len(self.held[stop].frame)
             stop += 1
         return self.held[position:stop]
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        assert entries[0].index == self.last_index + 1, f"{entries[0].index} appended after {self.last_index}"
+        self.held += entries
+
+    def truncate_from(self, index: int) -> None:
+        assert self.base_index < index <= self.last_index
+        del self.held[index - self.base_index - 1 :]
+
+    def install(self, index: int, term: int) -> None:
+        self.base_index, self.base_term, self.held = index, term, []
+
+
+Operation = tuple[str, tuple[object, ...]]
+
+
+class MemoryLog(Image):
+    """The log as its owner sees it: a `LogReader`, plus what a driver does to a log."""
+
+    def __init__(self, disk: "Disk") -> None:
+        image = disk.image
+        super().__init__(image.base_index, image.base_term, image.held)
+        self.disk = disk
+        self.synced_index = self.last_index
+
+    @property
+    def durable_index(self) -> int:
+        return self.synced_index
 
     def append(self, entries: Sequence[Entry]) -> None:
         super().append(entries)
@@ -105,7 +113,7 @@ class Disk:
         else:
             self.queue.append((kind, arguments))
             self.queued_count += 1
-        self.log.durable_index = self._durable_index()
+        self.log.synced_index = self._durable_index()
 
     def save(self, hard_state: HardState) -> int:
         """Queue a hard state; return the ticket that `done_count` reaches when it is durable."""
@@ -119,7 +127,7 @@ class Disk:
         while self.done_count < (self.queued_count if ticket is None else ticket):
             self._apply(self.queue.popleft())
             self.done_count += 1
-        self.log.durable_index = self._durable_index()
+        self.log.synced_index = self._durable_index()
         return self.log.durable_index > before
 
     def crash(self, kept_count: int) -> None:

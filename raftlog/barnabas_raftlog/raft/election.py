@@ -178,6 +178,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
         raft.confirmed = False
         raft.transfer_target = None
         raft.deadline_ms = None
+        _forget_verified(raft)
     if term > raft.term:
         raft.term, raft.voted_for = term, None
         _forget_verified(raft)

@@ -47,6 +47,7 @@ class Progress:
         "match_index",
         "next_index",
         "peer",
+        "probe_round",
         "probe_sent",
         "round",
         "snapshot_index",
@@ -65,6 +66,8 @@ class Progress:
         self.in_flight = deque[tuple[int, int]]()
         self.in_flight_bytes = 0
         self.probe_sent = False
+        # Refusals of appends from before this round are old.
+        self.probe_round = 0
         # Entries it needs are being read from disk; `EntriesLoaded` ends that.
         self.loading = False
         self.live = live

@@ -6,8 +6,9 @@ A refusal names the highest place where the logs could agree; the leader meets i
 costs one round trip for each term in it, not for each entry.
 
 Refusals and acknowledgements may be old. An acknowledgement is true for ever within a term (what was durable stays
-durable), so a lower one is ignored. A refusal is true only of the append it answers: `match_index` of a refusal
-carries that append's `prev_index`, and one that is no longer being asked about is ignored.
+durable), so a lower one is ignored. A refusal is true only of the append it answers: it carries that append's
+`prev_index` (in `match_index`) and `round`. Each refusal that counts begins a new round, and those of older rounds
+are ignored.
 """
 
 from collections.abc import Sequence
@@ -160,14 +161,18 @@ def on_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> 
 
 def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -> None:
     refused_index = response.match_index
-    if progress.state is ProgressState.SNAPSHOT or refused_index <= progress.match_index:
-        return  # It was sent before the follower said that it has this, or before the snapshot.
-    if progress.state is ProgressState.PROBE and refused_index != progress.next_index - 1:
-        return  # Another probe is under way.
+    if refused_index <= progress.match_index or response.round < progress.probe_round:
+        return  # Old: the follower has it by now, or the leader already asks elsewhere.
+    if progress.state is ProgressState.SNAPSHOT:
+        return
     high_index = max(min(response.hint_index, refused_index), progress.match_index)
     index = last_index_up_to_term(raft.log, progress.match_index, high_index, response.hint_term)
     # Lower than what was refused, whatever the hint says, so that every refusal gets us on.
     progress.become_probe(min(index, refused_index - 1) + 1)
+    # A lost append makes the follower refuse all that were behind it. Only the first refusal counts, or each would
+    # have everything sent again.
+    raft.round += 1
+    progress.probe_round = raft.round
     replicate(raft, progress)
 
 

@@ -1,0 +1,130 @@
+"""What must hold, checked after every step: by unit tests, by the simulator, by debug builds of a node. Pure.
+
+`check_member` looks at one member alone. `GroupHistory` watches a whole group and remembers: the five properties of
+the paper's figure 3, and the promises that they rest on. A broken promise needs one accident to show, a broken
+outcome several in a row, so the promises catch most mistakes first.
+
+Log matching is checked by induction instead of by comparing logs: an (index, term) always names the same bytes and
+the same previous term. That is all the property says, and costs one dictionary entry for each entry appended.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from .messages import AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
+from .progress import ProgressState
+from .quorum import majority
+from .state import RaftState, Role
+
+__all__ = ["GroupHistory", "check_member"]
+
+
+def check_member(core: RaftState) -> None:
+    """Assert what one member's state promises by itself; cheap enough for every step."""
+    last_index = core.log.last_index
+    assert core.commit_index <= last_index, f"commit {core.commit_index} beyond the log's end {last_index}"
+    assert core.log.durable_index <= last_index
+    assert core.term >= core.log.last_term, f"entry of term {core.log.last_term} in term {core.term}"
+    assert core.is_voter or core.role is Role.FOLLOWER, "a learner stands for election"
+    if core.quiescent:
+        assert core.deadline_ms is None
+        assert core.leader_id is not None, "silent without a leader"
+    elif core.role is not Role.LEADER:
+        assert core.deadline_ms is not None or not core.is_voter, "a voter that waits for nothing"
+    if core.role is not Role.LEADER:
+        assert not core.progress
+        assert not core.confirmed
+        assert core.commit_index <= core.verified_index <= last_index, f"{core.verified_index=} {last_index=}"
+        assert core.reported_index <= core.verified_index
+        return
+    assert core.leader_id == core.voted_for == core.node_id
+    assert not core.confirmed or core.commit_index >= core.term_start_index
+    for progress in core.progress.values():
+        assert progress.match_index < progress.next_index <= last_index + 1
+        assert progress.in_flight_bytes == sum(size for _, size in progress.in_flight)
+        assert progress.state is ProgressState.REPLICATE or not progress.in_flight
+        if core.quiescent and progress.live:
+            assert progress.match_index == last_index, f"silent, but node {progress.peer} lacks entries"
+
+
+class GroupHistory:
+    """Everything that ever happened in one group, as far as it must never be contradicted."""
+
+    def __init__(self, voters: Iterable[int]) -> None:
+        self.voters = frozenset(voters)
+        self.leader_of_term = dict[int, int]()
+        self.votes_cast = dict[tuple[int, int], int]()  # (term, voter): candidate
+        self.places = dict[tuple[int, int], tuple[int, bytes]]()  # (index, term): (previous term, frame)
+        self.committed = dict[int, tuple[int, int]]()  # index: (its term, the lowest term it was seen committed in)
+        self.commit_index = 0
+
+    def on_appended(self, previous_term: int, entries: Sequence[Entry]) -> None:
+        """Log matching: an index and a term name one entry, and through it everything before."""
+        for entry in entries:
+            place = (previous_term, bytes(entry.frame))
+            first = self.places.setdefault((entry.index, entry.term), place)
+            assert first == place, f"entry {entry.index} of term {entry.term} has two forms"
+            assert entry.term >= previous_term, f"terms fall at {entry.index}"
+            previous_term = entry.term
+
+    def on_sent(self, message: Message, saved: HardState) -> None:
+        """Votes: one a term, and on disk (`saved`) before anybody hears of it."""
+        if isinstance(message, VoteRequest) and not message.pre:
+            candidate = message.source
+        elif isinstance(message, VoteResponse) and message.granted and not message.pre:
+            candidate = message.target
+        else:
+            return
+        first = self.votes_cast.setdefault((message.term, message.source), candidate)
+        assert first == candidate, f"node {message.source} voted twice in term {message.term}"
+        is_saved = saved.term > message.term or saved == HardState(message.term, candidate)
+        assert is_saved, f"node {message.source} tells a vote before it is saved: {saved}"
+
+    def on_acknowledged(self, response: AppendResponse, disk: LogReader, leader: RaftState | None) -> None:
+        """An acknowledgement: durable (`disk` is what would survive now), and equal to the leader's log."""
+        index = response.match_index
+        assert index <= disk.last_index, f"node {response.source} acknowledges {index} before it is durable"
+        if leader is not None and leader.role is Role.LEADER and leader.term == response.term:
+            theirs, ours = disk.term_at(index), leader.log.term_at(index)
+            assert theirs == ours or None in {theirs, ours}, f"node {response.source} acknowledges another {index}"
+
+    def on_stepped(self, core: RaftState, disks: dict[int, LogReader]) -> None:
+        """Check one member after its step was carried out. `disks` show what would survive a crash now."""
+        if core.role is Role.LEADER and self.leader_of_term.get(core.term) != core.node_id:
+            self._on_elected(core)
+        if core.commit_index > self.commit_index:
+            self._on_first_committed(core, disks)
+
+    def check_commits(self, core: RaftState, before_index: int) -> None:
+        """State machine safety: what `core` has newly committed is what everybody has committed there."""
+        for index in range(max(before_index + 1, core.log.first_index), core.commit_index + 1):
+            term = core.log.term_at(index)
+            agreed = self.committed[index][0]
+            assert term == agreed, f"node {core.node_id} commits term {term} at {index}, others {agreed}"
+
+    def _on_elected(self, core: RaftState) -> None:
+        """Election safety, and leader completeness."""
+        assert core.term not in self.leader_of_term, (
+            f"nodes {self.leader_of_term[core.term]} and {core.node_id} both lead term {core.term}"
+        )
+        self.leader_of_term[core.term] = core.node_id
+        real = {voter for voter in core.votes if self.votes_cast.get((core.term, voter)) == core.node_id}
+        if len(self.voters) > 1:
+            assert len(real & self.voters) >= majority(len(self.voters)), f"{core.node_id} leads by votes never cast"
+        for index in range(core.log.first_index, self.commit_index + 1):
+            term, committed_in_term = self.committed[index]
+            if committed_in_term < core.term:
+                assert core.log.term_at(index) == term, f"leader {core.node_id} lacks committed entry {index}"
+
+    def _on_first_committed(self, core: RaftState, disks: dict[int, LogReader]) -> None:
+        """Nothing is committed before a majority holds it durably."""
+        index = core.commit_index
+        term = core.log.term_at(index)
+        assert term is not None
+        holders = {voter for voter in self.voters if disks[voter].term_at(index) == term}
+        holders |= {voter for voter in self.voters if disks[voter].first_index > index}
+        assert len(holders) >= majority(len(self.voters)), f"entry {index} committed, durable on {sorted(holders)}"
+        for covered in range(self.commit_index + 1, index + 1):
+            covered_term = core.log.term_at(covered)
+            assert covered_term is not None
+            self.committed[covered] = (covered_term, core.term)
+        self.commit_index = core.commit_index

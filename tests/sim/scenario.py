@@ -1,0 +1,153 @@
+"""One run: safety under the seed's faults, then liveness without them. Raft paper, figure 3 and section 5.6."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from barnabas_raftlog.raft.messages import Campaign, TransferLeadership
+
+from .simulator import REAL, Implementation, Simulator
+
+SAFETY_MS = 6_000
+# Healing takes at worst a liveness timeout, two failed elections with their back-off and one that succeeds.
+HEALING_MS = 12_000
+LASTING_MS = 4_000
+ROUND_TRIP_MS = 60  # Two messages of at most 20 ms and a sync of at most 20 ms, once faults are over.
+
+
+class SimulationError(AssertionError):
+    """An invariant broke; the message says which, with the seed and the events that led there."""
+
+
+def run_seed(seed: int, implementation: Implementation = REAL, *, digest: bool = False) -> Simulator:
+    """Run one seed to its end.
+
+    Raises:
+        SimulationError: something that must never happen has happened.
+    """
+    sim = Simulator(seed, implementation, digest=digest)
+    try:
+        _safety_phase(sim)
+        _liveness_phase(sim)
+    except AssertionError as error:
+        raise SimulationError(describe(sim, error)) from error
+    return sim
+
+
+def describe(sim: Simulator, error: AssertionError) -> str:
+    """Say all that is needed to look into a failure."""
+    events = "\n".join(f"  {at_ms:>6} ms  node {node}  {event}" for at_ms, node, event in sim.trace)
+    cores = "\n".join(
+        f"  node {n}: {node.core.role.name} term={node.core.term} leader={node.core.leader_id}"
+        f" commit={node.core.commit_index} last={node.disk.log.last_index} durable={node.disk.log.durable_index}"
+        f" deadline={node.core.deadline_ms} up={node.is_up}"
+        for n, node in sim.nodes.items()
+    )
+    return (
+        f"{error}\nseed {sim.seed} at {sim.now_ms} ms; {sim.swarm}\n{cores}\nlast events:\n{events}\n"
+        f"repeat with: scripts/sim --seed {sim.seed}"
+    )
+
+
+def _safety_phase(sim: Simulator) -> None:
+    swarm, rng, members = sim.swarm, sim.rng, sim.members
+
+    def every(interval_ms: int, action: Callable[[], object]) -> None:
+        if interval_ms:
+            delay_ms = rng.randrange(1, 2 * interval_ms)
+            if sim.now_ms + delay_ms < SAFETY_MS:
+                sim.after(delay_ms, action)
+                sim.after(delay_ms, partial(every, interval_ms, action))
+
+    def step_any(event: Callable[[], Campaign | TransferLeadership]) -> None:
+        sim.deliver(sim.nodes[rng.choice(members)], event())
+
+    every(swarm.propose_interval_ms, lambda: _use(sim))
+    every(swarm.crash_interval_ms, lambda: _crash(sim))
+    every(swarm.cut_interval_ms, lambda: _cut(sim))
+    every(swarm.stall_interval_ms, lambda: sim.stall(rng.choice(members), rng.choice([50, 600, 1200, 2500])))
+    every(
+        swarm.mistake_interval_ms,
+        lambda: sim.report_silent_by_mistake(rng.choice(members), rng.choice(members)),
+    )
+    every(swarm.campaign_interval_ms, lambda: step_any(Campaign))
+    every(swarm.transfer_interval_ms, lambda: step_any(lambda: TransferLeadership(rng.choice(members))))
+    every(swarm.compact_interval_ms, lambda: sim.compact(rng.choice(members)))
+    sim.run(SAFETY_MS)
+
+
+def _use(sim: Simulator) -> None:
+    """Be a client who does not know who leads."""
+    for _ in range(sim.rng.randrange(1, sim.swarm.burst_max + 1)):
+        sim.propose(sim.rng.choice(sim.members))
+    if sim.rng.random() < 0.2:
+        sim.start_read(sim.rng.choice(sim.members))
+
+
+def _crash(sim: Simulator) -> None:
+    node_id = sim.rng.choice(sim.members)
+    if sim.nodes[node_id].is_up:
+        sim.crash(node_id)
+        sim.after(sim.rng.choice([0, 30, 700, 2500]), partial(sim.boot_if_down, node_id))
+
+
+def _cut(sim: Simulator) -> None:
+    """Heal everything, cut one way between two, or cut one node or some part off both ways."""
+    sim.counts["cuts"] += 1
+    rng, members = sim.rng, sim.members
+    kind = rng.randrange(0, 4)
+    if kind == 0:
+        sim.cut.clear()
+    elif kind == 1:
+        sim.cut.add((rng.choice(members), rng.choice(members)))
+    else:
+        side = {rng.choice(members)} if kind == 2 else {n for n in members if rng.random() < 0.5}
+        sim.cut |= {(a, b) for a in members for b in members if (a in side) != (b in side)}
+    sim.links_changed()
+
+
+def _liveness_phase(sim: Simulator) -> None:
+    sim.heal()
+    # With a window of one append, a member that lacks everything needs a round trip and a sync for each entry.
+    is_stop_and_wait = sim.swarm.bytes_in_flight_max < 1 << 20
+    entry_count = max(node.disk.log.last_index for node in sim.nodes.values())
+    sim.run(HEALING_MS + is_stop_and_wait * entry_count * ROUND_TRIP_MS)
+    check_converged(sim)
+    before, sent_count = _leaders(sim), sim.counts["messages"]
+    sim.run(LASTING_MS)
+    assert _leaders(sim) == before, "a healthy group changed its leader"
+    assert sim.counts["messages"] == sent_count, "a quiescent group sent messages"
+    # It must still work, and quickly: a quiescent group that cannot wake is dead.
+    (leader_id,) = {leader for _, leader in before}
+    assert leader_id is not None
+    asked_count = len(sim.acknowledged)
+    assert sim.propose(leader_id)
+    sim.run(1_500)
+    assert len(sim.acknowledged) == asked_count + 1, "a quiet group does not acknowledge"
+    check_converged(sim)
+
+
+def _leaders(sim: Simulator) -> set[tuple[int, int | None]]:
+    return {(node.core.term, node.core.leader_id) for node in sim.nodes.values()}
+
+
+def check_converged(sim: Simulator) -> None:
+    """One leader that all know, equal logs, all of it committed, silence; and every promise to a client kept."""
+    cores = [node.core for node in sim.nodes.values()]
+    assert len(_leaders(sim)) == 1, f"no agreement on a leader: {_leaders(sim)}"
+    assert sum(core.role.name == "LEADER" for core in cores) == 1
+    ends = {(core.log.last_index, core.log.last_term, core.commit_index) for core in cores}
+    assert len(ends) == 1, f"logs differ: (last index, last term, commit index) {sorted(ends)}"
+    ((last_index, _, commit_index),) = ends
+    assert last_index == commit_index == sim.history.commit_index
+    assert all(core.deadline_ms is None for core in cores), "a healthy group with nothing to do is not quiescent"
+    places = Counter[bytes]()
+    for node in sim.nodes.values():
+        for entry in node.disk.log.held:
+            assert sim.history.committed[entry.index][0] == entry.term
+    for index, (term, _) in sim.history.committed.items():
+        places[sim.history.places[index, term][1]] += 1
+    for value, index in sim.acknowledged.items():
+        term = sim.history.committed[index][0]
+        assert sim.history.places[index, term][1] == value, f"{value!r} was acknowledged at {index}, and changed"
+        assert places[value] == 1, f"{value!r} is there {places[value]} times"
