@@ -10,7 +10,7 @@ Versions: 1 throttle time; 3 flexible, client software, features; 4 lets `min_ve
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Bool, Int16, Int32, Int64, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Bool, Int16, Int32, Int64, Message, String, Struct, field, message, wire
 
 __all__ = [
     "ApiVersion",
@@ -21,7 +21,8 @@ __all__ = [
 ]
 
 
-class ApiVersionsRequest(Message, api_key=18, versions=range(5), flexible_since=3):
+@message(api_key=18, versions=range(5), flexible_since=3)
+class ApiVersionsRequest(Message):
     """Sent in the newest version the client has, before it knows what the broker has."""
 
     client_software_name: Annotated[String, wire(since=3)] = ""
@@ -52,7 +53,8 @@ class FinalizedFeatureKey(Struct):
     min_version_level: Int16 = 0
 
 
-class ApiVersionsResponse(Message, api_key=18, versions=range(5), flexible_since=3):
+@message(api_key=18, versions=range(5), flexible_since=3)
+class ApiVersionsResponse(Message):
     """`transaction.version` 2 among the finalized features is what turns KIP-890 on in clients."""
 
     error_code: Int16 = 0

@@ -5,7 +5,7 @@ Versions: 2 flexible; 3 may answer THROTTLING_QUOTA_EXCEEDED.
 
 from collections.abc import Sequence
 
-from barnabas_raftlog.wire.schema import Bool, Int16, Int32, Message, String, Struct, field
+from barnabas_raftlog.wire.schema import Bool, Int16, Int32, Message, String, Struct, field, message
 
 __all__ = [
     "CreatePartitionsAssignment",
@@ -30,7 +30,8 @@ class CreatePartitionsTopic(Struct):
     assignments: list[CreatePartitionsAssignment] | None = None
 
 
-class CreatePartitionsRequest(Message, api_key=37, versions=range(4), flexible_since=2):
+@message(api_key=37, versions=range(4), flexible_since=2)
+class CreatePartitionsRequest(Message):
     """`validate_only` checks and creates nothing."""
 
     topics: list[CreatePartitionsTopic] = field(default_factory=list)
@@ -46,7 +47,8 @@ class CreatePartitionsTopicResult(Struct):
     error_message: String | None = None
 
 
-class CreatePartitionsResponse(Message, api_key=37, versions=range(4), flexible_since=2):
+@message(api_key=37, versions=range(4), flexible_since=2)
+class CreatePartitionsResponse(Message):
     """One result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0

@@ -7,7 +7,20 @@ response tells what was created; 7 topic ids.
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import NO_UUID, Bool, Int8, Int16, Int32, Message, String, Struct, Uuid, field, wire
+from barnabas_raftlog.wire.schema import (
+    NO_UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    field,
+    message,
+    wire,
+)
 
 __all__ = [
     "CreatableReplicaAssignment",
@@ -44,7 +57,8 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = field(default_factory=list)
 
 
-class CreateTopicsRequest(Message, api_key=19, versions=range(2, 8), flexible_since=5):
+@message(api_key=19, versions=range(2, 8), flexible_since=5)
+class CreateTopicsRequest(Message):
     """`validate_only` checks and creates nothing."""
 
     topics: list[CreatableTopic] = field(default_factory=list)
@@ -75,7 +89,8 @@ class CreatableTopicResult(Struct):
     configs: Annotated[list[CreatableTopicConfigs] | None, wire(since=5)] = field(default_factory=list)
 
 
-class CreateTopicsResponse(Message, api_key=19, versions=range(2, 8), flexible_since=5):
+@message(api_key=19, versions=range(2, 8), flexible_since=5)
+class CreateTopicsResponse(Message):
     """One result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0

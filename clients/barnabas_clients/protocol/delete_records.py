@@ -3,7 +3,7 @@
 Versions: 2 flexible.
 """
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field
+from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field, message
 
 __all__ = [
     "DeleteRecordsPartition",
@@ -29,7 +29,8 @@ class DeleteRecordsTopic(Struct):
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
 
-class DeleteRecordsRequest(Message, api_key=21, versions=range(3), flexible_since=2):
+@message(api_key=21, versions=range(3), flexible_since=2)
+class DeleteRecordsRequest(Message):
     """`timeout_ms` bounds the wait for replicas."""
 
     topics: list[DeleteRecordsTopic] = field(default_factory=list)
@@ -51,7 +52,8 @@ class DeleteRecordsTopicResult(Struct):
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 
 
-class DeleteRecordsResponse(Message, api_key=21, versions=range(3), flexible_since=2):
+@message(api_key=21, versions=range(3), flexible_since=2)
+class DeleteRecordsResponse(Message):
     """One outcome for each partition of the request."""
 
     throttle_time_ms: Int32 = 0

@@ -6,7 +6,7 @@ Versions: 4 flexible; 5 error messages; 6 `topics` in place of `topic_names`.
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import NO_UUID, Int16, Int32, Message, String, Struct, Uuid, field, wire
+from barnabas_raftlog.wire.schema import NO_UUID, Int16, Int32, Message, String, Struct, Uuid, field, message, wire
 
 __all__ = [
     "DeletableTopicResult",
@@ -23,7 +23,8 @@ class DeleteTopicState(Struct):
     topic_id: Uuid = NO_UUID
 
 
-class DeleteTopicsRequest(Message, api_key=20, versions=range(1, 7), flexible_since=4):
+@message(api_key=20, versions=range(1, 7), flexible_since=4)
+class DeleteTopicsRequest(Message):
     """Versions to 5 use `topic_names`, later ones `topics`."""
 
     topics: Annotated[list[DeleteTopicState], wire(since=6)] = field(default_factory=list)
@@ -40,7 +41,8 @@ class DeletableTopicResult(Struct):
     error_message: Annotated[String | None, wire(since=5)] = None
 
 
-class DeleteTopicsResponse(Message, api_key=20, versions=range(1, 7), flexible_since=4):
+@message(api_key=20, versions=range(1, 7), flexible_since=4)
+class DeleteTopicsResponse(Message):
     """One result for each topic of the request."""
 
     throttle_time_ms: Int32 = 0

@@ -5,7 +5,7 @@ Flexible from the start. Versions: 1 asks for brokers or controllers; 2 fenced b
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Bool, Int8, Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Bool, Int8, Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "DescribeClusterBroker",
@@ -14,7 +14,8 @@ __all__ = [
 ]
 
 
-class DescribeClusterRequest(Message, api_key=60, versions=range(3), flexible_since=0):
+@message(api_key=60, versions=range(3), flexible_since=0)
+class DescribeClusterRequest(Message):
     """`endpoint_type`: 1 brokers, 2 controllers."""
 
     include_cluster_authorized_operations: Bool = False
@@ -32,7 +33,8 @@ class DescribeClusterBroker(Struct):
     is_fenced: Annotated[Bool, wire(since=2)] = False
 
 
-class DescribeClusterResponse(Message, api_key=60, versions=range(3), flexible_since=0):
+@message(api_key=60, versions=range(3), flexible_since=0)
+class DescribeClusterResponse(Message):
     """`controller_id` is where to send what only a controller can do."""
 
     throttle_time_ms: Int32 = 0

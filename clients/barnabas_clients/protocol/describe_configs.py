@@ -6,7 +6,7 @@ Versions: 1 synonyms and sources; 3 types and documentation; 4 flexible.
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Bool, Int8, Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Bool, Int8, Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "DescribeConfigsRequest",
@@ -26,7 +26,8 @@ class DescribeConfigsResource(Struct):
     configuration_keys: Sequence[String] | None = None
 
 
-class DescribeConfigsRequest(Message, api_key=32, versions=range(1, 5), flexible_since=4):
+@message(api_key=32, versions=range(1, 5), flexible_since=4)
+class DescribeConfigsRequest(Message):
     """Which resources to describe, and how thoroughly."""
 
     resources: list[DescribeConfigsResource] = field(default_factory=list)
@@ -65,7 +66,8 @@ class DescribeConfigsResult(Struct):
     configs: list[DescribeConfigsResourceResult] = field(default_factory=list)
 
 
-class DescribeConfigsResponse(Message, api_key=32, versions=range(1, 5), flexible_since=4):
+@message(api_key=32, versions=range(1, 5), flexible_since=4)
+class DescribeConfigsResponse(Message):
     """One result for each resource of the request."""
 
     throttle_time_ms: Int32 = 0

@@ -24,6 +24,7 @@ from barnabas_raftlog.wire.schema import (
     Struct,
     Uuid,
     field,
+    message,
     wire,
 )
 
@@ -80,7 +81,8 @@ class ForgottenTopic(Struct):
     partitions: Sequence[Int32] = ()
 
 
-class FetchRequest(Message, api_key=1, versions=range(4, 19), flexible_since=12):
+@message(api_key=1, versions=range(4, 19), flexible_since=12)
+class FetchRequest(Message):
     """Session id 0 and epoch -1: no session. Epoch 0: open one with these partitions."""
 
     cluster_id: Annotated[String | None, wire(since=12, tag=0)] = None
@@ -158,7 +160,8 @@ class NodeEndpoint(Struct):
     rack: String | None = None
 
 
-class FetchResponse(Message, api_key=1, versions=range(4, 19), flexible_since=12):
+@message(api_key=1, versions=range(4, 19), flexible_since=12)
+class FetchResponse(Message):
     """With a session, partitions without news are left out."""
 
     throttle_time_ms: Int32 = 0

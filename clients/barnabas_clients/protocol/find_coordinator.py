@@ -7,7 +7,7 @@ Versions: 1 key type; 3 flexible; 4 many keys at once (`coordinator_keys`, `coor
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int8, Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Int8, Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "Coordinator",
@@ -16,7 +16,8 @@ __all__ = [
 ]
 
 
-class FindCoordinatorRequest(Message, api_key=10, versions=range(7), flexible_since=3):
+@message(api_key=10, versions=range(7), flexible_since=3)
+class FindCoordinatorRequest(Message):
     """`key_type`: 0 group, 1 transactional id, 2 share group."""
 
     key: Annotated[String, wire(until=3)] = ""
@@ -35,7 +36,8 @@ class Coordinator(Struct):
     error_message: String | None = None
 
 
-class FindCoordinatorResponse(Message, api_key=10, versions=range(7), flexible_since=3):
+@message(api_key=10, versions=range(7), flexible_since=3)
+class FindCoordinatorResponse(Message):
     """Up to version 3 the answer stands in the top-level fields, then in `coordinators`."""
 
     throttle_time_ms: Annotated[Int32, wire(since=1)] = 0

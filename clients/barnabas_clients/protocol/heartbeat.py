@@ -5,7 +5,7 @@ Versions: 3 static membership (KIP-345); 4 flexible.
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, wire
+from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, message, wire
 
 __all__ = [
     "HeartbeatRequest",
@@ -13,7 +13,8 @@ __all__ = [
 ]
 
 
-class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4):
+@message(api_key=12, versions=range(5), flexible_since=4)
+class HeartbeatRequest(Message):
     """Sent by every member at its heartbeat interval."""
 
     group_id: String = ""
@@ -22,7 +23,8 @@ class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4)
     group_instance_id: Annotated[String | None, wire(since=3)] = None
 
 
-class HeartbeatResponse(Message, api_key=12, versions=range(5), flexible_since=4):
+@message(api_key=12, versions=range(5), flexible_since=4)
+class HeartbeatResponse(Message):
     """REBALANCE_IN_PROGRESS asks the member to join again."""
 
     throttle_time_ms: Annotated[Int32, wire(since=1)] = 0

@@ -6,7 +6,7 @@ of KIP-890. Version 6 (two-phase commit, KIP-939) is unstable in Kafka itself an
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, wire
+from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, message, wire
 
 __all__ = [
     "InitProducerIdRequest",
@@ -14,7 +14,8 @@ __all__ = [
 ]
 
 
-class InitProducerIdRequest(Message, api_key=22, versions=range(6), flexible_since=2):
+@message(api_key=22, versions=range(6), flexible_since=2)
+class InitProducerIdRequest(Message):
     """`transactional_id` None: idempotence only."""
 
     transactional_id: String | None = None
@@ -23,7 +24,8 @@ class InitProducerIdRequest(Message, api_key=22, versions=range(6), flexible_sin
     producer_epoch: Annotated[Int16, wire(since=3)] = -1
 
 
-class InitProducerIdResponse(Message, api_key=22, versions=range(6), flexible_since=2):
+@message(api_key=22, versions=range(6), flexible_since=2)
+class InitProducerIdResponse(Message):
     """The id and epoch to stamp into batches."""
 
     throttle_time_ms: Int32 = 0

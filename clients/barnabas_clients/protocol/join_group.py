@@ -7,7 +7,7 @@ static membership (KIP-345); 6 flexible; 7 protocol type and nullable name in th
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Bool, Bytes, Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "JoinGroupRequest",
@@ -24,7 +24,8 @@ class JoinGroupRequestProtocol(Struct):
     metadata: Bytes = b""
 
 
-class JoinGroupRequest(Message, api_key=11, versions=range(10), flexible_since=6):
+@message(api_key=11, versions=range(10), flexible_since=6)
+class JoinGroupRequest(Message):
     """`member_id` is empty the first time."""
 
     group_id: String = ""
@@ -45,7 +46,8 @@ class JoinGroupResponseMember(Struct):
     metadata: Bytes = b""
 
 
-class JoinGroupResponse(Message, api_key=11, versions=range(10), flexible_since=6):
+@message(api_key=11, versions=range(10), flexible_since=6)
+class JoinGroupResponse(Message):
     """The member whose id equals `leader` computes the assignment."""
 
     throttle_time_ms: Annotated[Int32, wire(since=2)] = 0

@@ -5,7 +5,7 @@ Versions: 3 many members at once (`members`), replacing `member_id`; 4 flexible;
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "LeaveGroupRequest",
@@ -23,7 +23,8 @@ class MemberIdentity(Struct):
     reason: Annotated[String | None, wire(since=5)] = None
 
 
-class LeaveGroupRequest(Message, api_key=13, versions=range(6), flexible_since=4):
+@message(api_key=13, versions=range(6), flexible_since=4)
+class LeaveGroupRequest(Message):
     """Up to version 2 `member_id` leaves, then all of `members`."""
 
     group_id: String = ""
@@ -39,7 +40,8 @@ class MemberResponse(Struct):
     error_code: Int16 = 0
 
 
-class LeaveGroupResponse(Message, api_key=13, versions=range(6), flexible_since=4):
+@message(api_key=13, versions=range(6), flexible_since=4)
+class LeaveGroupResponse(Message):
     """A top-level error, and since version 3 one for each member."""
 
     throttle_time_ms: Annotated[Int32, wire(since=1)] = 0

@@ -8,7 +8,7 @@ Versions: 2 isolation level; 4 leader epoch; 6 flexible; 10 a timeout for reads 
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int8, Int16, Int32, Int64, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Int8, Int16, Int32, Int64, Message, String, Struct, field, message, wire
 
 __all__ = [
     "ListOffsetsPartition",
@@ -35,7 +35,8 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
 
-class ListOffsetsRequest(Message, api_key=2, versions=range(1, 12), flexible_since=6):
+@message(api_key=2, versions=range(1, 12), flexible_since=6)
+class ListOffsetsRequest(Message):
     """`replica_id` is -1 for a consumer."""
 
     replica_id: Int32 = -1
@@ -61,7 +62,8 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
 
-class ListOffsetsResponse(Message, api_key=2, versions=range(1, 12), flexible_since=6):
+@message(api_key=2, versions=range(1, 12), flexible_since=6)
+class ListOffsetsResponse(Message):
     """OFFSET_NOT_AVAILABLE: a new leader has not confirmed its leadership yet."""
 
     throttle_time_ms: Annotated[Int32, wire(since=2)] = 0

@@ -10,7 +10,19 @@ ids; 12 topics may be asked for by id alone, with a null name; 13 a top-level er
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import NO_UUID, Bool, Int16, Int32, Message, String, Struct, Uuid, field, wire
+from barnabas_raftlog.wire.schema import (
+    NO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    field,
+    message,
+    wire,
+)
 
 __all__ = [
     "MetadataRequest",
@@ -29,7 +41,8 @@ class MetadataRequestTopic(Struct):
     name: Annotated[String | None, wire(nullable_since=10)] = ""
 
 
-class MetadataRequest(Message, api_key=3, versions=range(14), flexible_since=9):
+@message(api_key=3, versions=range(14), flexible_since=9)
+class MetadataRequest(Message):
     """`topics` None: all of them."""
 
     topics: Annotated[list[MetadataRequestTopic] | None, wire(nullable_since=1)] = field(default_factory=list)
@@ -70,7 +83,8 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: Annotated[Int32, wire(since=8)] = -2147483648
 
 
-class MetadataResponse(Message, api_key=3, versions=range(14), flexible_since=9):
+@message(api_key=3, versions=range(14), flexible_since=9)
+class MetadataResponse(Message):
     """Authorized operations are a bit field; the least int32 means that they were not asked for."""
 
     throttle_time_ms: Annotated[Int32, wire(since=3)] = 0

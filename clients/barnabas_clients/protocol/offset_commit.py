@@ -6,7 +6,19 @@ Versions: 2 retention time, gone in 5; 6 leader epoch; 7 static membership; 8 fl
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import NO_UUID, Int16, Int32, Int64, Message, String, Struct, Uuid, field, wire
+from barnabas_raftlog.wire.schema import (
+    NO_UUID,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    field,
+    message,
+    wire,
+)
 
 __all__ = [
     "OffsetCommitRequest",
@@ -35,7 +47,8 @@ class OffsetCommitRequestTopic(Struct):
     partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
 
 
-class OffsetCommitRequest(Message, api_key=8, versions=range(2, 11), flexible_since=8):
+@message(api_key=8, versions=range(2, 11), flexible_since=8)
+class OffsetCommitRequest(Message):
     """Generation -1 with an empty member id: a consumer outside group management."""
 
     group_id: String = ""
@@ -61,7 +74,8 @@ class OffsetCommitResponseTopic(Struct):
     partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
 
 
-class OffsetCommitResponse(Message, api_key=8, versions=range(2, 11), flexible_since=8):
+@message(api_key=8, versions=range(2, 11), flexible_since=8)
+class OffsetCommitResponse(Message):
     """One outcome for each partition of the request."""
 
     throttle_time_ms: Annotated[Int32, wire(since=3)] = 0

@@ -8,7 +8,20 @@ Null topics ask for everything the group has (since 2). Versions: 2 a top-level 
 from collections.abc import Sequence
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import NO_UUID, Bool, Int16, Int32, Int64, Message, String, Struct, Uuid, field, wire
+from barnabas_raftlog.wire.schema import (
+    NO_UUID,
+    Bool,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    String,
+    Struct,
+    Uuid,
+    field,
+    message,
+    wire,
+)
 
 __all__ = [
     "OffsetFetchRequest",
@@ -48,7 +61,8 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = field(default_factory=list)
 
 
-class OffsetFetchRequest(Message, api_key=9, versions=range(1, 11), flexible_since=6):
+@message(api_key=9, versions=range(1, 11), flexible_since=6)
+class OffsetFetchRequest(Message):
     """Up to version 7 `group_id` and `topics`, then `groups`."""
 
     group_id: Annotated[String, wire(until=7)] = ""
@@ -102,7 +116,8 @@ class OffsetFetchResponseGroup(Struct):
     error_code: Int16 = 0
 
 
-class OffsetFetchResponse(Message, api_key=9, versions=range(1, 11), flexible_since=6):
+@message(api_key=9, versions=range(1, 11), flexible_since=6)
+class OffsetFetchResponse(Message):
     """Up to version 7 `topics` and `error_code`, then `groups`."""
 
     throttle_time_ms: Annotated[Int32, wire(since=3)] = 0

@@ -5,7 +5,7 @@ Clients use it to find out that the log was truncated under them. Versions: 3 re
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Int16, Int32, Int64, Message, String, Struct, field, message, wire
 
 __all__ = [
     "EpochEndOffset",
@@ -32,7 +32,8 @@ class OffsetForLeaderTopic(Struct):
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
 
-class OffsetForLeaderEpochRequest(Message, api_key=23, versions=range(2, 5), flexible_since=4):
+@message(api_key=23, versions=range(2, 5), flexible_since=4)
+class OffsetForLeaderEpochRequest(Message):
     """`replica_id` is -1 for a consumer, -2 for a debugging tool."""
 
     replica_id: Annotated[Int32, wire(since=3)] = -2
@@ -55,7 +56,8 @@ class OffsetForLeaderTopicResult(Struct):
     partitions: list[EpochEndOffset] = field(default_factory=list)
 
 
-class OffsetForLeaderEpochResponse(Message, api_key=23, versions=range(2, 5), flexible_since=4):
+@message(api_key=23, versions=range(2, 5), flexible_since=4)
+class OffsetForLeaderEpochResponse(Message):
     """One answer for each partition of the request."""
 
     throttle_time_ms: Int32 = 0

@@ -21,6 +21,7 @@ from barnabas_raftlog.wire.schema import (
     Struct,
     Uuid,
     field,
+    message,
     wire,
 )
 
@@ -52,7 +53,8 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = field(default_factory=list)
 
 
-class ProduceRequest(Message, api_key=0, versions=range(3, 14), flexible_since=9):
+@message(api_key=0, versions=range(3, 14), flexible_since=9)
+class ProduceRequest(Message):
     """`acks`: 0 answers nothing, 1 the leader alone, -1 the in-sync replicas."""
 
     transactional_id: String | None = None
@@ -105,7 +107,8 @@ class NodeEndpoint(Struct):
     rack: String | None = None
 
 
-class ProduceResponse(Message, api_key=0, versions=range(3, 14), flexible_since=9):
+@message(api_key=0, versions=range(3, 14), flexible_since=9)
+class ProduceResponse(Message):
     """`node_endpoints` covers every leader in the partitions' `current_leader`."""
 
     responses: list[TopicProduceResponse] = field(default_factory=list)

@@ -5,7 +5,7 @@ Versions: 3 static membership; 4 flexible; 5 protocol type and name, for cross-c
 
 from typing import Annotated
 
-from barnabas_raftlog.wire.schema import Bytes, Int16, Int32, Message, String, Struct, field, wire
+from barnabas_raftlog.wire.schema import Bytes, Int16, Int32, Message, String, Struct, field, message, wire
 
 __all__ = [
     "SyncGroupRequest",
@@ -21,7 +21,8 @@ class SyncGroupRequestAssignment(Struct):
     assignment: Bytes = b""
 
 
-class SyncGroupRequest(Message, api_key=14, versions=range(6), flexible_since=4):
+@message(api_key=14, versions=range(6), flexible_since=4)
+class SyncGroupRequest(Message):
     """Only the leader sends `assignments`."""
 
     group_id: String = ""
@@ -33,7 +34,8 @@ class SyncGroupRequest(Message, api_key=14, versions=range(6), flexible_since=4)
     assignments: list[SyncGroupRequestAssignment] = field(default_factory=list)
 
 
-class SyncGroupResponse(Message, api_key=14, versions=range(6), flexible_since=4):
+@message(api_key=14, versions=range(6), flexible_since=4)
+class SyncGroupResponse(Message):
     """The receiver's own assignment."""
 
     throttle_time_ms: Annotated[Int32, wire(since=1)] = 0

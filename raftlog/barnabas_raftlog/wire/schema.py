@@ -1,6 +1,7 @@
 """Declare a Kafka message once, for all its versions; its codec is compiled once per version. Pure.
 
-    class HeartbeatRequest(Message, api_key=12, versions=range(5), flexible_since=4):
+    @message(api_key=12, versions=range(5), flexible_since=4)
+    class HeartbeatRequest(Message):
         group_id: String = ""
         generation_id: Int32 = 0
         member_id: String = ""
@@ -19,7 +20,8 @@ input buffer alive, and a bytearray behind it from being resized, until it is dr
 """
 
 import struct
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from collections.abc import Callable
+from typing import ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec import field
@@ -63,49 +65,29 @@ __all__ = [
     "UInt16",
     "Uuid",
     "field",
+    "message",
     "wire",
 ]
 
-
-_Meta = TypeVar("_Meta", bound="_StructMeta")
-_OfMessage = TypeVar("_OfMessage", bound="_MessageMeta")
+_Declared = TypeVar("_Declared", bound="Message")
 
 
-class _StructMeta(msgspec.StructMeta):
-    def __new__(  # noqa: PYI019 - mypy has no Self in metaclasses
-        cls: type[_Meta], name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
-    ) -> _Meta:
-        # Messages are trees: they are in no reference cycle, and the collector need not look at them.
-        return super().__new__(cls, name, bases, namespace, **({"kw_only": True, "gc": False} | options))
-
-
+# No metaclass of our own: calling a class whose metaclass is a Python class costs four times as much (measured: 240
+# against 55 ns for two fields). `kw_only_default` makes type checkers insist on keywords; at run time nobody does.
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class Struct(msgspec.Struct, metaclass=_StructMeta):
-    """Base of a declared struct that stands inside messages."""
+class Struct(msgspec.Struct, gc=False):
+    """Base of a declared struct that stands inside messages.
+
+    Messages are trees: they are in no reference cycle, and the garbage collector need not look at them.
+    """
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
-class FrozenStruct(msgspec.Struct, metaclass=_StructMeta, frozen=True):
+class FrozenStruct(msgspec.Struct, gc=False, frozen=True):
     """Base of a declared struct that is some field's default, so that all messages may share the one instance."""
 
 
-class _MessageMeta(_StructMeta):
-    def __new__(  # noqa: PYI019 - mypy has no Self in metaclasses
-        cls: type[_OfMessage],
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        api_key: int = -1,
-        versions: range = range(0),
-        flexible_since: int = 0,
-        **options: Any,
-    ) -> _OfMessage:
-        declared = {"api_key": api_key, "versions": versions, "flexible_since": flexible_since}
-        return super().__new__(cls, name, bases, namespace | declared | {"_encoders": {}, "_decoders": {}}, **options)
-
-
-class Message(Struct, metaclass=_MessageMeta):
+class Message(Struct):
     """Base of every declared request and response; adds the codec. No message has a field of these names."""
 
     api_key: ClassVar[int]
@@ -146,6 +128,17 @@ class Message(Struct, metaclass=_MessageMeta):
         except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from error
         return message
+
+
+def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[type[_Declared]], type[_Declared]]:
+    """Say which API a message belongs to, and in which versions it is declared."""
+
+    def declare(declared: type[_Declared]) -> type[_Declared]:
+        declared.api_key, declared.versions, declared.flexible_since = api_key, versions, flexible_since
+        declared._encoders, declared._decoders = {}, {}
+        return declared
+
+    return declare
 
 
 def _compiled_encoder(message: type[Message], version: int) -> Encode:

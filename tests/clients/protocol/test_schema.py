@@ -27,6 +27,7 @@ from barnabas_raftlog.wire.schema import (
     UInt16,
     Uuid,
     field,
+    message,
     wire,
 )
 
@@ -36,7 +37,8 @@ class Point(FrozenStruct):
     label: String = ""
 
 
-class Everything(Message, api_key=1, versions=range(3), flexible_since=1):
+@message(api_key=1, versions=range(3), flexible_since=1)
+class Everything(Message):
     flag: Bool = False
     tiny: Int8 = 0
     small: Int16 = 0
@@ -69,7 +71,8 @@ class OldRow(Struct):
     number: Int32 = 0
 
 
-class Old(Message, api_key=2, versions=range(1), flexible_since=0):
+@message(api_key=2, versions=range(1), flexible_since=0)
+class Old(Message):
     rows: list[OldRow] = field(default_factory=list)
     end: Int8 = 0
 
@@ -79,7 +82,8 @@ class NewRow(Struct):
     extra: Annotated[String, wire(tag=7)] = ""
 
 
-class New(Message, api_key=2, versions=range(1), flexible_since=0):
+@message(api_key=2, versions=range(1), flexible_since=0)
+class New(Message):
     rows: list[NewRow] = field(default_factory=list)
     end: Int8 = 0
     points: Annotated[list[Point], wire(tag=300)] = field(default_factory=list)
