@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.process, pytest.mark.slow]
 
 PARTITIONS = 3
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-BASE_MS = 1_700_000_000_000
+# Recent, so that no broker takes the records for older than its retention allows.
+BASE_MS = time.time_ns() // 1_000_000
 
 
 @pytest.fixture(scope="module")
