@@ -159,10 +159,11 @@ def measure(case: Case, rounds: int) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def show(name: str, version: int) -> None:
+def show(name: str, number: str) -> None:
     messages = {side.__name__: side for api in APIS.values() for side in (api.request, api.response)}
+    version = int(number) if number.isdecimal() else -1
     if name not in messages or version not in messages[name].versions:
-        raise SystemExit(f"scripts/bench/codec: no {name} v{version}; there are {', '.join(messages)}")
+        raise SystemExit(f"scripts/bench/codec: no {name} v{number}; there are {', '.join(messages)}")
     flexible = version >= messages[name].flexible_since
     print(encoder_source(messages[name], version, flexible=flexible).text())
     print(decoder_source(messages[name], version, flexible=flexible).text())
@@ -177,7 +178,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.show:
-        show(options.show[0], int(options.show[1]))
+        show(*options.show)
         return
     table = Table("one call", *(f"{name}, µs" for name in LIBRARIES), "kio / ours", "kafka-python / ours")
     results = {}
