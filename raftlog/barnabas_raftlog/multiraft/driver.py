@@ -1,0 +1,344 @@
+"""The drive: step every core that has something to hear, carry out what it asks for, tell whoever must know.
+
+This is the only place where a core is stepped. Events are queued; the first of them schedules one drive for
+this loop iteration. A drive steps each event's core and carries out its `Ready` at once, in the documented order,
+with no `await` in between; then storage is flushed once (one group commit for all groups), one frame leaves for each
+peer, and the listeners hear what happened, in order. So a node with a thousand busy groups does what a node with one
+does, with fuller frames and syncs.
+
+*Durability.* Groups whose log is ahead of its disk are kept in a set. When the storage says that something became
+durable, only these are looked at, and those that moved are stepped with `Persisted`.
+
+*Slices.* What concerns thousands of groups at once (a peer fell silent, came back, this node stalled) is worked off
+`BULK_PER_DRIVE` groups per loop iteration, and so are due deadlines and the event queue itself; sockets are read in
+between.
+
+A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
+half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other.
+
+Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.raft.core import NOTHING
+from barnabas_raftlog.raft.messages import (
+    Entry,
+    Event,
+    Fact,
+    GroupId,
+    InstallSnapshot,
+    LeadershipEnded,
+    Persisted,
+    Proposed,
+    Ready,
+    Stalled,
+    Tick,
+)
+from barnabas_raftlog.records.header import ControlKind
+
+from .deadlines import Deadlines
+from .group import START_ROUND, Group, GroupStorage
+from .outbox import Outbox
+from .promises import Promises
+
+__all__ = ["STALLED", "TICK", "Driver", "MultiRaftStats"]
+
+EVENTS_PER_DRIVE = 512
+BULK_PER_DRIVE = 200  # At 20 to 50 µs for a step and its messages, at most 10 ms of the loop.
+EVENTS_MAX = 100_000
+
+PROPOSED, TICK, STALLED = Proposed(), Tick(), Stalled()
+
+
+class MultiRaftStats(msgspec.Struct):
+    """Plain counters; a reader copies what it wants."""
+
+    drives: int = 0
+    steps: int = 0
+    proposals: int = 0
+    messages_in: int = 0
+    messages_refused: int = 0
+    elections_won: int = 0
+    stalls: int = 0
+    loop_lag_ms_max: int = 0
+    held_max: int = 0
+
+
+class Driver:
+    """The event queue of one node and what becomes of it. Owned by `MultiRaft`.
+
+    `is_paused`: deadlines are not judged (this node is coming out of a stall).
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        storage: GroupStorage,
+        outbox: Outbox,
+        clock: Callable[[], int],
+        on_fact: Callable[[GroupId, Fact], None],
+        on_broken: Callable[[BaseException], None],
+    ) -> None:
+        self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
+        self.deadlines: Deadlines[Group] = Deadlines()
+        self.undurable: dict[Group, None] = {}
+        self.is_paused = False
+        self.last_tick_ms = self.now_ms = clock()
+        self.stall_ms = 500
+        self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
+        self._promises = Promises(storage, outbox)
+        self._events: deque[tuple[Group, Event]] = deque()
+        self._bulk: deque[tuple[Event, deque[Group]]] = deque()
+        self._touched: dict[Group, None] = {}
+        self._facts: list[tuple[GroupId, Fact]] = []
+        self._is_scheduled = self._has_durable_news = self._has_due = False
+
+    # Queueing. None of these steps a core.
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._events) > EVENTS_MAX
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._events
+
+    @property
+    def is_punctual(self) -> bool:
+        """False while the tick is so late that peers may already have elected somebody else."""
+        return not self.is_paused and self._clock() - self.last_tick_ms <= self.stall_ms
+
+    def now(self) -> int:
+        """Return the time; it never goes back, whatever the clock does: cores insist on it."""
+        self.now_ms = max(self.now_ms, self._clock())
+        return self.now_ms
+
+    def post(self, group: Group, event: Event) -> None:
+        """Queue `event` for the next drive."""
+        self._events.append((group, event))
+        if not self._is_scheduled:
+            self.schedule()
+
+    def post_bulk(self, event: Event, groups: Sequence[Group]) -> None:
+        """Queue one event for many groups, to be worked off in slices, in this order."""
+        if groups:
+            self._bulk.append((event, deque(groups)))
+            self.schedule()
+
+    def on_proposed(self, group: Group, entry: Entry) -> None:
+        """Note that `entry` was appended to the log of a group that this node leads."""
+        self.stats.proposals += 1
+        appended = group.proposed
+        if appended:
+            appended.append(entry)
+            return
+        group.proposed = [entry]
+        group.notices.append((group.listener.on_appended, group.proposed))
+        self.post(group, PROPOSED)
+
+    def on_durable(self) -> None:
+        self._has_durable_news = True
+        if not self._is_scheduled:
+            self.schedule()
+
+    def on_due(self, now_ms: int) -> None:
+        """Have due deadlines judged, if there are any."""
+        if self.deadlines.has_due(now_ms):
+            self._has_due = True
+            self.schedule()
+
+    def schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._drive)
+
+    def clear(self) -> None:
+        self._events.clear()
+        self._bulk.clear()
+
+    # Leaving.
+
+    def fail(self, group: Group, error: StorageFailedError) -> None:
+        """Take a group whose log failed out of service: it resigns, and its peers elect somebody else."""
+        if group.failed is not None:
+            return
+        self.resign(group)
+        group.failed = error
+        self._facts.append((group.group_id, Fact("replica failed", group.core.term, str(error))))
+        self.retire(group)
+        self._touched[group] = None
+        self.schedule()
+
+    def resign(self, group: Group) -> None:
+        """Tell the members that this node does not lead any more; their trust in a live node would last else."""
+        if group.is_leader:
+            for member in sorted(group.members - {self.node_id}):
+                self.outbox.add(group.group_id, [LeadershipEnded(group.core.term, self.node_id, member)])
+            self.schedule()
+
+    def retire(self, group: Group) -> None:
+        self.undurable.pop(group, None)
+        self.deadlines.set(group, None)
+        group.fail_readers(NotLeaderError())
+
+    # The drive.
+
+    def _drive(self) -> None:
+        self._is_scheduled = False
+        try:
+            self._drive_once()
+        except BaseException as error:
+            # The loop's exception handler would only log it; the node must end.
+            self._on_broken(error)
+            raise
+
+    def _drive_once(self) -> None:
+        self.stats.drives += 1
+        now_ms = self.now()
+        # No await and no call to a listener from here to the flush: the cores see a frozen world.
+        if self._has_durable_news:
+            self._has_durable_news = False
+            for group in list(self.undurable):
+                if group.log.durable_index != group.durable_index:
+                    self._report_durable(group, now_ms)
+        events = self._events
+        for _ in range(min(len(events), EVENTS_PER_DRIVE)):
+            group, event = events.popleft()
+            self._step(group, event, now_ms)
+        if self._bulk:
+            self._step_bulk(now_ms)
+        if self._has_due and not self.is_paused:
+            due = self.deadlines.due(now_ms, BULK_PER_DRIVE)
+            self._has_due = len(due) == BULK_PER_DRIVE
+            for group in due:
+                group.deadline_ms = None
+                self._step(group, TICK, now_ms)
+        promises = self._promises
+        promises.seal()
+        self._storage.flush()
+        if promises:
+            self.stats.held_max = max(self.stats.held_max, len(promises))
+            promises.release()
+        for group_id, message in self.outbox.flush():
+            text = f"a message of {type(message).__name__} is larger than any frame may be"
+            self._facts.append((group_id, Fact("message too large", message.term, text)))
+        self._tell()
+        if events or self._bulk or (self._has_due and not self.is_paused):
+            self.schedule()
+
+    def _step_bulk(self, now_ms: int) -> None:
+        left = BULK_PER_DRIVE
+        while left and self._bulk:
+            event, groups = self._bulk[0]
+            while left and groups:
+                group = groups.popleft()
+                if event is STALLED:
+                    group.stall_pending = False
+                self._step(group, event, now_ms)
+                left -= 1
+            if not groups:
+                self._bulk.popleft()
+
+    def _step(self, group: Group, event: Event, now_ms: int) -> None:
+        """Step one core and carry out what it asks for, until it asks for nothing more."""
+        if group.is_removed or group.failed is not None:
+            return
+        self.stats.steps += 1
+        self._touched[group] = None
+        if event is PROPOSED:
+            group.proposed = None
+        ready = group.core.step(event, now_ms)
+        if event is START_ROUND:
+            group.on_round_started()
+        if ready is not NOTHING:
+            try:
+                self._apply(group, ready, now_ms)
+            except StorageFailedError as error:
+                self.fail(group, error)
+                return
+        log = group.log
+        if log.durable_index != group.durable_index:
+            self._report_durable(group, now_ms)
+        elif log.last_index > group.durable_index:
+            self.undurable[group] = None
+
+    def _report_durable(self, group: Group, now_ms: int) -> None:
+        log = group.log
+        moved_ahead = log.durable_index > group.durable_index
+        group.durable_index = log.durable_index
+        if group.durable_index < log.last_index:
+            self.undurable[group] = None
+        else:
+            self.undurable.pop(group, None)
+        if moved_ahead:
+            self._step(group, Persisted(group.durable_index), now_ms)
+
+    def _apply(self, group: Group, ready: Ready, now_ms: int) -> None:
+        log, notices, listener = group.log, group.notices, group.listener
+        if ready.truncate_from is not None:
+            log.truncate_from(ready.truncate_from)
+            group.proposed = None  # What is proposed next is another story than what was cut.
+            notices.append((listener.on_truncated, ready.truncate_from))
+        if ready.append:
+            log.append(ready.append)
+            notices.append((listener.on_appended, ready.append))
+        if ready.append_no_op:
+            no_op = log.append_control(group.core.term, ControlKind.NO_OP)
+            notices.append((listener.on_appended, [no_op]))
+            self.stats.elections_won += 1
+        if ready.install is not None:
+            self._install(group, ready.install)
+        if ready.hard_state is not None:
+            self._promises.make(group, ready.hard_state)
+        if ready.messages:
+            self._promises.say(group, ready.messages)
+        if ready.messages_after_persist:
+            self._promises.say_after(group, ready.messages_after_persist)
+        for fact in ready.facts:
+            self._facts.append((group.group_id, fact))
+        if ready.append_no_op:
+            self._step(group, PROPOSED, now_ms)
+
+    def _install(self, group: Group, install: InstallSnapshot) -> None:
+        """Replace the log; the listener's turn comes after the drive. `Group.snapshot` put the offset in front."""
+        data = memoryview(install.data)
+        group.log.install_snapshot(install.snapshot_index, install.snapshot_term, int.from_bytes(data[:8], "big"))
+        state = InstallSnapshot(
+            install.term, install.source, install.target, install.snapshot_index, install.snapshot_term, data[8:]
+        )
+        group.notices.append((group.listener.install, state))
+
+    def _tell(self) -> None:
+        """Compare each touched group with what was last said about it, and tell its listener."""
+        touched, self._touched = self._touched, {}
+        for group in touched:
+            core, listener = group.core, group.listener
+            if group.failed is None and core.deadline_ms != group.deadline_ms and not group.is_removed:
+                group.deadline_ms = core.deadline_ms
+                self.deadlines.set(group, core.deadline_ms)
+            if group.notices:
+                notices, group.notices = group.notices, []
+                group.proposed = None  # It is among the notices: nobody may add to it from here on.
+                for notify, argument in notices:
+                    notify(argument)
+            if core.commit_index != group.commit_index:
+                group.commit_index = core.commit_index
+                group.high_watermark = group.log.offset_after(core.commit_index)
+                listener.on_committed(core.commit_index)
+            leads = group.is_leader
+            leadership = (core.term, core.leader_id, leads, leads and core.confirmed and not group.stall_pending)
+            if leadership != group.leadership:
+                group.leadership = leadership
+                listener.on_leadership(*leadership)
+            if group.readers:
+                group.tell_readers()
+        if self._facts:
+            facts, self._facts = self._facts, []
+            for group_id, fact in facts:
+                self._on_fact(group_id, fact)

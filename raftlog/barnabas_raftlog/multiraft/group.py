@@ -1,0 +1,235 @@
+"""One Raft group as the rest of a node sees it, and what it asks of its log and of its listener."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.raft.core import RaftCore, Role
+from barnabas_raftlog.raft.messages import (
+    Campaign,
+    Entry,
+    GroupId,
+    HardState,
+    InstallSnapshot,
+    LogReader,
+    StartRound,
+    TransferLeadership,
+)
+from barnabas_raftlog.records.header import ControlKind
+
+if TYPE_CHECKING:
+    from .driver import Driver
+
+__all__ = ["START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage"]
+
+Frame = bytearray | memoryview
+START_ROUND = StartRound()
+
+
+class GroupLog(LogReader, Protocol):
+    """The part of `ReplicaLog` that the driver uses."""
+
+    def append_batch(self, term: int, frame: Frame) -> Entry: ...
+
+    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry: ...
+
+    def append(self, entries: Sequence[Entry]) -> None: ...
+
+    def truncate_from(self, index: int) -> None: ...
+
+    def offset_after(self, index: int) -> int: ...
+
+    def install_snapshot(self, index: int, term: int, end_offset: int) -> None: ...
+
+
+class GroupStorage(Protocol):
+    """The part of `Storage` that the driver uses."""
+
+    @property
+    def durable_ticket(self) -> int: ...
+
+    def hard_state(self, group: GroupId) -> HardState: ...
+
+    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None: ...
+
+    def ticket(self) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+class GroupListener(Protocol):
+    """Who owns a group's state machine. Called on the loop after a drive's steps, in the order things happened."""
+
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        """These are in the log now, on a leader as on a follower; neither durable nor committed yet."""
+
+    def on_truncated(self, index: int) -> None:
+        """Entries at and after `index` are gone; none of them was committed."""
+
+    def on_committed(self, commit_index: int) -> None:
+        """Everything up to `commit_index`, inclusive, is committed."""
+
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        """One of these has changed."""
+
+    def install(self, snapshot: InstallSnapshot) -> None:
+        """Replace the state by `snapshot.data`; the log has already been replaced. Metadata group only."""
+
+    def snapshot(self) -> tuple[int, int, bytes] | None:
+        """Return (index, term, state) for a follower that is too far behind. Must not change anything."""
+
+
+class Group:
+    """A handle on one group of this node. Belongs to its driver, which alone steps the core.
+
+    `high_watermark` is the end offset of the committed prefix. A group whose log failed has `failed` set, leads
+    nothing, and takes no more part; only removing and adding it again revives it.
+    """
+
+    __slots__ = (
+        "_driver",
+        "commit_index",
+        "core",
+        "deadline_ms",
+        "durable_index",
+        "failed",
+        "group_id",
+        "high_watermark",
+        "is_removed",
+        "leadership",
+        "listener",
+        "log",
+        "members",
+        "notices",
+        "promise_ticket",
+        "proposed",
+        "readers",
+        "stall_pending",
+    )
+
+    def __init__(
+        self, driver: "Driver", group_id: GroupId, log: GroupLog, core: RaftCore, listener: GroupListener
+    ) -> None:
+        self._driver = driver
+        self.group_id, self.log, self.core, self.listener = group_id, log, core, listener
+        self.members = core.voters | core.learners
+        self.failed: StorageFailedError | None = None
+        self.is_removed = False
+        # What the driver last told whom; it compares after every step.
+        self.commit_index = core.commit_index
+        self.high_watermark = log.offset_after(core.commit_index)
+        self.durable_index = log.durable_index
+        self.deadline_ms: int | None = None
+        self.leadership: tuple[int, int | None, bool, bool] = (core.term, None, False, False)
+        self.proposed: list[Entry] | None = None  # appended here, the core has not heard of it
+        # Who waits for leadership to be confirmed: the round that will do it, None before it has begun.
+        self.readers: list[tuple[int | None, asyncio.Future[None]]] = []
+        self.promise_ticket = 0  # what the newest saved hard state waits for
+        self.stall_pending = False
+        self.notices: list[tuple[Callable[..., None], object]] = []
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core.role is Role.LEADER and self.failed is None
+
+    @property
+    def confirmed(self) -> bool:
+        """Leads, and a majority has said so since this node last stalled; False while its tick is late."""
+        return self.core.confirmed and not self.stall_pending and self.failed is None and self._driver.is_punctual
+
+    @property
+    def leader_id(self) -> int | None:
+        return self.core.leader_id
+
+    def propose(self, frame: Frame) -> Entry:
+        """Append `frame` to the log at once, stamped with offset and term; send it at the end of this iteration.
+
+        Raises:
+            NotLeaderError: this node does not lead the group.
+            StorageFailedError: the log failed; the group has resigned.
+        """
+        self._check_leader()
+        try:
+            entry = self.log.append_batch(self.core.term, frame)
+        except StorageFailedError as error:
+            self._driver.fail(self, error)
+            raise
+        self._driver.on_proposed(self, entry)
+        return entry
+
+    def propose_control(self, kind: ControlKind, body: bytes = b"") -> Entry:
+        """As `propose`, for a frame that takes an index but no offset."""
+        self._check_leader()
+        try:
+            entry = self.log.append_control(self.core.term, kind, body)
+        except StorageFailedError as error:
+            self._driver.fail(self, error)
+            raise
+        self._driver.on_proposed(self, entry)
+        return entry
+
+    def transfer(self, node_id: int) -> None:
+        """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""
+        self._driver.post(self, TransferLeadership(node_id))
+
+    def campaign(self) -> None:
+        """Stand for election, by way of a pre-vote."""
+        self._driver.post(self, Campaign())
+
+    async def confirm(self) -> None:
+        """Wait until a majority has said, after this call, that this node still leads (ReadIndex, thesis 6.4).
+
+        Everything that was committed when this was called is then at or below `commit_index`. Callers of one loop
+        iteration share a round. Waits for ever if no majority can be reached and nobody else is elected:
+        give it a deadline. Cancelled, it has no effect.
+
+        Raises:
+            NotLeaderError: this node does not lead the group, or stopped to before it was confirmed.
+        """
+        self._check_leader()
+        if self.readers and self.readers[-1][0] is None:
+            answer = self.readers[-1][1]
+        else:
+            answer = asyncio.get_running_loop().create_future()
+            self.readers.append((None, answer))
+            self._driver.post(self, START_ROUND)
+        await asyncio.shield(answer)
+
+    def snapshot(self) -> tuple[int, int, bytes] | None:
+        """Return the listener's snapshot, with the log's end offset in front, which the receiver's log needs."""
+        snapshot = self.listener.snapshot()
+        if snapshot is None:
+            return None
+        index, term, state = snapshot
+        return index, term, self.log.offset_after(index).to_bytes(8, "big") + state
+
+    def _check_leader(self) -> None:
+        if self.core.role is not Role.LEADER or self.failed is not None or self.is_removed:
+            raise NotLeaderError(self.core.leader_id if self.core.role is not Role.LEADER else None)
+
+    # For the driver.
+
+    def on_round_started(self) -> None:
+        """Note which round will answer the newest reader."""
+        if self.readers and self.readers[-1][0] is None:
+            self.readers[-1] = (self.core.round, self.readers[-1][1])
+
+    def tell_readers(self) -> None:
+        """Answer those whose round a majority has answered, or all when there is nothing left to confirm."""
+        if not self.is_leader:
+            self.fail_readers(NotLeaderError(self.core.leader_id))
+            return
+        if not self.core.confirmed or self.stall_pending:
+            return
+        answered = self.core.answered_round
+        while self.readers and (begun := self.readers[0][0]) is not None and begun <= answered:
+            answer = self.readers.pop(0)[1]
+            if not answer.done():
+                answer.set_result(None)
+
+    def fail_readers(self, error: NotLeaderError) -> None:
+        readers, self.readers = self.readers, []
+        for _, answer in readers:
+            if not answer.done():
+                answer.set_exception(error)

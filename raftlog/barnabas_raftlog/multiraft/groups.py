@@ -1,0 +1,266 @@
+"""MultiRaft: all Raft groups of one node, between the links, the storage and the clock.
+
+`driver` steps the cores; this module decides what they get to hear. Messages come from the links and go to the group
+they name; those for a group that is about to be hosted wait a moment (`strays`). A peer that falls silent or comes
+back is news for every group shared with it, the metadata group and those it led first.
+
+*Time.* One task ticks every `TICK_MS` and takes due groups from a heap (`deadlines`); quiescent groups are not in it
+and cost nothing. A tick that comes more than half an election timeout late means that this node did not run: then
+the sockets are drained first, and every group that leads or waits is stepped with `Stalled` before any deadline is
+judged. From the lateness on until then, `Group.confirmed` is False.
+
+Not here: choosing members, moving leaderships, retention; the broker asks for those.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from barnabas_raftlog.raft.core import RaftCore, Role, Timing
+from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, PeerLive, PeerSilent, Rng
+
+from .driver import STALLED, TICK, Driver, MultiRaftStats
+from .group import Group, GroupListener, GroupLog, GroupStorage
+from .outbox import FrameSender, Outbox
+from .strays import Strays
+from .wire import METADATA_GROUP, Addressed
+
+__all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
+
+TICK_MS = 25
+DRAIN_ITERATIONS_MAX = 50
+
+logger = logging.getLogger(__name__)
+
+
+class NodeLinks(FrameSender, Protocol):
+    """The part of `Links` that is used here."""
+
+    on_messages: Callable[[int, list[Addressed]], None] | None
+    on_fact: Callable[[Fact], None] | None
+    on_peer: list[Callable[[int, bool], None]]
+
+    @property
+    def live_peers(self) -> list[int]: ...
+
+
+class MultiRaft:
+    """All groups of one node. Not for threads: everything here runs on one loop."""
+
+    def __init__(
+        self,
+        node_id: int,
+        storage: GroupStorage,
+        links: NodeLinks,
+        timing: Timing,
+        clock: Callable[[], int],
+        rng: Rng,
+        on_fact: Callable[[GroupId, Fact], None],
+    ) -> None:
+        self.node_id = node_id
+        self.groups: dict[GroupId, Group] = {}
+        self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
+        self._outbox = Outbox(links)
+        self._strays = Strays()
+        self._driver = Driver(node_id, storage, self._outbox, clock, on_fact, self._on_broken)
+        self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
+        self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
+        self._broken: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
+        links.on_messages = self._on_messages
+        links.on_peer.append(self._on_peer)
+        if links.on_fact is None:
+            links.on_fact = lambda fact: on_fact(METADATA_GROUP, fact)
+
+    @property
+    def stats(self) -> MultiRaftStats:
+        return self._driver.stats
+
+    @property
+    def is_punctual(self) -> bool:
+        """False while this node's tick is so late that peers may already have elected somebody else."""
+        return self._driver.is_punctual
+
+    def status(self) -> dict[str, int]:
+        """Return all counters by name."""
+        counters: dict[str, int] = msgspec.structs.asdict(self.stats)
+        counters |= {"groups": len(self.groups), "groups_awake": len(self._driver.deadlines)}
+        counters |= {"messages_out": self._outbox.sent, "messages_dropped": self._outbox.dropped}
+        return counters | {"messages_stray": self._strays.dropped}
+
+    def add_group(
+        self,
+        group_id: GroupId,
+        log: GroupLog,
+        voters: frozenset[int],
+        learners: frozenset[int],
+        listener: GroupListener,
+        *,
+        preferred: bool,
+    ) -> Group:
+        """Take part in a group from now on. Messages that came for it in the last seconds are not lost."""
+        assert group_id not in self.groups
+        driver, now_ms = self._driver, self._driver.now()
+
+        def snapshot() -> tuple[int, int, bytes] | None:
+            return group.snapshot()
+
+        core = RaftCore(
+            self.node_id,
+            voters,
+            learners,
+            self._storage.hard_state(group_id),
+            log,
+            log.first_index - 1,
+            self._timing,
+            self._rng,
+            preferred=preferred,
+            now_ms=now_ms,
+            snapshot=snapshot,
+        )
+        group = Group(driver, group_id, log, core, listener)
+        self.groups[group_id] = group
+        for member in group.members - {self.node_id}:
+            self._sharing.setdefault(member, {})[group] = None
+        if log.durable_index < log.last_index:
+            driver.undurable[group] = None
+        for peer in self._links.live_peers:
+            if peer in group.members:
+                driver.post(group, PeerLive(peer))
+        for message in self._strays.claim(group_id, now_ms):
+            if message.source in group.members:
+                driver.post(group, message)
+        driver.post(group, TICK)
+        return group
+
+    def remove_group(self, group_id: GroupId) -> None:
+        """Leave a group; a leader tells the members. Its log is the caller's to close or delete."""
+        group = self.groups.pop(group_id)
+        self._driver.resign(group)
+        self._driver.retire(group)
+        group.is_removed = True
+        for member in group.members - {self.node_id}:
+            del self._sharing[member][group]
+        self._strays.remove(group_id)
+
+    async def run(self) -> None:
+        """Tick until `close`; raise what broke a drive. Cancelled, it stops ticking and nothing else."""
+        if self._failure is not None:
+            raise self._failure
+        loop = asyncio.get_running_loop()
+        self._broken = loop.create_future()
+        self._driver.last_tick_ms = self._driver.now()
+        ticking = loop.create_task(self._tick_for_ever())
+        ticking.add_done_callback(self._on_ticking_ended)
+        try:
+            await self._broken
+        finally:
+            ticking.cancel()
+            await asyncio.wait([ticking])
+
+    async def close(self) -> None:
+        """Stop. Logs, storage and links are closed by whoever opened them."""
+        for group in self.groups.values():
+            self._driver.retire(group)
+            group.is_removed = True
+        self.groups.clear()
+        self._sharing.clear()
+        self._driver.clear()
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_result(None)
+
+    # What the storage and the links tell us.
+
+    def on_durable(self) -> None:
+        """Note that the storage's durable ticket or the durable index of some log has moved."""
+        self._driver.on_durable()
+
+    def on_loaded(self, group_id: GroupId) -> None:
+        """Note that a log has read entries that were not in memory."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._driver.post(group, EntriesLoaded())
+
+    def _on_messages(self, source: int, messages: list[Addressed]) -> None:
+        groups, driver = self.groups, self._driver
+        driver.stats.messages_in += len(messages)
+        if driver.is_full:
+            driver.stats.messages_refused += len(messages)
+            return
+        for group_id, message in messages:
+            group = groups.get(group_id)
+            if group is None:
+                self._strays.keep(group_id, message, driver.now())
+            elif source in group.members:
+                driver.post(group, message)
+            else:
+                driver.stats.messages_refused += 1
+
+    def _on_peer(self, peer: int, live: bool) -> None:
+        sharing = self._sharing.get(peer, {})
+        # A group without its leader waits; the others only learn that one of them is gone.
+        first = sorted(sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer))
+        self._driver.post_bulk(PeerLive(peer) if live else PeerSilent(peer), first)
+
+    def _on_broken(self, error: BaseException) -> None:
+        logger.critical("node %d: the Raft driver is broken", self.node_id, exc_info=error)
+        self._failure = error
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
+
+    # Time.
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.tick()
+
+    def _on_ticking_ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_broken(error)
+
+    def tick(self) -> None:
+        """Let time pass: called every `TICK_MS` by `run`, or by a test."""
+        driver = self._driver
+        now_ms = driver.now()
+        gap_ms = now_ms - driver.last_tick_ms
+        driver.last_tick_ms = now_ms
+        driver.stats.loop_lag_ms_max = max(driver.stats.loop_lag_ms_max, gap_ms - TICK_MS)
+        self._strays.expire(now_ms)
+        if gap_ms > driver.stall_ms:
+            self._on_stall(gap_ms)
+        elif not driver.is_paused:
+            driver.on_due(now_ms)
+
+    def _on_stall(self, gap_ms: int) -> None:
+        """Let the sockets speak first; `_drain` then judges."""
+        driver = self._driver
+        driver.stats.stalls += 1
+        text = f"this node did not run for {gap_ms} ms; it drains its sockets before it judges its peers"
+        logger.warning("node %d: %s", self.node_id, text)
+        if not driver.is_paused:
+            driver.is_paused = True
+            self._drain(DRAIN_ITERATIONS_MAX, -1)
+        self._on_fact(METADATA_GROUP, Fact("stall", 0, text))
+
+    def _drain(self, iterations_left: int, messages_before: int) -> None:
+        """Go on until a loop iteration brought no message, or for long enough."""
+        driver = self._driver
+        if iterations_left and (driver.stats.messages_in != messages_before or not driver.is_idle):
+            messages = driver.stats.messages_in
+            asyncio.get_running_loop().call_soon(self._drain, iterations_left - 1, messages)
+            return
+        driver.is_paused = False
+        doubtful = [
+            group
+            for group in self.groups.values()
+            if group.failed is None and (group.core.deadline_ms is not None or group.core.role is Role.LEADER)
+        ]
+        for group in doubtful:
+            group.stall_pending = True
+        doubtful.sort(key=lambda group: group.group_id != METADATA_GROUP)
+        driver.post_bulk(STALLED, doubtful)
+        driver.on_due(driver.now())

@@ -1,0 +1,84 @@
+"""What a node may say only after its disk has spoken: saved terms and votes, and the messages that rest on them.
+
+A hard state is queued for the storage at once. At the end of the drive everything queued gets one *ticket*; what
+rests on it is held until the storage calls that ticket durable. While a group has a promise under way, everything
+it says is held, not only what the core marked: a later message (a repeated vote, an acknowledgement in the
+new term) rests on the same promise, and the order of a group's messages is kept.
+
+Limit: `HELD_MAX` held sends; beyond it the oldest are dropped, which Raft forgives. Only a disk that has
+stopped gets there.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from barnabas_raftlog.raft.messages import HardState, Message
+
+from .group import Group, GroupStorage
+from .outbox import Outbox
+
+__all__ = ["Promises"]
+
+HELD_MAX = 100_000
+UNKNOWN_TICKET = 1 << 62  # of a promise made in this drive
+
+
+class Promises:
+    """All promises of one node that are not durable yet, oldest first."""
+
+    __slots__ = ("_count", "_held", "_made", "_outbox", "_resting", "_storage")
+
+    def __init__(self, storage: GroupStorage, outbox: Outbox) -> None:
+        self._storage, self._outbox = storage, outbox
+        self._made: list[Group] = []
+        self._resting: list[tuple[Group, Sequence[Message]]] = []
+        self._held: deque[tuple[int, list[tuple[Group, Sequence[Message]]]]] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def make(self, group: Group, hard_state: HardState) -> None:
+        """Save a term and a vote."""
+        self._storage.save_hard_state(group.group_id, hard_state)
+        group.promise_ticket = UNKNOWN_TICKET
+        self._made.append(group)
+
+    def say(self, group: Group, messages: Sequence[Message]) -> None:
+        """Send at once, unless the group has a promise under way."""
+        if group.promise_ticket > self._storage.durable_ticket:
+            self._resting.append((group, messages))
+        else:
+            self._outbox.add(group.group_id, messages)
+
+    def say_after(self, group: Group, messages: Sequence[Message]) -> None:
+        """Send when everything that was saved up to the end of this drive is durable."""
+        self._resting.append((group, messages))
+
+    def seal(self) -> None:
+        """Give this drive's promises their ticket. To be called before the storage is flushed."""
+        if not self._resting and not self._made:
+            return
+        ticket = self._storage.ticket()
+        for group in self._made:
+            group.promise_ticket = ticket
+        self._made.clear()
+        if self._resting:
+            self._held.append((ticket, self._resting))
+            self._count += len(self._resting)
+            self._resting = []
+            while self._count > HELD_MAX:
+                self._count -= len(self._held.popleft()[1])
+
+    def release(self) -> None:
+        """Hand to the outbox what the disk has caught up with."""
+        held = self._held
+        if not held:
+            return
+        durable_ticket = self._storage.durable_ticket
+        while held and held[0][0] <= durable_ticket:
+            sends = held.popleft()[1]
+            self._count -= len(sends)
+            for group, messages in sends:
+                if not group.is_removed:
+                    self._outbox.add(group.group_id, messages)

@@ -1,0 +1,288 @@
+"""A log, a storage, a listener and a network that live in memory and do nothing by themselves."""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.multiraft.groups import Group, MultiRaft
+from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
+from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot
+from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+
+Frame = bytearray | memoryview
+
+
+def group_id(number: int) -> GroupId:
+    return GroupId(number.to_bytes(20, "big"))
+
+
+def data_frame(body: bytes = b"x") -> bytearray:
+    """Return a frame of one record as far as anybody here can tell."""
+    frame = bytearray(control_frame(0, 0, ControlKind.NO_OP, body))
+    frame[23:27] = bytes(4)  # last_offset_delta 0
+    frame[57:61] = (1).to_bytes(4, "big")
+    from barnabas_raftlog.wire.crc32c import crc32c
+
+    frame[17:21] = crc32c(frame[21:]).to_bytes(4, "big")
+    return frame
+
+
+class MemoryLog:
+    """A list of entries. `is_lazy`: nothing is durable before `sync` is called."""
+
+    def __init__(self, *, is_lazy: bool = False) -> None:
+        self.items: list[Entry] = []
+        self.is_lazy = is_lazy
+        self.durable_index = 0
+        self.broken: StorageFailedError | None = None
+        self.start_index, self.start_term, self.start_offset = 0, 0, 0
+
+    @property
+    def first_index(self) -> int:
+        return self.start_index + 1
+
+    @property
+    def last_index(self) -> int:
+        return self.start_index + len(self.items)
+
+    @property
+    def last_term(self) -> int:
+        return self.items[-1].term if self.items else self.start_term
+
+    @property
+    def end_offset(self) -> int:
+        return self.offset_after(self.last_index)
+
+    def term_at(self, index: int) -> int | None:
+        if index == self.start_index:
+            return self.start_term
+        if not self.start_index < index <= self.last_index:
+            return None
+        return self.items[index - self.start_index - 1].term
+
+    def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
+        found: list[Entry] = []
+        size = 0
+        for entry in self.items[start_index - self.start_index - 1 :]:
+            if found and size + entry.size_bytes > bytes_max:
+                break
+            found.append(entry)
+            size += entry.size_bytes
+        return found
+
+    def append_batch(self, term: int, frame: Frame) -> Entry:
+        stamp(frame, self.end_offset, term)
+        return self._add(Entry(self.last_index + 1, term, frame))
+
+    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry:
+        return self._add(Entry(self.last_index + 1, term, control_frame(self.end_offset, term, kind, body)))
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            assert entry.index == self.last_index + 1
+            self._add(entry)
+
+    def _add(self, entry: Entry) -> Entry:
+        if self.broken is not None:
+            raise self.broken
+        self.items.append(entry)
+        if not self.is_lazy:
+            self.durable_index = entry.index
+        return entry
+
+    def sync(self) -> None:
+        self.durable_index = self.last_index
+
+    def truncate_from(self, index: int) -> None:
+        del self.items[index - self.start_index - 1 :]
+        self.durable_index = min(self.durable_index, index - 1)
+
+    def offset_after(self, index: int) -> int:
+        if index <= self.start_index:
+            return self.start_offset
+        return next_offset(self.items[index - self.start_index - 1].frame)
+
+    def install_snapshot(self, index: int, term: int, end_offset: int) -> None:
+        self.items.clear()
+        self.start_index, self.start_term, self.start_offset = index, term, end_offset
+        self.durable_index = index
+
+    def shown(self) -> list[tuple[int, int, bytes]]:
+        return [(entry.index, entry.term, bytes(entry.frame)) for entry in self.items]
+
+
+class MemoryStorage:
+    """Hard states in a dict. `is_lazy`: tickets become durable only with `sync`."""
+
+    def __init__(self, *, is_lazy: bool = False) -> None:
+        self.saved: dict[GroupId, HardState] = {}
+        self.is_lazy = is_lazy
+        self.queued = self.durable_ticket = self.flushes = 0
+
+    def hard_state(self, group: GroupId) -> HardState:
+        return self.saved.get(group, HardState(0, None))
+
+    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
+        self.saved[group] = hard_state
+        self.queued += 1
+
+    def ticket(self) -> int:
+        return self.queued
+
+    def flush(self) -> None:
+        self.flushes += 1
+        if not self.is_lazy:
+            self.sync()
+
+    def sync(self) -> None:
+        self.durable_ticket = self.queued
+
+
+class Listener:
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[object, ...]] = []
+        self.state: tuple[int, int, bytes] | None = None
+        self.changed = asyncio.Event()
+
+    def _note(self, *what: object) -> None:
+        self.heard.append(what)
+        self.changed.set()
+
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        self._note("appended", *[entry.index for entry in entries])
+
+    def on_truncated(self, index: int) -> None:
+        self._note("truncated", index)
+
+    def on_committed(self, commit_index: int) -> None:
+        self._note("committed", commit_index)
+
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        self._note("leadership", term, leader_id, is_leader, confirmed)
+
+    def install(self, snapshot: InstallSnapshot) -> None:
+        self.state = (snapshot.snapshot_index, snapshot.snapshot_term, bytes(snapshot.data))
+        self._note("installed", snapshot.snapshot_index)
+
+    def snapshot(self) -> tuple[int, int, bytes] | None:
+        return self.state
+
+    async def until(self, claim: Callable[[], bool]) -> None:
+        while not claim():
+            self.changed.clear()
+            await self.changed.wait()
+
+
+class MemoryLinks:
+    """One node's end of a `Network`: frames are encoded, carried in the next loop iteration, and decoded."""
+
+    def __init__(self, network: "Network", node_id: int) -> None:
+        self.network, self.node_id = network, node_id
+        self.on_messages: Callable[[int, list[Addressed]], None] | None = None
+        self.on_fact: Callable[[Fact], None] | None = None
+        self.on_peer: list[Callable[[int, bool], None]] = []
+        self.live_peers: list[int] = []
+        self.frames: list[tuple[int, list[Addressed]]] = []
+        self.buffered = 0
+
+    def is_connected(self, node_id: int) -> bool:
+        return node_id in self.live_peers
+
+    def buffered_bytes(self, node_id: int) -> int:
+        return self.buffered
+
+    def send_frames(self, node_id: int, frames: Sequence[list[Buffer]]) -> bool:
+        for buffers in frames:
+            frame = frame_of(memoryview(b"".join(buffers))[4:], owned=True)
+            messages = decode_messages(
+                read_header(frame.header), frame.payload, self.node_id, node_id, owned=frame.owned
+            )
+            self.frames.append((node_id, messages))
+            asyncio.get_running_loop().call_soon(self.network.carry, self.node_id, node_id, messages)
+        return True
+
+
+class Node:
+    """One node of a test: its driver on fake storage, its clock shared with the others."""
+
+    def __init__(self, network: "Network", node_id: int, *, is_lazy: bool = False) -> None:
+        self.network, self.node_id = network, node_id
+        self.links = MemoryLinks(network, node_id)
+        self.storage = MemoryStorage(is_lazy=is_lazy)
+        self.facts: list[tuple[GroupId, Fact]] = []
+        self.logs: dict[GroupId, MemoryLog] = {}
+        self.listeners: dict[GroupId, Listener] = {}
+        self.raft = MultiRaft(
+            node_id,
+            self.storage,
+            self.links,
+            Timing(),
+            lambda: network.now_ms,
+            random.Random(node_id),
+            lambda group, fact: self.facts.append((group, fact)),
+        )
+
+    def add(self, number: int, *, is_lazy: bool = False, preferred: bool | None = None) -> Group:
+        group = group_id(number)
+        self.logs[group] = MemoryLog(is_lazy=is_lazy)
+        self.listeners[group] = Listener()
+        voters = frozenset(self.network.nodes)
+        preferred = self.node_id == 1 if preferred is None else preferred
+        log, listener = self.logs[group], self.listeners[group]
+        return self.raft.add_group(group, log, voters, frozenset(), listener, preferred=preferred)
+
+    def group(self, number: int) -> Group:
+        return self.raft.groups[group_id(number)]
+
+    def heard(self, number: int) -> list[tuple[object, ...]]:
+        return self.listeners[group_id(number)].heard
+
+
+class Network:
+    """Nodes 1 to `count` on one virtual clock. `cut`: (source, target) pairs whose frames are lost."""
+
+    def __init__(self, count: int, *, is_lazy: bool = False) -> None:
+        self.now_ms = 1_000
+        self.carried = 0
+        self.cut: set[tuple[int, int]] = set()
+        self.nodes = {node_id: Node(self, node_id, is_lazy=is_lazy) for node_id in range(1, count + 1)}
+
+    def carry(self, source: int, target: int, messages: list[Addressed]) -> None:
+        self.carried += 1
+        receive = self.nodes[target].links.on_messages
+        if (source, target) not in self.cut and receive is not None:
+            receive(source, messages)
+
+    def connect(self, *pairs: tuple[int, int], live: bool = True) -> None:
+        """Make pairs of nodes live or silent to each other; all of them by default."""
+        everybody = [(a, b) for a in self.nodes for b in self.nodes if a < b]
+        for pair in pairs or everybody:
+            for here, there in (pair, pair[::-1]):
+                links = self.nodes[here].links
+                if live != (there in links.live_peers):
+                    links.live_peers = sorted({*links.live_peers, there} if live else {*links.live_peers} - {there})
+                    for callback in links.on_peer:
+                        callback(there, live)
+
+    async def settle(self) -> None:
+        """Let the loop run until nobody sends or steps any more."""
+        quiet, before, iterations = 0, None, 0
+        while quiet < 4:
+            await asyncio.sleep(0)
+            iterations += 1
+            assert iterations < 2_000, "they never stop talking"
+            now = (self.carried, *(node.raft.stats.drives for node in self.nodes.values()))
+            quiet, before = (quiet + 1 if now == before else 0), now
+
+    async def pass_ms(self, duration_ms: int) -> None:
+        """Tick every node each 25 ms of virtual time, and let what follows happen."""
+        for _ in range(duration_ms // 25):
+            self.now_ms += 25
+            for node in self.nodes.values():
+                node.raft.tick()
+            await self.settle()

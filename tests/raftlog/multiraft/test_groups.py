@@ -1,0 +1,329 @@
+"""The driver on fake storage and virtual time: what leaves when, who hears what, and what idleness costs."""
+
+import asyncio
+
+import pytest
+
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.multiraft import driver as driver_module
+from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    HardState,
+    LeadershipEnded,
+    VoteRequest,
+    VoteResponse,
+)
+
+from .fakes import Network, Node, data_frame, group_id
+
+
+async def elected(count: int, groups: int = 1) -> tuple[Network, Node]:
+    """Return a network whose node 1 leads groups 1 to `groups`, all quiet."""
+    network = Network(count)
+    for number in range(1, groups + 1):
+        for node in network.nodes.values():
+            node.add(number)
+    network.connect()
+    await network.settle()
+    await network.pass_ms(300)
+    leader = network.nodes[1]
+    assert all(leader.group(number).confirmed for number in range(1, groups + 1))
+    return network, leader
+
+
+async def test_the_preferred_replica_leads_and_everybody_hears_of_it() -> None:
+    network, leader = await elected(3)
+    assert leader.heard(1)[-1][:4] == ("leadership", 1, 1, True)
+    for node in (network.nodes[2], network.nodes[3]):
+        assert ("leadership", 1, 1, False, False) in node.heard(1)
+        assert not node.group(1).confirmed
+    assert leader.raft.stats.elections_won == 1
+
+
+async def test_a_proposal_is_appended_at_once_and_committed_everywhere() -> None:
+    network, leader = await elected(3)
+    first = leader.group(1).propose(data_frame())
+    second = leader.group(1).propose(data_frame())
+    assert (first.index, second.index) == (2, 3)
+    assert ("appended", 2, 3) not in leader.heard(1), "listeners hear of it after the drive, not within the call"
+    await network.pass_ms(100)
+    for node in network.nodes.values():
+        assert node.group(1).high_watermark == 2
+        assert node.heard(1)[-1] == ("committed", 3)
+        assert node.logs[group_id(1)].shown() == leader.logs[group_id(1)].shown()
+    heard = leader.heard(1)
+    assert heard.index(("appended", 2, 3)) < heard.index(("committed", 3))
+
+
+async def test_only_a_leader_proposes() -> None:
+    network, _ = await elected(3)
+    with pytest.raises(NotLeaderError, match="led by node 1"):
+        network.nodes[2].group(1).propose(data_frame())
+
+
+async def test_a_lone_voter_elects_itself_and_commits_alone() -> None:
+    network = Network(1)
+    group = network.nodes[1].add(1)
+    await network.settle()
+    assert group.confirmed
+    group.propose(data_frame())
+    await network.settle()
+    assert group.high_watermark == 1
+
+
+async def test_no_vote_leaves_before_it_is_on_disk() -> None:
+    network = Network(3, is_lazy=True)
+    for node in network.nodes.values():
+        node.add(1)
+    network.connect()
+    voter = network.nodes[2]
+    request = VoteRequest(5, 3, 2, 0, 0, pre=False, transfer=False)
+    assert voter.links.on_messages is not None
+    voter.links.on_messages(3, [(group_id(1), request)])
+    await network.settle()
+    voter.links.on_messages(3, [(group_id(1), request)])  # The same question again, while the disk still works.
+    await network.settle()
+
+    def votes() -> list[object]:
+        sent = [message for _, messages in voter.links.frames for _, message in messages]
+        return [message for message in sent if isinstance(message, VoteResponse) and not message.pre]
+
+    assert voter.storage.saved[group_id(1)] == HardState(5, 3)
+    assert votes() == []
+    voter.storage.sync()
+    voter.raft.on_durable()
+    await network.settle()
+    assert votes() == [VoteResponse(5, 2, 3, granted=True, pre=False)] * 2
+
+
+async def test_a_follower_acknowledges_when_its_disk_has_it() -> None:
+    network = Network(3)
+    for node in network.nodes.values():
+        node.add(1, is_lazy=node.node_id != 1)
+    network.connect()
+    await network.pass_ms(100)
+    leader, follower = network.nodes[1], network.nodes[2]
+    assert leader.group(1).is_leader
+    assert leader.group(1).commit_index == 0
+    follower.logs[group_id(1)].sync()
+    follower.raft.on_durable()
+    await network.settle()
+    assert leader.group(1).commit_index == 1
+
+
+async def test_all_groups_share_one_frame_for_each_peer_and_one_flush() -> None:
+    _, leader = await elected(3, groups=50)
+    frames, flushes = len(leader.links.frames), leader.storage.flushes
+    for number in range(1, 51):
+        leader.group(number).propose(data_frame())
+    await asyncio.sleep(0)
+    sent = leader.links.frames[frames:]
+    assert sorted(target for target, _ in sent) == [2, 3]
+    assert [len(messages) for _, messages in sent] == [50, 50]
+    assert leader.storage.flushes == flushes + 1
+
+
+async def test_idle_groups_cost_nothing() -> None:
+    network, leader = await elected(3, groups=20)
+    await network.pass_ms(2_000)
+    before = [(node.raft.stats.drives, len(node.links.frames)) for node in network.nodes.values()]
+    await network.pass_ms(10_000)
+    assert [(node.raft.stats.drives, len(node.links.frames)) for node in network.nodes.values()] == before
+    assert leader.raft.status()["groups_awake"] == 0
+    assert all(leader.group(number).confirmed for number in range(1, 21))
+
+
+async def test_a_silent_leader_is_replaced_and_catches_up_when_it_returns() -> None:
+    network, old = await elected(3)
+    old.group(1).propose(data_frame())
+    await network.pass_ms(500)
+    network.connect((1, 2), (1, 3), live=False)
+    network.cut = {(1, 2), (1, 3), (2, 1), (3, 1)}
+    old.group(1).propose(data_frame(b"nobody will see this"))
+    await network.pass_ms(1_500)
+    new = network.nodes[2] if network.nodes[2].group(1).is_leader else network.nodes[3]
+    assert new.group(1).confirmed
+    assert not old.group(1).is_leader, "it cannot reach a majority"
+    new.group(1).propose(data_frame(b"this survives"))
+    await network.pass_ms(100)
+    network.cut = set()
+    network.connect((1, 2), (1, 3))
+    await network.pass_ms(500)
+    assert any(heard[0] == "truncated" for heard in old.heard(1))
+    for node in network.nodes.values():
+        assert node.logs[group_id(1)].shown() == new.logs[group_id(1)].shown()
+        assert node.group(1).high_watermark == 2
+
+
+async def test_after_a_stall_no_leadership_is_confirmed_until_asked_again() -> None:
+    network, leader = await elected(3)
+    await network.pass_ms(2_000)
+    network.now_ms += 600
+    assert not leader.group(1).confirmed, "the tick is late, though nobody has noticed yet"
+    network.cut = {(2, 1), (3, 1)}
+    leader.raft.tick()
+    await network.settle()
+    assert not leader.group(1).confirmed
+    assert leader.raft.stats.stalls == 1
+    assert ("stall", METADATA_GROUP) in [(fact.kind, group) for group, fact in leader.facts]
+    network.cut = set()
+    for node in network.nodes.values():
+        node.raft.tick()
+    await network.pass_ms(300)
+    assert leader.group(1).confirmed
+    assert leader.group(1).core.term == 1, "a stall is no reason for an election"
+
+
+async def test_a_silent_peer_is_told_to_its_groups_in_slices_its_own_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "BULK_PER_DRIVE", 10)
+    network, _ = await elected(2, groups=35)
+    follower = network.nodes[2]
+    follower.add(0)
+    await network.pass_ms(1_000)
+    drives, steps = follower.raft.stats.drives, follower.raft.stats.steps
+    for callback in follower.links.on_peer:
+        callback(1, False)
+    await asyncio.sleep(0)
+    assert 10 <= follower.raft.stats.steps - steps <= 21
+    await network.settle()
+    assert follower.raft.stats.drives - drives >= 4
+    assert all(follower.group(number).core.deadline_ms is not None for number in range(1, 36))
+
+
+async def test_a_question_that_comes_before_its_group_is_kept_for_it() -> None:
+    network = Network(3)
+    network.connect()
+    network.nodes[1].add(1)
+    await network.pass_ms(50)
+    assert network.nodes[2].links.frames == []
+    network.nodes[2].add(1)
+    await network.settle()
+    assert network.nodes[1].group(1).is_leader, "the pre-vote was waiting, no new one was needed"
+
+
+async def test_a_removed_leader_says_so_and_hears_no_more() -> None:
+    network, leader = await elected(3)
+    await network.pass_ms(1_000)
+    leader.raft.remove_group(group_id(1))
+    await network.settle()
+    sent = [message for _, messages in leader.links.frames[-2:] for _, message in messages]
+    assert sent == [LeadershipEnded(1, 1, 2), LeadershipEnded(1, 1, 3)]
+    await network.pass_ms(500)
+    assert network.nodes[2].group(1).is_leader or network.nodes[3].group(1).is_leader
+    assert leader.raft.status()["groups_awake"] == 0
+    leader.add(1)
+    await network.pass_ms(1_000)
+    assert leader.group(1).core.leader_id in {2, 3}
+
+
+async def test_a_failed_log_resigns_and_harms_no_other_group() -> None:
+    network, leader = await elected(3, groups=2)
+    await network.pass_ms(500)
+    leader.logs[group_id(1)].broken = StorageFailedError("bad sector")
+    with pytest.raises(StorageFailedError):
+        leader.group(1).propose(data_frame())
+    await network.pass_ms(500)
+    assert leader.group(1).failed is not None
+    assert ("replica failed", "bad sector") in [(fact.kind, fact.cause) for _, fact in leader.facts]
+    assert network.nodes[2].group(1).confirmed or network.nodes[3].group(1).confirmed
+    assert leader.group(2).confirmed
+
+
+async def test_a_failed_log_of_a_follower_takes_only_itself_out() -> None:
+    network, leader = await elected(3)
+    network.nodes[2].logs[group_id(1)].broken = StorageFailedError("full")
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(200)
+    assert network.nodes[2].group(1).failed is not None
+    assert leader.group(1).high_watermark == 1
+
+
+async def test_a_reader_waits_for_a_round_and_fails_when_leadership_ends() -> None:
+    network, leader = await elected(3)
+    reading = [asyncio.ensure_future(leader.group(1).confirm()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert len(leader.group(1).readers) == 1, "readers of one iteration share a round"
+    await network.settle()
+    assert all(read.done() for read in reading)
+    network.cut = {(2, 1), (3, 1)}
+    late = asyncio.ensure_future(leader.group(1).confirm())
+    await network.pass_ms(1_500)
+    with pytest.raises(NotLeaderError):
+        await late
+    with pytest.raises(NotLeaderError):
+        await leader.group(1).confirm()
+
+
+async def test_entries_for_a_congested_peer_are_dropped_and_heartbeats_are_not() -> None:
+    network, leader = await elected(3)
+    leader.links.buffered = 40 << 20
+    sent = len(leader.links.frames)
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(200)
+    for _, messages in leader.links.frames[sent:]:
+        for _, message in messages:
+            assert not (isinstance(message, AppendEntries) and message.entries)
+    assert leader.raft.status()["messages_dropped"] > 0
+    leader.links.buffered = 0
+    await network.pass_ms(1_000)
+    assert network.nodes[2].group(1).high_watermark == 1
+
+
+async def test_leadership_can_be_handed_on() -> None:
+    network, leader = await elected(3)
+    await network.pass_ms(1_000)
+    leader.group(1).transfer(3)
+    await network.pass_ms(200)
+    assert network.nodes[3].group(1).confirmed
+
+
+async def test_a_follower_too_far_behind_gets_a_snapshot_with_its_offset() -> None:
+    network = Network(3)
+    for node_id in (1, 2):
+        network.nodes[node_id].add(1)
+        log = network.nodes[node_id].logs[group_id(1)]
+        log.install_snapshot(10, 1, 7)
+        network.nodes[node_id].raft.remove_group(group_id(1))
+        voters, listener = frozenset({1, 2, 3}), network.nodes[node_id].listeners[group_id(1)]
+        listener.state = (10, 1, b"image")
+        preferred = node_id == 1
+        network.nodes[node_id].raft.add_group(group_id(1), log, voters, frozenset(), listener, preferred=preferred)
+    network.nodes[3].add(1)
+    network.connect()
+    await network.pass_ms(500)
+    behind = network.nodes[3]
+    assert behind.listeners[group_id(1)].state == (10, 1, b"image")
+    assert behind.logs[group_id(1)].first_index == 11
+    network.nodes[1].group(1).propose(data_frame())
+    await network.pass_ms(200)
+    assert behind.group(1).high_watermark == 8
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+async def test_a_bug_in_a_listener_ends_run(is_early: bool, caplog: pytest.LogCaptureFixture) -> None:
+    network = Network(1)
+    node = network.nodes[1]
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: None)
+
+    def broken(commit_index: int) -> None:
+        raise AssertionError(f"applied {commit_index} twice")
+
+    node.add(1)
+    node.listeners[group_id(1)].on_committed = broken  # type: ignore[method-assign]
+    if is_early:
+        await asyncio.sleep(0)
+    with pytest.raises(AssertionError, match="twice"):
+        await node.raft.run()
+    assert "the Raft driver is broken" in caplog.text
+
+
+async def test_close_ends_run() -> None:
+    network = Network(1)
+    running = asyncio.ensure_future(network.nodes[1].raft.run())
+    await asyncio.sleep(0)
+    network.nodes[1].add(1)
+    await network.nodes[1].raft.close()
+    await running
+    await network.settle()
+    assert network.nodes[1].raft.groups == {}
