@@ -35,7 +35,7 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("topic_names", "topic_configs", "sessions"),
+            *("topic_names", "topic_configs", "sessions", "descriptions", "replica"),
         )
     ),
     *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state")),

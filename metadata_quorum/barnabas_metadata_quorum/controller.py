@@ -77,6 +77,14 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     default_replication_factor: int = 1
     session_timeout_ms: int = 3_000
 
+    @property
+    def beat_s(self) -> float:
+        """How often brokers send heartbeats and the controller looks: six times in a session, at least twice a second.
+
+        A controller that looks less than twice in a session takes itself for stopped (see `sessions`).
+        """
+        return min(500, self.session_timeout_ms / 6) / 1_000
+
 
 class Decision(msgspec.Struct, frozen=True):
     """Records to propose as one frame, perhaps none; the answer holds once everything decided so far is committed."""

@@ -1,6 +1,6 @@
 """How a broker becomes and stays a member: it registers, then says "I am here" until it leaves.
 
-One loop on each node, twice a second: the active controller looks at the sessions, and a broker sends its heartbeat.
+One loop on each broker: a heartbeat, by default twice a second (`ControllerConfig.beat_s`).
 Registering does not wait for the beat: it is tried the moment the node starts, and goes through as soon as there is
 a controller. The first heartbeat follows as soon as the registration is part of this node's own image, which is what
 unfences the broker.
@@ -14,6 +14,7 @@ on; `finish_shutdown` fences it and ends the heartbeats.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -32,14 +33,14 @@ from .commands import (
 )
 from .image import Image
 
-__all__ = ["BEAT_S", "BrokerIdentity", "Registration"]
+__all__ = ["BrokerIdentity", "Registration"]
 
-BEAT_S = 0.5  # six beats fit in the default session of three seconds
 ATTEMPT_S = 2.0
 
 logger = logging.getLogger(__name__)
 
 Submit = Callable[[Command, float], Awaitable[Reply]]
+WaitUntil = Callable[[Callable[[Image], bool], float], Awaitable[Image]]
 
 
 class BrokerIdentity(msgspec.Struct, frozen=True):
@@ -54,8 +55,11 @@ class BrokerIdentity(msgspec.Struct, frozen=True):
 class Registration:
     """This node's membership as a broker. `epoch` is None until the first registration."""
 
-    def __init__(self, node_id: int, identity: BrokerIdentity, submit: Submit, image: Callable[[], Image]) -> None:
-        self._node_id, self._identity, self._submit, self._image = node_id, identity, submit, image
+    def __init__(
+        self, node_id: int, identity: BrokerIdentity, submit: Submit, wait_until: WaitUntil, beat_s: float
+    ) -> None:
+        self._node_id, self._identity, self._submit, self._wait_until = node_id, identity, submit, wait_until
+        self._beat_s = beat_s
         self.epoch: int | None = None
         self._leaving = False
         self._quiet = False
@@ -76,7 +80,7 @@ class Registration:
             else:
                 self._quiet = False
             if not fresh:
-                await asyncio.sleep(BEAT_S)
+                await asyncio.sleep(self._beat_s)
 
     async def _step(self) -> bool:
         """Register, or send one heartbeat; return whether the next step is due at once."""
@@ -88,7 +92,11 @@ class Registration:
             assert isinstance(reply.answer, BrokerRegistration)
             self.epoch = reply.answer.epoch
             return True
-        await self._submit(BrokerHeartbeat(self._node_id, self.epoch, self._image().version), ATTEMPT_S)
+        epoch, version = self.epoch, self.epoch
+        # At once, but for the first heartbeat, which is worth something only when it can say that we are that far.
+        with contextlib.suppress(TimeoutError):
+            version = (await self._wait_until(lambda image: image.version > epoch, ATTEMPT_S)).version
+        await self._submit(BrokerHeartbeat(self._node_id, epoch, version), ATTEMPT_S)
         return False
 
     async def begin_shutdown(self, timeout_s: float) -> None:

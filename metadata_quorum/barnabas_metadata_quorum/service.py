@@ -58,7 +58,7 @@ from .descriptions import fact_of
 from .image import Image
 from .pulse import Pulse
 from .records import UnknownRecordError
-from .registration import BEAT_S, BrokerIdentity, Registration
+from .registration import BrokerIdentity, Registration
 from .replica import MetadataReplica
 from .snapshot_store import SnapshotStore
 from .snapshots import Snapshot, decode_snapshot
@@ -145,7 +145,9 @@ class MetadataService:
         self._submission = Submission(self._node_id, links, lambda: self.leader_id, self._carry_out, self._changed)
         self._registration = None
         if broker is not None:
-            self._registration = Registration(self._node_id, broker, self._submission.submit, lambda: self.image)
+            self._registration = Registration(
+                self._node_id, broker, self._submission.submit, self.wait_until, config.beat_s
+            )
         links.serve(METHOD, self._serve)
         links.on_peer.append(lambda _node_id, _live: self._changed.fire())
 
@@ -174,6 +176,12 @@ class MetadataService:
     def broker_epoch(self) -> int | None:
         """The epoch of this broker's registration; None before it has one."""
         return None if self._registration is None else self._registration.epoch
+
+    @property
+    def is_registered(self) -> bool:
+        """True if this process, and no earlier one, is a member: registered, and not fenced."""
+        broker = self.image.brokers.get(self._node_id)
+        return broker is not None and broker.epoch == self.broker_epoch and not broker.fenced
 
     async def start(self) -> None:
         """Load the state, join the group, begin to register. Returns without waiting for a leader.
@@ -400,7 +408,7 @@ class MetadataService:
 
     async def _check_sessions(self) -> None:
         while True:
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(self._config.beat_s)
             if self._active is not None and self.is_active:
                 # An error here means that leadership is ending, and the driver of the group says why.
                 with contextlib.suppress(NotLeaderError, StorageFailedError):

@@ -1,0 +1,269 @@
+"""Whole metadata quorums in one process: real links on loopback and real MultiRaft over logs in memory.
+
+A `Disk` outlives its node, so a node can be stopped or killed and started again on it. Everything is waited for by
+event; nothing here sleeps.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+from barnabas_metadata_quorum.active_controller import Clocks
+from barnabas_metadata_quorum.announcer import LeaderAnnouncer
+from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic
+from barnabas_metadata_quorum.controller import ControllerConfig
+from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.registration import BrokerIdentity
+from barnabas_metadata_quorum.service import Membership, MetadataService
+from barnabas_metadata_quorum.snapshot_store import SnapshotStore
+from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState
+from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+
+T = TypeVar("T")
+CLUSTER = "cluster-1"
+TIMEOUT_S = 20.0
+PATIENCE_S = 10.0
+
+
+class InlineWorker:
+    """Does each job at once; with `held`, when it is told to."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.jobs: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        self.jobs.append(lambda: done(job()))
+        if not self.held:
+            self.release()
+
+    def release(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for job in jobs:
+            job()
+
+    def stop(self) -> None:
+        self.release()
+
+
+class MemoryLog:
+    """A log whose every append is durable at once."""
+
+    def __init__(self) -> None:
+        self.all: list[Entry] = []
+        self.start_index = self.start_term = self.start_offset = 0
+
+    @property
+    def first_index(self) -> int:
+        return self.start_index + 1
+
+    @property
+    def last_index(self) -> int:
+        return self.start_index + len(self.all)
+
+    durable_index = last_index
+
+    @property
+    def last_term(self) -> int:
+        return self.all[-1].term if self.all else self.start_term
+
+    def term_at(self, index: int) -> int | None:
+        if index == self.start_index:
+            return self.start_term
+        return self.all[index - self.first_index].term if self.first_index <= index <= self.last_index else None
+
+    def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
+        return self.all[start_index - self.first_index :][:100]
+
+    def offset_after(self, index: int) -> int:
+        return self.start_offset if index == self.start_index else next_offset(self.all[index - self.first_index].frame)
+
+    def append_batch(self, term: int, frame: bytearray | memoryview) -> Entry:
+        stamp(frame, self.offset_after(self.last_index), term)
+        return self._add(Entry(self.last_index + 1, term, bytes(frame)))
+
+    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry:
+        frame = control_frame(self.offset_after(self.last_index), term, kind, body)
+        return self._add(Entry(self.last_index + 1, term, frame))
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._add(Entry(entry.index, entry.term, bytes(entry.frame)))
+
+    def _add(self, entry: Entry) -> Entry:
+        assert entry.index == self.last_index + 1
+        self.all.append(entry)
+        return entry
+
+    def truncate_from(self, index: int) -> None:
+        del self.all[index - self.first_index :]
+
+    def install_snapshot(self, index: int, term: int, end_offset: int) -> None:
+        self.all.clear()
+        self.start_index, self.start_term, self.start_offset = index, term, end_offset
+
+    def drop_prefix(self, index: int) -> None:
+        kept = self.all[index - self.start_index :]
+        term, offset = self.term_at(index), self.offset_after(index)
+        assert term is not None
+        self.all, self.start_index, self.start_term, self.start_offset = kept, index, term, offset
+
+    async def replay(self, from_index: int) -> AsyncIterator[Entry]:
+        for entry in self.all[from_index - self.first_index :]:
+            yield entry
+
+
+class Disk:
+    """What survives the node: hard state, log, snapshot directory."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory, self.log = str(directory), MemoryLog()
+        self.hard_states: dict[GroupId, HardState] = {}
+        self.durable_ticket = 0
+
+    def hard_state(self, group: GroupId) -> HardState:
+        return self.hard_states.get(group, HardState(0, None))
+
+    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
+        self.hard_states[group] = hard_state
+
+    def ticket(self) -> int:
+        return 0
+
+    def flush(self) -> None:
+        """Everything is durable already."""
+
+
+class Node:
+    """One running node of a quorum."""
+
+    def __init__(self, node_id: int, incarnation: int, disk: Disk, ports: dict[int, NodeAddress], plan: "Plan") -> None:
+        self.node_id, self.incarnation, self.disk, self.facts = node_id, incarnation, disk, list[Fact]()
+        bind = ports.get(node_id, NodeAddress("127.0.0.1", 0))
+        self.links = Links(CLUSTER, node_id, incarnation, bind, {})
+        rng = Random(node_id * 1_000 + incarnation)
+        timing = Timing()
+        self.multiraft = MultiRaft(
+            node_id, disk, self.links, timing, monotonic_ms, rng, lambda _group, fact: self.facts.append(fact)
+        )
+        self.worker = InlineWorker()
+        self.service = MetadataService(
+            Membership(node_id, CLUSTER, plan.voters, plan.learners),
+            self.multiraft,
+            self.links,
+            disk.log,
+            SnapshotStore(OsFiles(), disk.directory, self.worker),
+            broker=BrokerIdentity(incarnation, "127.0.0.1", 9_000 + node_id),
+            config=plan.config,
+            clocks=Clocks(monotonic_ms, lambda: 0),
+            on_fact=self.facts.append,
+        )
+        self.announcer = LeaderAnnouncer(node_id, plan.voters | plan.learners, self.links, self.service)
+        self._driving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.links.start()
+        self._driving = asyncio.create_task(self.multiraft.run())
+        await self.service.start()
+
+    async def stop(self) -> None:
+        """Close everything; to the others it looks as if the process had died."""
+        await self.service.close()
+        await self.multiraft.close()
+        if self._driving is not None:
+            await asyncio.wait([self._driving])
+        await self.links.close()
+
+    async def until(self, claim: Callable[[Image], bool]) -> Image:
+        return await self.service.wait_until(claim, PATIENCE_S)
+
+    async def create(self, *names: str, partitions: int = 1, factor: int = 1) -> tuple[CreatedTopic, ...]:
+        topics = [NewTopic(name, partitions, factor) for name in names]
+        return await self.service.create_topics(topics, PATIENCE_S)
+
+    def saw(self, kind: str) -> list[str]:
+        return [fact.cause for fact in self.facts if fact.kind == kind]
+
+
+class Plan:
+    """Who votes, who learns, and how the controller behaves."""
+
+    def __init__(self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig) -> None:
+        self.voters, self.learners, self.config = frozenset(voters), frozenset(learners), config
+
+
+class Quorum:
+    """Nodes by id, and what they need to be started again."""
+
+    def __init__(self, directory: Path, plan: Plan) -> None:
+        self.plan, self.nodes = plan, dict[int, Node]()
+        self.disks = {node_id: Disk(directory / str(node_id)) for node_id in sorted(plan.voters | plan.learners)}
+        self._ports: dict[int, NodeAddress] = {}
+        self._incarnations = 100
+
+    async def start(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self._incarnations += 1
+            node = Node(node_id, self._incarnations, self.disks[node_id], self._ports, self.plan)
+            await node.start()
+            self._ports[node_id] = node.links.address
+            for other in self.nodes.values():
+                node.links.add_peer(other.node_id, other.links.address)
+                # A restarted node is known to the others, under the same port.
+                if node_id not in {row.node_id for row in other.links.status()}:
+                    other.links.add_peer(node_id, node.links.address)
+            self.nodes[node_id] = node
+
+    async def stop(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            await self.nodes.pop(node_id).stop()
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(list(self.nodes.values()))
+
+    def up(self, image: Image) -> bool:
+        """Claim: exactly the running nodes are available, in their present incarnations."""
+        available = {n: broker.incarnation for n, broker in image.brokers.items() if broker.is_available}
+        return available == {node.node_id: node.incarnation for node in self}
+
+    async def until_up(self) -> None:
+        for node in self:
+            await node.until(self.up)
+
+    def leader(self) -> Node:
+        """Return the active controller, which a quorum that is up has."""
+        [active] = [node for node in self if node.service.is_active]
+        return active
+
+
+@contextlib.asynccontextmanager
+async def quorum(
+    directory: Path, voters: Sequence[int] = (1, 2, 3), learners: Sequence[int] = (), **config: int
+) -> AsyncIterator[Quorum]:
+    """Run a quorum of which all nodes have been started and are up."""
+    running = Quorum(directory, Plan(voters, learners, ControllerConfig(**config)))
+    try:
+        await running.start(*voters, *learners)
+        await running.until_up()
+        yield running
+    finally:
+        await running.stop(*running.nodes)
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run one test; what is still running when it ends is a leak."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            await main
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(limited())

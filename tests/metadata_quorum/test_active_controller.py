@@ -1,0 +1,239 @@
+"""What waits for a commit, what leadership's end does to it, and how a command finds its controller."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas_metadata_quorum import active_controller as active_module
+from barnabas_metadata_quorum.active_controller import ActiveController, Clocks
+from barnabas_metadata_quorum.commands import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    Command,
+    CreateTopics,
+    NewTopic,
+    ProducerIdBlock,
+    Refusal,
+    RefusalReason,
+    Refused,
+    RegisterBroker,
+    Reply,
+    decode_command,
+    encode_reply,
+)
+from barnabas_metadata_quorum.controller import ControllerConfig
+from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.pulse import Pulse
+from barnabas_metadata_quorum.submission import Submission, refusal_of, with_identity
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.multiraft.links import LinkDownError
+from barnabas_raftlog.raft.messages import Entry
+
+from .harness import run
+
+BLOCK = ProducerIdBlock(0, 1_000)
+
+
+class Group:
+    """Appends what is proposed, and commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.error: Exception | None = None
+
+    def propose(self, frame: bytearray) -> Entry:
+        if self.error is not None:
+            raise self.error
+        self.entries.append(Entry(len(self.entries) + 1, 1, bytes(frame)))
+        return self.entries[-1]
+
+
+def controller(group: Group) -> ActiveController:
+    return ActiveController(1, group, Image("c"), 0, 0, ControllerConfig(), Clocks(lambda: 0, lambda: 0))
+
+
+async def started(*commands: Coroutine[Any, Any, Reply]) -> list[asyncio.Task[Reply]]:
+    """Start commands and let each run until it waits."""
+    tasks = [asyncio.create_task(command) for command in commands]
+    await asyncio.wait(tasks, timeout=0)
+    return tasks
+
+
+def test_an_answer_waits_for_everything_decided_before_it() -> None:
+    async def main() -> None:
+        group = Group()
+        active = controller(group)
+        first, second = await started(active.carry_out(AllocateProducerIds()), active.carry_out(AllocateProducerIds()))
+        # It has no records, but rests on those of the others.
+        [refused] = await started(active.carry_out(BrokerHeartbeat(1, 0, 0)))
+        active.applied(1)
+        assert await first == Reply(1, BLOCK)
+        assert not second.done()
+        assert not refused.done()
+        active.applied(2)
+        assert await second == Reply(2, ProducerIdBlock(1_000, 1_000))
+        with pytest.raises(Refused, match="not registered"):
+            await refused
+
+    run(main())
+
+
+def test_the_end_of_leadership_leaves_nobody_waiting() -> None:
+    async def main() -> None:
+        active = controller(Group())
+        tasks = await started(*(active.carry_out(AllocateProducerIds()) for _ in range(3)))
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        active.end(leader_id=2)
+        for task in (tasks[0], tasks[2]):
+            with pytest.raises(Refused, match="node 2 is") as caught:
+                await task
+            assert caught.value.reason is RefusalReason.NOT_CONTROLLER
+
+    run(main())
+
+
+def test_a_command_that_cannot_be_proposed_leaves_no_trace() -> None:
+    async def main() -> None:
+        group = Group()
+        active = controller(group)
+        group.error = StorageFailedError("disk full")
+        with pytest.raises(StorageFailedError):
+            await active.carry_out(AllocateProducerIds())
+        group.error = None
+        [task] = await started(active.carry_out(AllocateProducerIds()))
+        active.applied(1)
+        assert await task == Reply(1, BLOCK)
+
+    run(main())
+
+
+def test_too_many_waiting_commands_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_module, "COMMANDS_MAX", 2)
+
+    async def main() -> None:
+        active = controller(Group())
+        tasks = await started(*(active.carry_out(AllocateProducerIds()) for _ in range(2)))
+        with pytest.raises(Refused) as caught:
+            await active.carry_out(AllocateProducerIds())
+        assert caught.value.reason is RefusalReason.TIMED_OUT
+        active.applied(2)
+        await asyncio.gather(*tasks)
+
+    run(main())
+
+
+# --------------------------------------------------------------------------------------------- submission
+
+
+class World:
+    """A controller elsewhere, whose answers are scripted; each failure is followed by a sign that things changed."""
+
+    def __init__(self, *script: Exception | Reply, leaders: tuple[int | None, ...] = (2,)) -> None:
+        self.script, self.leaders, self.asked = list(script), list(leaders), list[tuple[int, Command]]()
+        self.changed = Pulse()
+        self.submission = Submission(1, self, self.leader_id, self.here, self.changed)
+
+    def leader_id(self) -> int | None:
+        return self.leaders[0]
+
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
+        return encode_reply(await refusal_of(self.answer(node_id, decode_command(body))))
+
+    async def here(self, command: Command) -> Reply:
+        return await self.answer(1, command)
+
+    async def answer(self, node_id: int, command: Command) -> Reply:
+        self.asked.append((node_id, command))
+        if len(self.leaders) > 1:
+            self.leaders.pop(0)
+        asyncio.get_running_loop().call_soon(self.changed.fire)
+        result = self.script.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+GOOD = Reply(1, BLOCK)
+
+
+NOT_HERE = Refused(RefusalReason.NOT_CONTROLLER, "not me")
+FAILURES = [NOT_HERE, NotLeaderError(3), LinkDownError("gone"), TimeoutError()]
+ELSEWHERE = [*FAILURES, Reply(0, Refusal(RefusalReason.NOT_CONTROLLER, "not me", 3))]
+
+
+@pytest.mark.parametrize(
+    ("leader", "failure"), [*((1, failure) for failure in FAILURES), *((2, failure) for failure in ELSEWHERE)]
+)
+def test_what_may_go_better_elsewhere_is_tried_again(leader: int, failure: Exception | Reply) -> None:
+    async def main() -> None:
+        world = World(failure, GOOD, leaders=(leader, 2, 2))
+        assert await world.submission.submit(AllocateProducerIds(), 5) == GOOD
+        assert [node_id for node_id, _ in world.asked] == [leader, 2]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Refused(RefusalReason.POLICY_VIOLATION, "no"), RefusalReason.POLICY_VIOLATION),
+        (StorageFailedError("disk full"), RefusalReason.KAFKA_STORAGE_ERROR),
+    ],
+)
+def test_a_real_refusal_ends_it(failure: Exception, reason: RefusalReason) -> None:
+    async def main() -> None:
+        with pytest.raises(Refused) as caught:
+            await World(failure).submission.submit(AllocateProducerIds(), 5)
+        assert caught.value.reason is reason
+
+    run(main())
+
+
+def test_all_tries_carry_the_same_ids() -> None:
+    async def main() -> None:
+        world = World(LinkDownError("gone"), GOOD)
+        await world.submission.submit(CreateTopics((NewTopic("t"),)), 5)
+        [(_, first), (_, second)] = world.asked
+        assert first == second
+        assert isinstance(first, CreateTopics)
+        assert len(first.command_id) == len(first.topics[0].topic_id) == 16
+        assert with_identity(first) == first
+
+    run(main())
+
+
+def test_a_timeout_says_what_failed_last_and_whether_it_may_have_worked() -> None:
+    async def main() -> None:
+        for world, text, unknown in (
+            (World(leaders=(None,)), "no controller is known", False),
+            (World(*[LinkDownError("node 2 is not connected")] * 9), "node 2 is not connected", True),
+        ):
+            world.changed.fire = lambda: None  # type: ignore[method-assign]
+            with pytest.raises(Refused, match=text) as caught:
+                await world.submission.submit(RegisterBroker(1, 1, "h", 1), 0.1)
+            assert caught.value.reason is RefusalReason.TIMED_OUT
+            assert caught.value.outcome_unknown == unknown
+
+    run(main())
+
+
+def test_a_pulse_wakes_all_who_wait_and_nobody_twice() -> None:
+    async def main() -> None:
+        pulse, woken = Pulse(), list[int]()
+
+        async def wait(number: int) -> None:
+            await pulse.wait()
+            woken.append(number)
+
+        tasks = [asyncio.create_task(wait(number)) for number in range(3)]
+        await asyncio.wait(tasks, timeout=0)
+        tasks[0].cancel()
+        pulse.fire()
+        await asyncio.wait(tasks)
+        pulse.fire()
+        assert woken == [1, 2]
+
+    run(main())
