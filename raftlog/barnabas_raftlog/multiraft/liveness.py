@@ -98,6 +98,7 @@ class PeerLiveness:
         "_age_ms",
         "_base_ms",
         "_last_at_ms",
+        "_last_echoed",
         "_last_sequence",
         "_sent_at_ms",
         "_sequence",
@@ -118,7 +119,7 @@ class PeerLiveness:
         self.loss = 0.0
         self._age_ms = float(INTERVAL_MS)
         self._age_deviation_ms = 0.0
-        self._last_sequence = 0
+        self._last_sequence = self._last_echoed = 0
         self._last_at_ms = now_ms
         self.fresh_at_ms = now_ms - 10 * timeout_ms_min
 
@@ -163,9 +164,11 @@ class PeerLiveness:
         echoed = datagram.echo_sequence
         if (
             datagram.echo_incarnation == my_incarnation
-            and 0 < echoed <= self._sequence
+            and self._last_echoed < echoed <= self._sequence
             and self._sequence - echoed < SENT_REMEMBERED
         ):
+            # The same echo again says that the peer lives, not that it hears us; its age must not make us patient.
+            self._last_echoed = echoed
             self._on_echo(self._sent_at_ms[echoed % SENT_REMEMBERED], datagram.echo_delay_ms, now_ms)
         return True
 

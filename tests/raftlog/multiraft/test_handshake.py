@@ -1,0 +1,117 @@
+"""The two ends of a handshake against each other, and against liars."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.multiraft.framing import encode_frame, frame_of, read_header
+from barnabas_raftlog.multiraft.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
+
+DIALLER, ACCEPTOR = Identity("c", 1, 10), Identity("c", 2, 20)
+NONCE_1, NONCE_2 = b"1" * 16, b"2" * 16
+
+
+def over_the_wire(header: object) -> tuple[object, ...]:
+    assert isinstance(header, tuple)
+    data = b"".join(encode_frame(header))
+    return read_header(frame_of(memoryview(data)[4:], owned=True).header)
+
+
+def converse(dialler: Dialler, acceptor: Acceptor) -> None:
+    says: object = dialler.first()
+    while not dialler.done:
+        says = dialler.receive(over_the_wire(acceptor.receive(over_the_wire(says))))
+
+
+def ends(
+    secret_1: bytes | None = None, secret_2: bytes | None = None, me: Identity = DIALLER
+) -> tuple[Dialler, Acceptor]:
+    target = ADMIN if me.node_id == ADMIN else 2
+    return Dialler(me, target, secret_1, NONCE_1), Acceptor(ACCEPTOR, frozenset({1, 3}), secret_2, NONCE_2)
+
+
+@pytest.mark.parametrize("secret", [None, b"s"])
+def test_both_learn_who_the_other_is(secret: bytes | None) -> None:
+    dialler, acceptor = ends(secret, secret)
+    converse(dialler, acceptor)
+    assert (dialler.peer, acceptor.peer) == (ACCEPTOR, DIALLER)
+    assert acceptor.done
+
+
+@pytest.mark.parametrize("secret", [None, b"s"])
+def test_an_admin_need_not_name_the_cluster(secret: bytes | None) -> None:
+    dialler, acceptor = ends(secret, secret, Identity("", ADMIN, 0))
+    converse(dialler, acceptor)
+    assert acceptor.peer is not None
+    assert acceptor.peer.node_id == ADMIN
+
+
+@pytest.mark.parametrize(("secret_1", "secret_2"), [(b"a", b"b"), (None, b"b"), (b"a", None)])
+def test_secrets_must_be_equal(secret_1: bytes | None, secret_2: bytes | None) -> None:
+    with pytest.raises(HandshakeRefusedError, match="secret"):
+        converse(*ends(secret_1, secret_2))
+
+
+def test_the_acceptor_checks_the_secret_too() -> None:
+    """A liar skips its own check; it still has to prove itself."""
+    dialler, acceptor = ends(b"guess", b"s")
+    acceptor.receive(over_the_wire(dialler.first()))
+    with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+        acceptor.receive((3, bytes(32)))
+    assert not acceptor.done
+
+
+def test_a_recorded_proof_is_worth_nothing_later() -> None:
+    dialler, acceptor = ends(b"s", b"s")
+    hello = over_the_wire(dialler.first())
+    proof = dialler.receive(over_the_wire(acceptor.receive(hello)))
+    again = Acceptor(ACCEPTOR, frozenset({1}), b"s", b"3" * 16)
+    again.receive(hello)
+    with pytest.raises(HandshakeRefusedError):
+        again.receive(over_the_wire(proof))
+
+
+@pytest.mark.parametrize(
+    ("me", "complaint"),
+    [
+        (Identity("other", 1, 10), "belongs to cluster 'other', node 2 to 'c'"),
+        (Identity("c", 2, 10), "somebody else claims to be node 2"),
+        (Identity("c", 9, 10), "node 9 is not a member"),
+    ],
+)
+def test_the_acceptor_says_whom_it_does_not_want(me: Identity, complaint: str) -> None:
+    _, acceptor = ends()
+    with pytest.raises(HandshakeRefusedError, match=complaint):
+        acceptor.receive(over_the_wire(Dialler(me, 2, None, NONCE_1).first()))
+
+
+@pytest.mark.parametrize(
+    ("answers", "complaint"),
+    [(Identity("other", 2, 1), "belongs to cluster 'other'"), (Identity("c", 3, 1), "node 3 answers where node 2")],
+)
+def test_the_dialler_says_whom_it_does_not_want(answers: Identity, complaint: str) -> None:
+    dialler, _ = ends()
+    welcome = (2, 1, *answers, NONCE_2, b"")
+    with pytest.raises(HandshakeRefusedError, match=complaint):
+        dialler.receive(welcome)
+
+
+def test_a_refusal_is_passed_on_in_its_own_words() -> None:
+    dialler, acceptor = ends()
+    for end in (dialler, acceptor):
+        with pytest.raises(HandshakeRefusedError, match="go away") as caught:
+            end.receive((5, "go away"))
+        assert caught.value.by_peer
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    kind=st.integers(0, 9),
+    items=st.lists(st.one_of(st.integers(), st.text(max_size=5), st.binary(max_size=20), st.none()), max_size=7),
+)
+def test_anything_else_is_malformed(kind: int, items: list[object]) -> None:
+    for end in ends():
+        with pytest.raises((MalformedMessageError, HandshakeRefusedError)):
+            end.receive((kind, *items))
+        assert not end.done

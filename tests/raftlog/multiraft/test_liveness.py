@@ -1,0 +1,179 @@
+"""Two nodes' datagrams on virtual time: what counts as life, what as silence, and what as nothing."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_raftlog.multiraft.liveness import (
+    DATAGRAM_BYTES_MAX,
+    INTERVAL_MS,
+    Datagram,
+    PeerLiveness,
+    cluster_mark,
+    decode_datagram,
+    encode_datagram,
+)
+
+MARK = cluster_mark("c")
+HERE, THERE = 11, 22  # incarnations
+NUMBERS = st.integers(0, (1 << 64) - 1)
+Fate = Callable[[bool], int | None]  # is it from here to there? -> delay in ms, None: lost
+
+
+class Pair:
+    """Two nodes that send each other a datagram per interval, through a network that `fate` decides."""
+
+    def __init__(self) -> None:
+        self.now_ms = 10_000
+        self.here, self.there = PeerLiveness(1_000, self.now_ms), PeerLiveness(1_000, self.now_ms)
+        self.here.connected(THERE, self.now_ms)
+        self.there.connected(HERE, self.now_ms)
+        self.flying: list[tuple[int, bool, Datagram]] = []
+
+    def run(self, duration_ms: int, fate: Fate = lambda _: 1) -> None:
+        for _ in range(duration_ms):
+            self.now_ms += 1
+            if self.now_ms % INTERVAL_MS == 0:
+                self._send(self.here.next(1, HERE, self.now_ms), True, fate)
+            if self.now_ms % INTERVAL_MS == 37:
+                self._send(self.there.next(2, THERE, self.now_ms), False, fate)
+            landed = [item for item in self.flying if item[0] <= self.now_ms]
+            self.flying = [item for item in self.flying if item[0] > self.now_ms]
+            for _, outward, datagram in landed:
+                receiver, incarnation = (self.there, THERE) if outward else (self.here, HERE)
+                receiver.on_datagram(datagram, incarnation, self.now_ms)
+
+    def _send(self, datagram: Datagram, outward: bool, fate: Fate) -> None:
+        delay_ms = fate(outward)
+        if delay_ms is not None:
+            self.flying.append((self.now_ms + delay_ms, outward, datagram))
+
+    @property
+    def fresh(self) -> tuple[bool, bool]:
+        return self.here.is_fresh(self.now_ms), self.there.is_fresh(self.now_ms)
+
+
+def test_two_that_hear_each_other_stay_fresh() -> None:
+    pair = Pair()
+    pair.run(5_000)
+    assert pair.fresh == (True, True)
+    assert pair.here.timeout_ms == 1_000
+    assert 1 <= pair.here.rtt_ms <= 3
+    assert pair.here.loss == 0
+
+
+@pytest.mark.parametrize("outward_lost", [True, False])
+def test_a_one_way_cut_makes_both_silent(outward_lost: bool) -> None:
+    pair = Pair()
+    pair.run(2_000)
+    pair.run(1_300, lambda outward: None if outward == outward_lost else 1)
+    assert pair.fresh == (False, False)
+    pair.run(300)
+    assert pair.fresh == (True, True)
+
+
+def test_a_connection_counts_as_one_echo_and_no_more() -> None:
+    pair = Pair()
+    pair.run(999, lambda _: None)
+    assert pair.fresh == (True, True)
+    pair.run(1, lambda _: None)
+    assert pair.fresh == (False, False)
+
+
+def test_loss_is_noticed_and_survived() -> None:
+    pair, rng = Pair(), random.Random(7)
+    pair.run(20_000, lambda _: None if rng.random() < 0.3 else 1)
+    assert pair.fresh == (True, True)
+    assert 0.1 < pair.here.loss < 0.6
+
+
+def test_a_slow_network_makes_patient_and_there_is_an_end_to_patience() -> None:
+    pair, rng = Pair(), random.Random(7)
+    pair.run(20_000, lambda _: rng.randrange(1, 600))
+    assert pair.fresh == (True, True)
+    assert pair.here.timeout_ms > 1_000
+    pair.run(20_000, lambda _: 4_000)
+    assert pair.here.timeout_ms <= 5_000
+    pair.run(20_000)
+    assert pair.here.timeout_ms == 1_000
+
+
+def test_another_life_is_not_heard_before_its_connection() -> None:
+    pair = Pair()
+    pair.run(1_000)
+    stranger = Datagram(2, THERE + 1, 10_000, HERE, 5, 0)
+    assert not pair.here.on_datagram(stranger, HERE, pair.now_ms)
+    pair.here.connected(THERE + 1, pair.now_ms)
+    assert pair.here.on_datagram(stranger, HERE, pair.now_ms)
+
+
+def test_a_replayed_datagram_changes_nothing() -> None:
+    pair = Pair()
+    pair.run(1_000)
+    old = pair.there.next(2, THERE, pair.now_ms)
+    assert pair.here.on_datagram(old, HERE, pair.now_ms)
+    fresh_at_ms = pair.here.fresh_at_ms
+    assert not pair.here.on_datagram(old, HERE, pair.now_ms + 900)
+    assert pair.here.fresh_at_ms == fresh_at_ms
+
+
+def test_an_echo_of_what_was_never_sent_proves_nothing() -> None:
+    pair = Pair()
+    pair.run(2_000, lambda _: None)
+    for sequence, (incarnation, echoed) in enumerate([(HERE, 10_000), (HERE, 0), (HERE + 1, 3)], 1):
+        assert pair.here.on_datagram(Datagram(2, THERE, sequence, incarnation, echoed, 0), HERE, pair.now_ms)
+    assert not pair.here.is_fresh(pair.now_ms)
+
+
+def test_after_our_own_pause_a_peer_gets_time_to_answer_but_not_for_ever() -> None:
+    pair = Pair()
+    pair.run(2_000)
+    pair.now_ms += 30_000
+    assert pair.fresh == (False, False)
+    pair.here.forgive(pair.now_ms)
+    assert pair.here.is_fresh(pair.now_ms)
+    pair.run(600, lambda _: None)
+    assert not pair.here.is_fresh(pair.now_ms)
+
+
+def test_forgiving_does_not_shorten_anything() -> None:
+    pair = Pair()
+    pair.run(2_000)
+    fresh_at_ms = pair.here.fresh_at_ms
+    pair.here.forgive(pair.now_ms)
+    assert pair.here.fresh_at_ms == fresh_at_ms
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    datagram=st.builds(
+        Datagram, st.integers(0, 1 << 30), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 31) - 1)
+    ),
+    secret=st.sampled_from([None, b"s"]),
+)
+def test_datagrams_survive_the_wire(datagram: Datagram, secret: bytes | None) -> None:
+    data = encode_datagram(datagram, 3, MARK, secret)
+    assert len(data) <= DATAGRAM_BYTES_MAX
+    assert decode_datagram(data, 3, MARK, secret) == datagram
+    assert decode_datagram(data, 4, MARK, secret) is None, "for somebody else"
+    assert decode_datagram(data, 3, cluster_mark("other"), secret) is None
+    assert decode_datagram(data, 3, MARK, b"another secret") is None
+    assert decode_datagram(data, 3, MARK, b"s" if secret is None else None) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.binary(max_size=100), position=st.integers(0, 75), value=st.integers(1, 255))
+def test_garbage_is_nothing(data: bytes, position: int, value: int) -> None:
+    assert decode_datagram(data, 3, MARK, None) is None
+    signed = bytearray(encode_datagram(Datagram(1, 2, 3, 4, 5, 6), 3, MARK, b"s"))
+    signed[position] ^= value
+    assert decode_datagram(bytes(signed), 3, MARK, b"s") is None
+
+
+def test_datagram_layout_is_pinned() -> None:
+    data = encode_datagram(Datagram(1, 2, 3, 4, 5, 6), 7, 8, None)
+    numbers = [(8, 8), (1, 4), (2, 8), (3, 8), (4, 8), (5, 8), (6, 4), (7, 8)]
+    assert data.hex() == "ba5b" + "01" + "00" + b"".join(n.to_bytes(size, "big") for n, size in numbers).hex()

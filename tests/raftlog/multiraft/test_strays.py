@@ -1,0 +1,75 @@
+"""Messages for groups that are not here (yet): kept a moment, within limits."""
+
+import pytest
+
+from barnabas_raftlog.multiraft import strays as strays_module
+from barnabas_raftlog.multiraft.strays import Strays
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Entry,
+    LeadershipEnded,
+    VoteRequest,
+)
+
+from .fakes import data_frame, group_id
+
+VOTE = VoteRequest(1, 1, 2, 0, 0, pre=True, transfer=False)
+BULK = AppendEntries(1, 1, 2, 0, 0, 0, 0, quiesce=False, entries=[Entry(1, 1, data_frame(bytes(1000)))])
+
+
+def test_questions_wait_for_their_group_and_answers_do_not() -> None:
+    strays = Strays()
+    strays.keep(group_id(1), VOTE, 0)
+    strays.keep(group_id(1), AppendResponse(1, 1, 2, 0, 0, False, 0, 0), 0)
+    strays.keep(group_id(1), LeadershipEnded(1, 1, 2), 0)
+    strays.keep(group_id(1), BULK, 5)
+    assert strays.claim(group_id(1), 10) == [VOTE, BULK]
+    assert strays.claim(group_id(1), 10) == []
+    assert strays.dropped == 2
+
+
+def test_they_grow_old() -> None:
+    strays = Strays()
+    strays.keep(group_id(1), VOTE, 0)
+    strays.keep(group_id(2), VOTE, 1_500)
+    strays.expire(2_000)
+    assert strays.dropped == 1
+    assert strays.claim(group_id(1), 2_000) == []
+    assert strays.claim(group_id(2), 3_499) == [VOTE]
+    strays.keep(group_id(3), VOTE, 0)
+    assert strays.claim(group_id(3), 2_000) == [], "too old even if nobody swept"
+
+
+def test_a_removed_group_gets_nothing_until_it_is_added_again() -> None:
+    strays = Strays()
+    strays.remove(group_id(1))
+    strays.keep(group_id(1), VOTE, 0)
+    assert strays.claim(group_id(1), 1) == []
+    strays.keep(group_id(1), VOTE, 2)
+    assert strays.claim(group_id(1), 3) == [VOTE]
+
+
+@pytest.mark.parametrize("limit", ["MESSAGES_MAX", "BYTES_MAX"])
+def test_limits_hold_and_are_given_back(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strays_module, limit, 2 if limit == "MESSAGES_MAX" else 2_200)
+    strays = Strays()
+    for number in range(3):
+        strays.keep(group_id(number), BULK, 0)
+    assert strays.dropped == 1
+    assert strays.claim(group_id(0), 1) == [BULK]
+    strays.keep(group_id(3), BULK, 1)
+    assert strays.claim(group_id(3), 1) == [BULK]
+    strays.expire(5_000)
+    strays.keep(group_id(4), BULK, 5_000)
+    strays.keep(group_id(5), BULK, 5_000)
+    assert strays.claim(group_id(5), 5_000) == [BULK]
+
+
+def test_few_removed_groups_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strays_module, "REMOVED_MAX", 2)
+    strays = Strays()
+    for number in range(3):
+        strays.remove(group_id(number))
+    strays.keep(group_id(0), VOTE, 0)
+    assert strays.claim(group_id(0), 0) == [VOTE]
