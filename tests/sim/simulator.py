@@ -100,7 +100,7 @@ class Simulator:
         self.proposed_count = 0
         self.acknowledged_index = 0
         self.counts = Counter[str]()
-        self._queue = list[tuple[int, int, Callable[[], None]]]()
+        self._queue = list[tuple[int, int, Callable[[], object]]]()
         self._order = itertools.count()  # Breaks ties, so that the heap never compares callables.
         self._arrival_ms = dict[tuple[int, int], int]()
         self.nodes = {n: Node(n, Disk(page_cache=self.swarm.page_cache)) for n in self.members}
@@ -110,7 +110,7 @@ class Simulator:
 
     # Time.
 
-    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+    def after(self, delay_ms: int, action: Callable[[], object]) -> None:
         heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), action))
 
     def run(self, duration_ms: int) -> None:
@@ -160,6 +160,8 @@ class Simulator:
         node.is_up = False
         self.counts["crashes"] += 1
         node.disk.crash(self.rng.randrange(0, len(node.disk.queue) + 1))
+        if node_id in self.voters:
+            self.history.forget_lost(node.disk.log.last_index)
         self.links_changed()
 
     def stall(self, node_id: int, duration_ms: int) -> None:
@@ -294,11 +296,11 @@ class Simulator:
             self.after(at_ms - self.now_ms, partial(self._tick, node, node.incarnation, at_ms))
 
     def _tick(self, node: Node, incarnation: int, at_ms: int) -> None:
-        if not self._runs(node, incarnation) or node.tick_at_ms != at_ms or self.now_ms < node.stalled_until_ms:
-            if node.tick_at_ms == at_ms:
-                node.tick_at_ms = None
+        if not self._runs(node, incarnation) or node.tick_at_ms != at_ms:
             return
         node.tick_at_ms = None
+        if self.now_ms < node.stalled_until_ms:
+            return  # It resumes with a look at the deadline.
         if node.core.deadline_ms is not None and self.now_ms >= node.core.deadline_ms:
             self.step(node, Tick())
         else:

@@ -10,8 +10,9 @@ For a lone voter nobody else's vote is needed; see `replication.may_send` for wh
 
 Timers: a follower stands when it has not heard from its leader for an election timeout, within 50 ms when the
 leader's node is reported silent, within 400 ms when there is no leader at all. The preferred replica is always
-early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to the
-election timeout, so that slow disks and links do not keep candidates cutting each other off.
+early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to about an
+election timeout, so that slow disks and links do not keep candidates cutting each other off. A learner has the
+same timers, but all it ever does is ask.
 
 Not here: membership change. `voters` is fixed for a core's life.
 """
@@ -58,12 +59,16 @@ def on_deadline(raft: RaftState) -> None:
 
 
 def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) -> None:
-    """Ask every voter for a pre-vote, or enter a new term and ask for a vote."""
-    assert raft.is_voter
+    """Ask every voter for a pre-vote, or enter a new term and ask for a vote.
+
+    A learner asks for a pre-vote too, which nobody grants: it is how a leader learns that it is missed.
+    """
     assert raft.role is not Role.LEADER
+    assert raft.is_voter or pre
     if pre and not raft.attempts:
-        raft.note("campaign", cause)
-    raft.role, raft.leader_id, raft.quiescent, raft.pre_voting = Role.CANDIDATE, None, False, pre
+        raft.note("campaign" if raft.is_voter else "leader missed", cause)
+    raft.role = Role.CANDIDATE if raft.is_voter else Role.FOLLOWER
+    raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
     raft.votes, raft.refusals = {raft.node_id}, set[int]()
     retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
@@ -97,7 +102,9 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     log = raft.log
     log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
     if request.pre:
-        granted = log_is_current and request.term > raft.term and not raft.trusts_leader()
+        granted = (
+            log_is_current and request.source in raft.voters and request.term > raft.term and not raft.trusts_leader()
+        )
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
         raft.out_messages.append(VoteResponse(term, raft.node_id, request.source, granted, pre=True))
@@ -159,7 +166,7 @@ def _become_leader(raft: RaftState, cause: str) -> None:
         )
         for peer in raft.peers
     }
-    raft.round = raft.confirm_round = 0
+    raft.round = raft.confirm_round = raft.asked_round = 0
     raft.confirmed = raft.quiescent = False
     raft.active_since_ms = raft.now_ms
     raft.transfer_target = None

@@ -29,7 +29,7 @@ def check_member(core: RaftState) -> None:
         assert core.deadline_ms is None
         assert core.leader_id is not None, "silent without a leader"
     elif core.role is not Role.LEADER:
-        assert core.deadline_ms is not None or not core.is_voter, "a voter that waits for nothing"
+        assert core.deadline_ms is not None, "a member that is not silent waits for nothing"
     if core.role is not Role.LEADER:
         assert not core.progress
         assert not core.confirmed
@@ -65,6 +65,16 @@ class GroupHistory:
             assert first == place, f"entry {entry.index} of term {entry.term} has two forms"
             assert entry.term >= previous_term, f"terms fall at {entry.index}"
             previous_term = entry.term
+
+    def forget_lost(self, last_index: int) -> None:
+        """A lone voter crashed before anybody saw what was not durable: it may lead that term again, otherwise.
+
+        With more voters the term itself was durable on a majority before its first entry was written.
+        """
+        if len(self.voters) == 1:
+            lost = [place for place in self.places if place[0] > last_index]
+            for place in lost:
+                del self.places[place]
 
     def on_sent(self, message: Message, saved: HardState) -> None:
         """Votes: one a term, and on disk (`saved`) before anybody hears of it."""

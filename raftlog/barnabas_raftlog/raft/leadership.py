@@ -135,6 +135,10 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
     last_index = raft.log.last_index
     if raft.quiescent or not raft.confirmed or raft.commit_index != last_index or raft.transfer_target is not None:
         return raft.quiescent
+    if raft.asked_round:
+        if raft.answered_round < raft.asked_round:
+            return False
+        raft.asked_round = 0
     live_voter_count = 1
     for progress in raft.progress.values():
         if progress.live:
@@ -198,6 +202,7 @@ def on_start_round(raft: RaftState) -> None:
     if raft.peers:
         _wake(raft)
         _heartbeats(raft, only_if_due=False)
+        raft.asked_round = raft.round  # Awake until a majority has answered: its absence must be noticed.
 
 
 def on_stalled(raft: RaftState) -> None:

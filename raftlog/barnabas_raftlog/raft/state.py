@@ -47,11 +47,12 @@ class RaftState:
 
     Invariants: `term` and `commit_index` never decrease; `voted_for` is set at most once in a term;
     `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
-    `deadline_ms` is None on a quiescent member, on a learner, and on a leader without followers.
+    `deadline_ms` is None on a quiescent member, and on a leader without followers.
     """
 
     __slots__ = (
         "active_since_ms",
+        "asked_round",
         "attempts",
         "commit_index",
         "confirm_round",
@@ -155,6 +156,7 @@ class RaftState:
         self.led_term = 0
         self.round = 0
         self.confirm_round = 0
+        self.asked_round = 0  # Somebody waits for the answer to this round.
         self.confirmed = False
         self.active_since_ms = now_ms
         self.noticed_ms = now_ms
@@ -196,7 +198,7 @@ class RaftState:
         """Give the leader one election timeout, and a random part of another, to be heard from."""
         self.quiescent = False
         self.heard_ms = self.now_ms
-        self.deadline_ms = self.now_ms + self.election_timeout_ms() if self.is_voter else None
+        self.deadline_ms = self.now_ms + self.election_timeout_ms()
 
     def election_timeout_ms(self) -> int:
         """Draw a timeout; the preferred replica's is short, so that two rarely stand at once."""
@@ -208,10 +210,8 @@ class RaftState:
     def stand_within(self, start_ms: int, stop_ms: int, preferred_ms: int) -> None:
         """Stand for election `start_ms` to `stop_ms` from now, preferred replicas within `preferred_ms`.
 
-        An earlier deadline stays. Learners never stand.
+        An earlier deadline stays.
         """
-        if not self.is_voter:
-            return
         self.quiescent = False
         delay_ms = self.rng.randrange(0, preferred_ms) if self.preferred else self.rng.randrange(start_ms, stop_ms)
         deadline_ms = self.now_ms + delay_ms
