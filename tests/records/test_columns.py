@@ -106,6 +106,20 @@ def test_damage_is_seen_by_both_readers_or_by_neither(data: bytes) -> None:
     assert columns == outcome(lambda: list(read_records(data, check_crc=False, limit_bytes=1 << 20)))
 
 
+def test_a_record_of_very_many_headers_is_read_like_any_other() -> None:
+    records = [
+        NewRecord(b"a", b"b", 1, [(f"name {number}", None if number % 3 else b"x" * number) for number in range(count)])
+        for count in (1, 300, 0, 64, 65)
+    ]
+    data = build_batch(records)
+    assert rows(read_columns(data, with_headers=True)) == list(read_records(data))
+    for position in range(200, len(data), 997):
+        hurt = bytearray(data)
+        hurt[position] ^= 0x41
+        columns = outcome(lambda hurt=hurt: rows(read_columns(hurt, with_headers=True, check_crc=False)))  # type: ignore[misc]
+        assert columns == outcome(lambda hurt=hurt: list(read_records(hurt, check_crc=False)))  # type: ignore[misc]
+
+
 def test_records_of_log_append_batches_carry_the_batch_timestamp() -> None:
     batch = build_batch([NewRecord(b"k", b"v", 5), NewRecord(None, b"w", 9)])
     batch[22] |= 0x08

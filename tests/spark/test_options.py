@@ -1,12 +1,13 @@
 """Options mean what they mean to Spark's Kafka source, and what cannot be meant is refused by name."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_spark.options import EARLIEST, LATEST, OptionError, ReadOptions, parse_read_options
+from barnabas_spark.options import _USED, EARLIEST, LATEST, OptionError, ReadOptions, parse_read_options
 
 REQUIRED = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
 
@@ -142,3 +143,8 @@ def test_whatever_is_given_only_option_errors_come(options: dict[str, str]) -> N
         parse_read_options({"kafka.bootstrap.servers": "a:1"} | options)
     except OptionError:
         return
+
+
+def test_the_documentation_names_every_option_that_is_used() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in _USED if f"`{name}`" not in page] == []

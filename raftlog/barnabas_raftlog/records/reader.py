@@ -34,7 +34,7 @@ from .header import (
     verify,
 )
 
-__all__ = ["Record", "batches", "read_batch", "read_records"]
+__all__ = ["Record", "batch_body", "batches", "read_batch", "read_records", "varint_at"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -123,7 +123,7 @@ def read_batch(
     log_append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None
     position = 0
     for _ in range(header.record_count):
-        length, start = _varint(body, position, len(body))
+        length, start = varint_at(body, position, len(body))
         position = start + length
         if length < 0 or position > len(body):
             raise CorruptBatchError(f"record of {length} bytes at {start} of {len(body)}")
@@ -135,7 +135,7 @@ def read_batch(
 def _record(body: bytes, start: int, end: int, header: BatchHeader, log_append_timestamp: int | None) -> Record:
     """Parse the record in [start, end); its first byte, the record's own attributes, means nothing yet."""
     timestamp_delta, position = _varlong(body, start + 1, end)
-    offset_delta, position = _varint(body, position, end)
+    offset_delta, position = varint_at(body, position, end)
     if not 0 <= offset_delta <= header.last_offset_delta:
         raise CorruptBatchError(f"offset delta {offset_delta} in a batch that ends at {header.last_offset_delta}")
     timestamp = header.base_timestamp + timestamp_delta
@@ -143,7 +143,7 @@ def _record(body: bytes, start: int, end: int, header: BatchHeader, log_append_t
         raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
     key, position = _bytes(body, position, end)
     value, position = _bytes(body, position, end)
-    count, position = _varint(body, position, end)
+    count, position = varint_at(body, position, end)
     if not 0 <= count <= (end - position) // 2:  # a header is at least two sizes
         raise CorruptBatchError(f"{count} headers in {end - position} bytes")
     headers: list[Header] = []
@@ -162,7 +162,7 @@ def _record(body: bytes, start: int, end: int, header: BatchHeader, log_append_t
 
 
 def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = _varint(body, position, end)
+    size, position = varint_at(body, position, end)
     if size == -1:
         return None, position
     if not 0 <= size <= end - position:
@@ -170,7 +170,7 @@ def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
     return body[position : position + size], position + size
 
 
-def _varint(body: bytes, position: int, end: int) -> tuple[int, int]:
+def varint_at(body: Buffer, position: int, end: int) -> tuple[int, int]:
     """Decode a zigzag varint of at most 32 bits that ends before `end`; return it and the position behind."""
     if position < end and (byte := body[position]) < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -183,7 +183,7 @@ def _varlong(body: bytes, position: int, end: int) -> tuple[int, int]:
     return _long_varint(body, position, end, 64)
 
 
-def _long_varint(body: bytes, position: int, end: int, bits: int) -> tuple[int, int]:
+def _long_varint(body: Buffer, position: int, end: int, bits: int) -> tuple[int, int]:
     value = shift = 0
     while position < end and shift < bits:
         byte = body[position]
