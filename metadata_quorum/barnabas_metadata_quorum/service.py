@@ -28,10 +28,12 @@ from typing import Protocol
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.rpc import Handler
-from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
+from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, InstallSnapshot
 
 from .active_controller import ActiveController, Clocks, not_controller
 from .commands import (
@@ -64,7 +66,7 @@ from .snapshot_store import SnapshotStore
 from .snapshots import Snapshot, decode_snapshot
 from .submission import METHOD, Submission, refusal_of
 
-__all__ = ["SEGMENT_BYTES", "Membership", "MetadataService"]
+__all__ = ["Membership", "MetadataService", "open_log"]
 
 # Small, because the log's prefix goes segment by segment, and a snapshot comes about once per MiB.
 SEGMENT_BYTES = 1 << 20
@@ -76,6 +78,8 @@ Subscriber = Callable[[Image, Image], None]
 
 class MetadataLog(GroupLog, Protocol):
     """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
+
+    on_loaded: Callable[[GroupId], None] | None
 
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
     def drop_prefix(self, index: int) -> None: ...
@@ -89,6 +93,11 @@ class NodeLinks(Protocol):
     def serve(self, method: str, handler: Handler) -> None: ...
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
     def is_live(self, node_id: int) -> bool: ...
+
+
+def open_log(storage: Storage) -> ReplicaLog:
+    """Return the metadata group's log: always durable before it is acknowledged, whatever topics are."""
+    return storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -193,6 +202,7 @@ class MetadataService:
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
         await self._load()
+        self._log.on_loaded = self._multiraft.on_loaded
         voters = self._membership.voters
         self._group = self._multiraft.add_group(
             *(METADATA_GROUP, self._log, voters, self._membership.learners, self),

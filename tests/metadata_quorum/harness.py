@@ -17,9 +17,12 @@ from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic
 from barnabas_metadata_quorum.controller import ControllerConfig
 from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.registration import BrokerIdentity
-from barnabas_metadata_quorum.service import Membership, MetadataService
+from barnabas_metadata_quorum.service import Membership, MetadataLog, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.log.worker import ThreadWorker, Worker
+from barnabas_raftlog.multiraft.group import GroupStorage
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
@@ -59,6 +62,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self.all: list[Entry] = []
         self.start_index = self.start_term = self.start_offset = 0
+        self.on_loaded: Callable[[GroupId], None] | None = None
 
     @property
     def first_index(self) -> int:
@@ -120,12 +124,11 @@ class MemoryLog:
             yield entry
 
 
-class Disk:
-    """What survives the node: hard state, log, snapshot directory."""
+class MemoryStorage:
+    """Hard states and one log, all durable at once."""
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory, self.log = str(directory), MemoryLog()
+    def __init__(self) -> None:
+        self.log = MemoryLog()
         self.hard_states: dict[GroupId, HardState] = {}
         self.durable_ticket = 0
 
@@ -142,45 +145,95 @@ class Disk:
         """Everything is durable already."""
 
 
+class Disk:
+    """What survives the node. `open` comes before the node is made, `close` when it has ended."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = str(directory)
+        self.storage: GroupStorage = MemoryStorage()
+        self.worker: Worker = InlineWorker()
+
+    @property
+    def log(self) -> MemoryLog:
+        assert isinstance(self.storage, MemoryStorage)
+        return self.storage.log
+
+    async def open(self, on_durable: Callable[[], None]) -> MetadataLog:
+        return self.log
+
+    async def close(self) -> None:
+        """Memory needs no closing."""
+
+
+class RealDisk(Disk):
+    """The real storage, with its threads, journal and segment files."""
+
+    async def open(self, on_durable: Callable[[], None]) -> MetadataLog:
+        loop = asyncio.get_running_loop()
+        self.sync_worker, self.worker = ThreadWorker(loop, "sync"), ThreadWorker(loop, "write")
+        config = StorageConfig(journal_file_bytes=1 << 20)
+        self.opened = await Storage.open(
+            OsFiles(),
+            self.directory,
+            config,
+            sync_worker=self.sync_worker,
+            write_worker=self.worker,
+            on_durable=on_durable,
+            cluster_id=CLUSTER,
+        )
+        self.storage = self.opened
+        return open_log(self.opened)
+
+    async def close(self) -> None:
+        await self.opened.close()
+        self.sync_worker.stop()
+        self.worker.stop()
+
+
 class Node:
     """One running node of a quorum."""
 
     def __init__(self, node_id: int, incarnation: int, disk: Disk, ports: dict[int, NodeAddress], plan: "Plan") -> None:
+        self.plan = plan
         self.node_id, self.incarnation, self.disk, self.facts = node_id, incarnation, disk, list[Fact]()
         bind = ports.get(node_id, NodeAddress("127.0.0.1", 0))
         self.links = Links(CLUSTER, node_id, incarnation, bind, {})
-        rng = Random(node_id * 1_000 + incarnation)
-        timing = Timing()
+
+    async def start(self) -> None:
+        node_id, plan, disk = self.node_id, self.plan, self.disk
+        log = await disk.open(self._on_durable)
+        rng = Random(node_id * 1_000 + self.incarnation)
         self.multiraft = MultiRaft(
-            node_id, disk, self.links, timing, monotonic_ms, rng, lambda _group, fact: self.facts.append(fact)
+            *(node_id, disk.storage, self.links, Timing(), monotonic_ms, rng),
+            lambda _group, fact: self.facts.append(fact),
         )
-        self.worker = InlineWorker()
         self.service = MetadataService(
             Membership(node_id, CLUSTER, plan.voters, plan.learners),
             self.multiraft,
             self.links,
-            disk.log,
-            SnapshotStore(OsFiles(), disk.directory, self.worker),
-            broker=BrokerIdentity(incarnation, "127.0.0.1", 9_000 + node_id),
+            log,
+            SnapshotStore(OsFiles(), disk.directory, disk.worker),
+            broker=BrokerIdentity(self.incarnation, "127.0.0.1", 9_000 + node_id),
             config=plan.config,
             clocks=Clocks(monotonic_ms, lambda: 0),
             on_fact=self.facts.append,
         )
         self.announcer = LeaderAnnouncer(node_id, plan.voters | plan.learners, self.links, self.service)
-        self._driving: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
         await self.links.start()
         self._driving = asyncio.create_task(self.multiraft.run())
         await self.service.start()
+
+    def _on_durable(self) -> None:
+        self.multiraft.on_durable()
 
     async def stop(self) -> None:
         """Close everything; to the others it looks as if the process had died."""
         await self.service.close()
         await self.multiraft.close()
-        if self._driving is not None:
-            await asyncio.wait([self._driving])
+        await asyncio.wait([self._driving])
         await self.links.close()
+        await self.disk.close()
 
     async def until(self, claim: Callable[[Image], bool]) -> Image:
         return await self.service.wait_until(claim, PATIENCE_S)
@@ -196,8 +249,10 @@ class Node:
 class Plan:
     """Who votes, who learns, and how the controller behaves."""
 
-    def __init__(self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig) -> None:
-        self.voters, self.learners, self.config = frozenset(voters), frozenset(learners), config
+    def __init__(
+        self, voters: Sequence[int], learners: Sequence[int], config: ControllerConfig, disk: type[Disk] = Disk
+    ) -> None:
+        self.voters, self.learners, self.config, self.disk = frozenset(voters), frozenset(learners), config, disk
 
 
 class Quorum:
@@ -205,7 +260,7 @@ class Quorum:
 
     def __init__(self, directory: Path, plan: Plan) -> None:
         self.plan, self.nodes = plan, dict[int, Node]()
-        self.disks = {node_id: Disk(directory / str(node_id)) for node_id in sorted(plan.voters | plan.learners)}
+        self.disks = {node_id: plan.disk(directory / str(node_id)) for node_id in sorted(plan.voters | plan.learners)}
         self._ports: dict[int, NodeAddress] = {}
         self._incarnations = 100
 
@@ -246,10 +301,14 @@ class Quorum:
 
 @contextlib.asynccontextmanager
 async def quorum(
-    directory: Path, voters: Sequence[int] = (1, 2, 3), learners: Sequence[int] = (), **config: int
+    directory: Path,
+    voters: Sequence[int] = (1, 2, 3),
+    learners: Sequence[int] = (),
+    disk: type[Disk] = Disk,
+    **config: int,
 ) -> AsyncIterator[Quorum]:
     """Run a quorum of which all nodes have been started and are up."""
-    running = Quorum(directory, Plan(voters, learners, ControllerConfig(**config)))
+    running = Quorum(directory, Plan(voters, learners, ControllerConfig(**config), disk))
     try:
         await running.start(*voters, *learners)
         await running.until_up()

@@ -20,7 +20,7 @@ from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.records import UnknownRecordError
 from barnabas_raftlog.multiraft.links import RemoteError
 
-from .harness import quorum, run
+from .harness import InlineWorker, quorum, run
 
 
 class has:  # noqa: N801 - reads as a claim
@@ -256,13 +256,15 @@ def test_the_log_keeps_its_prefix_until_the_snapshot_is_on_disk(
     async def main() -> None:
         async with quorum(tmp_path, (1,)) as nodes:
             node = nodes.nodes[1]
-            node.worker.held = True
+            worker = node.disk.worker
+            assert isinstance(worker, InlineWorker)
+            worker.held = True
             for number in range(20):
                 await node.create(f"t{number}")
             assert node.disk.log.first_index == 1
-            assert len(node.worker.jobs) == 1
-            node.worker.held = False
-            node.worker.release()
+            assert len(worker.jobs) == 1
+            worker.held = False
+            worker.release()
             assert node.disk.log.first_index > 1
 
     run(main())
