@@ -1,0 +1,355 @@
+"""The log of one replica: entries by index for Raft, frames by offset for clients. The two ends that are hot are here.
+
+Appending gives an entry its index, its offset and its term, puts it into the tail cache, and queues it: in *fsync* mode
+for the journal, whose completion makes it durable, and for the segment file behind it; in *page-cache* mode for the
+segment file only, which makes it durable as far as that mode promises. There the write is made at once, on the loop,
+when nothing of this log is queued: a page-cache write of a batch takes less time than a hop to a thread.
+
+Nothing about an entry is copied: the frame that the connection received goes, as a view, into the cache, the journal's
+`pwritev`, the segment's `pwritev` and the messages to followers.
+
+The rest (reading, truncation, snapshots) is in `segment_log`. What is not here:
+retention and compaction, which will move `log_start_offset`.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
+from barnabas_raftlog.records.header import ControlKind, control_frame, stamp
+
+from .checkpoint import ReplicaRow
+from .errors import DiskFullError, StorageBusyError
+from .files import is_disk_full
+from .journal_format import RecordKind
+from .leader_epochs import LeaderEpochs
+from .log_host import LogHost
+from .pending import PendingIndexes
+from .segment import Segment
+from .tail_cache import LogTail
+from .write_queue import WRITE_BACK_BYTES, MakeDirectory, Operation, Sync, Write
+
+__all__ = ["AppendLog", "Mode"]
+
+Mode = Literal["fsync", "page-cache"]
+_unpack_fields = struct.Struct(">q15xi8xq").unpack_from  # base_offset, last_offset_delta, max_timestamp
+ENTRY = int(RecordKind.ENTRY)
+
+
+class AppendLog:
+    """One replica's log, owned by the loop.
+
+    Invariants: first_index - 1 <= durable_index <= last_index; segments follow each other without a gap, the last one
+    is written to; the tail cache ends with `last_index`, and holds everything that is not in a segment file yet.
+    """
+
+    def __init__(
+        self, host: LogHost, group: GroupId, directory: str, row: ReplicaRow, mode: Mode, segment_bytes: int
+    ) -> None:
+        self._host = host
+        self.group = group
+        self.name = row.name
+        self.directory = directory
+        self.mode: Mode = mode
+        self._journaled = mode == "fsync"
+        self._segment_bytes = segment_bytes
+        self._epochs = LeaderEpochs.from_rows([(e, i, o) for e, i, o in row.epochs])
+        self._segments = [Segment.from_row(directory, segment) for segment in row.segments]
+        if not self._segments:
+            self._segments = [Segment(directory, row.end_offset, row.last_index + 1)]
+        self._active = self._segments[-1]
+        self.start_index = row.start_index
+        self.last_index = row.last_index
+        self.last_term = self._epochs.last_term
+        self.log_end_offset = row.end_offset
+        self._truncations = row.truncations
+        self._durable = PendingIndexes(row.last_index)
+        self._written = PendingIndexes(row.last_index)
+        self._tail = LogTail(host.cache, row.last_index + 1)
+        self.operations: deque[Operation] = deque()
+        self.under_way = 0
+        self._serial = 0
+        self._write: Write | None = None  # the last operation in `operations`, if frames may be added to it
+        self._is_dirty = False
+        self.is_deleted = False
+        self._loading: set[int] = set()
+        self._directory_changed = not row.segments
+        self.size_bytes = sum(segment.size_bytes for segment in self._segments)
+        self.failed: StorageFailedError | None = StorageFailedError(row.failed) if row.failed else None
+        self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
+        self.on_loaded: Callable[[GroupId], None] | None = None
+        self.on_rolled: Callable[[GroupId], None] | None = None
+
+    @property
+    def first_index(self) -> int:
+        return self.start_index + 1
+
+    @property
+    def durable_index(self) -> int:
+        return self._durable.reached if self._journaled else self._written.reached
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    def term_at(self, index: int) -> int | None:
+        if index == 0 and self.start_index == 0:
+            return 0
+        if index < self.start_index or index > self.last_index:
+            return None
+        return self._epochs.term_at(index)
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None:
+        """Return (epoch, end_offset) of the newest epoch not above `leader_epoch` (KIP-101, KIP-320); None: older."""
+        return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def epochs(self) -> list[tuple[int, int, int]]:
+        """Return (epoch, first_index, start_offset) of every term that wrote something, oldest first."""
+        return self._epochs.rows()
+
+    def append_batch(self, term: int, frame: bytearray | memoryview) -> Entry:
+        """Append a client's batch as leader: stamp base offset and epoch into it, and give it the next index.
+
+        The frame belongs to the log from here on. When this raises, nothing was changed.
+
+        Raises:
+            DiskFullError, StorageBusyError: not now.
+            StorageFailedError: this replica, or the whole node, cannot write any more.
+        """
+        self._check()
+        stamp(frame, self.log_end_offset, term)
+        index = self.last_index + 1
+        entry = Entry(index, term, frame)
+        self._place((entry,))
+        return entry
+
+    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry:
+        """Append a control frame as leader: it takes an index and no offset."""
+        self._check()
+        entry = Entry(self.last_index + 1, term, control_frame(self.log_end_offset, term, kind, body))
+        self._place((entry,))
+        return entry
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Append a leader's entries verbatim, as follower. Their checksums were checked when they arrived.
+
+        Not refused when the queues are full: what a leader may have in flight is bounded.
+        """
+        if self.failed is not None:
+            raise self.failed
+        if self._host.refusal is not None:
+            self._refuse(self._host.refusal)
+        if entries:
+            assert entries[0].index == self.last_index + 1, (entries[0].index, self.last_index)
+            self._place(entries)
+
+    def _check(self) -> None:
+        host = self._host
+        if self.failed is not None:
+            raise self.failed
+        if host.refusal is not None:
+            self._refuse(host.refusal)
+        waiting = host.commits.waiting_bytes + host.writes.waiting_bytes
+        if waiting > host.config.queued_bytes_max:
+            self._refuse(StorageBusyError(f"{waiting} bytes wait for the disk"))
+
+    def _refuse(self, error: StorageFailedError) -> None:
+        self._host.stats.refused_appends += 1
+        self._host.look_for_room()
+        raise error
+
+    def _place(self, entries: Sequence[Entry]) -> None:
+        """Put entries that continue the log into every place where they must be."""
+        host = self._host
+        inline = not self._journaled and not self.operations and not self.under_way and self._write_inline(entries)
+        put, journaled, tail, index, size_all, ticket = host.commits.put, self._journaled, self._tail, 0, 0, 0
+        for entry in entries:
+            frame, index, term = entry.frame, entry.index, entry.term
+            size = len(frame)
+            base_offset, delta, max_timestamp = _unpack_fields(frame)
+            assert base_offset == self.log_end_offset, (base_offset, self.log_end_offset)
+            segment = self._active
+            if segment.size_bytes + size > self._segment_bytes and base_offset > segment.base_offset:
+                segment = self._roll(index)
+            if term != self.last_term:
+                self._epochs.assign(term, index, base_offset)
+                self.last_term = term
+            if not inline:
+                self._queue_write(segment, frame, size, index)
+            segment.add(index, base_offset, size, max_timestamp)
+            self.log_end_offset = base_offset + delta + 1
+            size_all += size
+            tail.add(entry, size, base_offset, is_control=delta < 0)
+            if journaled:
+                ticket = put(ENTRY, self.group, index, term, frame, self)
+        self.last_index = index
+        self.size_bytes += size_all
+        if journaled:
+            self._durable.queue(ticket, index)
+        if inline:
+            self._written.reached = index
+            tail.written(index)
+        else:
+            host.writes.add(self)
+        self._mark_dirty()
+        host.bytes_since_checkpoint += size_all
+        stats = host.stats
+        stats.appended_entries += len(entries)
+        stats.appended_bytes += size_all
+
+    def _mark_dirty(self) -> None:
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._host.dirty[self] = None
+
+    def _queue_write(self, segment: Segment, frame: Buffer, size: int, index: int) -> None:
+        operations, write = self.operations, self._write
+        # Once the worker has it, or something else follows it, nothing can be added to it any more.
+        if write is None or not operations or operations[-1] is not write or write.segment is not segment:
+            self._serial += 1
+            write = self._write = Write(segment, segment.size_bytes, self._serial)
+            operations.append(write)
+        write.buffers.append(frame)
+        write.size_bytes += size
+        write.last_index = index
+        self._host.writes.waiting_bytes += size
+        self._written.queue(write.serial, index)
+
+    def _write_inline(self, entries: Sequence[Entry]) -> bool:
+        """Write to the page cache now, before anything else changes; False if that must be queued instead.
+
+        Raises:
+            DiskFullError: nothing was written, nothing was changed.
+            StorageFailedError: this replica cannot be written to any more.
+        """
+        segment, host = self._active, self._host
+        buffers = [entry.frame for entry in entries]
+        size = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        position = segment.size_bytes
+        # A file that does not exist yet is made by the write worker.
+        if not position or position + size > self._segment_bytes:
+            return False
+        fd = host.opened.acquire(segment.log)
+        try:
+            host.files.write(fd, buffers, position)
+        except OSError as error:
+            if is_disk_full(error):
+                host.files.truncate(fd, position)
+                raise DiskFullError(f"no room for {self.name}: {error}") from error
+            self._fail(f"cannot write {segment.log.path}: {error}")
+            assert self.failed is not None
+            raise self.failed from error
+        finally:
+            host.opened.release(segment.log)
+        if position // WRITE_BACK_BYTES != (position + size) // WRITE_BACK_BYTES:
+            host.start_write_back(segment, position - position % WRITE_BACK_BYTES, WRITE_BACK_BYTES)
+        return True
+
+    def _roll(self, index: int) -> Segment:
+        """Begin a new segment with the entry at `index`. Only after a data frame, so that names stay distinct."""
+        segment = Segment(self.directory, self.log_end_offset, index)
+        self._host.used_index(self._active)
+        self._segments.append(segment)
+        self._active = segment
+        self._directory_changed = True
+        if self.on_rolled is not None:
+            self.on_rolled(self.group)
+        return segment
+
+    def _row(self) -> ReplicaRow:
+        return ReplicaRow(
+            bytes(self.group),
+            self.name,
+            not self._journaled,
+            str(self.failed) if self.failed is not None else "",
+            self.start_index,
+            self.last_index,
+            self.log_end_offset,
+            self._truncations,
+            self._epochs.rows(),
+            [segment.row() for segment in self._segments],
+        )
+
+    def sync_operation(self) -> Sync:
+        """Return what makes the log as it is now, once its queue is carried out, survive a loss of power."""
+        writes = [write for segment in self._segments for write in segment.index_writes()]
+        operation = self._snapshot()
+        operation.index_writes = writes
+        for segment in self._segments:
+            segment.is_dirty = False
+        self._directory_changed = False
+        return operation
+
+    def _snapshot(self) -> Sync:
+        """Return the same without index rows, and count nothing as done: it may never be carried out."""
+        handles = [segment.log for segment in self._segments if segment.is_dirty]
+        directories = [self.directory, self.directory.rpartition("/")[0]] if self._directory_changed else []
+        return Sync(self._row(), handles, [], directories)
+
+    def queue_checkpoint(self) -> None:
+        """Let the write worker sync what this log has. Its row reaches `Storage` when that is done."""
+        self._is_dirty = False
+        self._host.writes.add_sync(self, self.sync_operation)
+
+    def on_journaled(self, durable_ticket: int) -> None:
+        if self._durable.complete(durable_ticket):
+            self._host.moved[self.group] = None
+
+    def on_operation(self, operation: Operation) -> None:
+        """The write worker has carried out `operation`."""
+        if isinstance(operation, Write):
+            if self._written.complete(operation.serial):
+                self._tail.written(self._written.reached)
+                if not self._journaled:
+                    self._host.moved[self.group] = None
+        elif isinstance(operation, Sync):
+            self._host.on_synced(self, operation.row)
+
+    def on_operation_failed(self, operation: Operation, error: OSError) -> None:
+        """Its files cannot be trusted any more: this replica is out, the others go on."""
+        self._fail(f"{self.name}: {error}")
+        if isinstance(operation, Sync):
+            self._host.on_synced(self, operation.row)
+
+    def confirm_truncation(self, number: int) -> int:
+        return self._host.commits.put(RecordKind.TRUNCATED, self.group, 0, number)
+
+    def _fail(self, cause: str) -> None:
+        """Final, also after a restart: the checkpoint says so, because what was acknowledged may be missing here."""
+        if self.failed is not None or self.is_deleted:
+            return
+        self.failed = StorageFailedError(cause)
+        self._mark_dirty()
+        self._give_up_operations()
+        self._tail.written(self.last_index)  # nobody will read it: the memory may go
+        if self.on_failed is not None:
+            self.on_failed(self.group, self.failed)
+
+    def _give_up_operations(self) -> None:
+        operations, self.operations = self.operations, deque()
+        for operation in operations:
+            if isinstance(operation, Write):
+                self._host.writes.waiting_bytes -= operation.size_bytes
+            elif isinstance(operation, Sync):
+                self._host.on_synced(self, operation.row)
+
+    def created(self) -> None:
+        """The log is new, or its mode is: its directory is wanted, and the next checkpoint must have it."""
+        self.operations.append(MakeDirectory(self.directory))
+        self._host.writes.add(self)
+        self._mark_dirty()
+
+    def deleted(self) -> None:
+        """Let go of everything; operations that are under way find their files gone."""
+        self.is_deleted = True
+        self._give_up_operations()
+        host = self._host
+        host.cache.forget(self._tail)
+        host.loaded.drop_group(self.group)
+        for segment in self._segments:
+            host.forget_index(segment)
+            for handle in segment.handles:
+                host.opened.forget(handle)

@@ -1,0 +1,183 @@
+"""Every call that storage makes to the operating system, and the only module that makes them.
+
+`Files` is what the rest of the log is written against; `OsFiles` is the real one. Tests and the simulator bring their
+own, which loses and tears what was not synced. Nothing here retries, logs or remembers: an `OSError` goes to the
+caller, who decides whose failure it is. Paths are strings, because they are built once per segment and compared often.
+
+What only Linux has stands behind a fallback: RWF_NOWAIT (without it, cold reads always go to a thread), fdatasync
+(fsync), posix_fallocate (zeros are not written; the file grows as it is written), sync_file_range (nothing).
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+from barnabas_raftlog.raft.messages import Buffer
+
+__all__ = ["Files", "OsFiles", "is_disk_full"]
+
+BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux and macOS
+SYNC_FILE_RANGE_WRITE = 2
+
+
+def is_disk_full(error: OSError) -> bool:
+    """Tell want of room, which passes, from a file that has failed, which is final."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT}
+
+
+class Files(Protocol):
+    """All storage calls. Every one may raise `OSError`; sizes and positions are bytes, `fd` is what `open` gave."""
+
+    def open(self, path: str, *, create: bool) -> int: ...
+    def close(self, fd: int) -> None: ...
+    def size(self, fd: int) -> int: ...
+
+    def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
+        """Read `size_bytes`, or fewer at the end of the file. May block."""
+
+    def read_cached(self, fd: int, position: int, size_bytes: int) -> bytearray | None:
+        """Read what is in memory from `position` on, perhaps less than asked; None if that is nothing."""
+
+    def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all buffers, one after the other, from `position` on. After an error any part may be written."""
+
+    def sync(self, fd: int) -> None:
+        """Put the file's data, and its size, on the disk."""
+
+    def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
+        """Let the disk begin with this range; says nothing about when it is there."""
+
+    def preallocate(self, fd: int, position: int, size_bytes: int) -> None:
+        """Reserve room; the file is at least `position + size_bytes` long afterwards. ENOSPC if there is none."""
+
+    def truncate(self, fd: int, size_bytes: int) -> None: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
+    def exists(self, path: str) -> bool: ...
+    def make_directory(self, path: str) -> None: ...
+    def list_directory(self, path: str) -> list[str]: ...
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> int:
+        """Lock the file for this process until `close`. `BlockingIOError` if another process has it."""
+
+
+def _load_sync_file_range() -> "ctypes._NamedFuncPointer | None":
+    try:
+        function = ctypes.CDLL(None, use_errno=True).sync_file_range
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    function.restype = ctypes.c_int
+    return function
+
+
+_sync_file_range = _load_sync_file_range()
+_sync_data = getattr(os, "fdatasync", os.fsync)
+_no_wait: int = getattr(os, "RWF_NOWAIT", 0)
+
+
+class OsFiles:
+    """The file system of this machine."""
+
+    def open(self, path: str, *, create: bool) -> int:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
+        size_bytes = max(0, min(size_bytes, os.fstat(fd).st_size - position))
+        data = bytearray(size_bytes)
+        view = memoryview(data)
+        done = 0
+        while done < size_bytes:
+            count = os.preadv(fd, [view[done:]], position + done)
+            if not count:
+                break
+            done += count
+        view.release()
+        del data[done:]
+        return data
+
+    def read_cached(self, fd: int, position: int, size_bytes: int) -> bytearray | None:
+        if not _no_wait:
+            return None
+        data = bytearray(size_bytes)
+        try:
+            count = os.preadv(fd, [data], position, _no_wait)
+        except OSError as error:
+            if error.errno in {errno.EAGAIN, errno.EOPNOTSUPP}:
+                return None
+            raise
+        del data[count:]
+        return data if count else None
+
+    def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
+        for first in range(0, len(buffers), BUFFERS_PER_CALL):
+            part = buffers[first : first + BUFFERS_PER_CALL] if len(buffers) > BUFFERS_PER_CALL else buffers
+            size = sum(map(len, part))
+            count = os.pwritev(fd, part, position)
+            while count < size:
+                # A short write: rare (a signal, a nearly full disk), so this copies.
+                rest = b"".join(part)
+                count += os.pwrite(fd, memoryview(rest)[count:], position + count)
+            position += size
+
+    def sync(self, fd: int) -> None:
+        _sync_data(fd)
+
+    def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
+        if _sync_file_range is not None:
+            _sync_file_range(fd, position, size_bytes, SYNC_FILE_RANGE_WRITE)
+
+    def preallocate(self, fd: int, position: int, size_bytes: int) -> None:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, position, size_bytes)
+        elif os.fstat(fd).st_size < position + size_bytes:
+            os.ftruncate(fd, position + size_bytes)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)  # noqa: PTH104 - paths are strings here
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)  # noqa: PTH108 - as above
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)  # noqa: PTH110 - as above
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - as above
+
+    def list_directory(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 - as above
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> int:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd

@@ -1,0 +1,137 @@
+"""Finding frames in a stretch of a segment file, header by header. Pure.
+
+Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor. Three
+walks: `cut_range` selects what a fetch gets (no checksum: clients check it, and it was checked when it was written),
+`split_entries` makes entries for Raft and for state machines, and `scan_tail` finds out after a crash how far the
+file is valid, where everything is checked.
+"""
+
+import struct
+from typing import NamedTuple
+
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.records.header import HEADER_BYTES, verify
+
+__all__ = ["FrameFields", "Tail", "cut_range", "frame_size", "scan_tail", "split_entries"]
+
+_PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, last_offset_delta
+SIZE_PREFIX_BYTES = 12
+
+
+class FrameFields(NamedTuple):
+    """What the log notes of each frame that a tail scan found."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    term: int
+    end_offset: int
+    max_timestamp: int
+
+
+class Tail(NamedTuple):
+    """The frames found; `end`: where in `data` the valid ones end; `needs`: 0, or the size to read to go on there."""
+
+    frames: list[FrameFields]
+    end: int
+    needs: int
+
+
+def frame_size(data: Buffer, position: int = 0) -> int:
+    """Return the size of the frame at `position`, of which at least 12 bytes must be there."""
+    length: int = struct.unpack_from(">i", data, position + 8)[0]
+    return SIZE_PREFIX_BYTES + length
+
+
+def cut_range(
+    data: memoryview, position: int, start_offset: int, end_offset: int, bytes_max: int
+) -> tuple[list[Buffer], int]:
+    """Select data frames from `data`, which has a frame boundary at `position`.
+
+    Returns the slices, control frames cut out; and, if no frame was found because `data` is too short, how long it
+    would have to be (else 0). Stops at the first frame that is not wholly in `data`, that goes beyond `end_offset`, or
+    that would make more than `bytes_max` bytes; the first one is returned whatever its size.
+
+    Raises:
+        CorruptBatchError: a header makes no sense.
+    """
+    slices: list[Buffer] = []
+    run_start = position  # of the frames since the last one that was left out
+    total = needed = 0
+    limit = len(data)
+    while position + HEADER_BYTES <= limit:
+        base_offset, length, _, delta = _PLACE.unpack_from(data, position)
+        size = SIZE_PREFIX_BYTES + length
+        if size < HEADER_BYTES or delta < -1:
+            raise CorruptBatchError(f"a batch of {size} bytes and last delta {delta} at {position}")
+        if base_offset + delta >= end_offset or base_offset >= end_offset:
+            break
+        if delta < 0 or base_offset + delta < start_offset:
+            if run_start < position:
+                slices.append(data[run_start:position])
+            run_start = position + size
+        elif position + size > limit:
+            needed = 0 if total else position + size
+            break
+        elif total and total + size > bytes_max:
+            break
+        else:
+            total += size
+        position += size
+    else:
+        needed = 0 if total else position + HEADER_BYTES
+    if run_start < position:
+        slices.append(data[run_start:position])
+    return slices, needed
+
+
+def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -> list[Entry]:
+    """Return the whole frames from `position` on as entries from `index` on: at least one if one is there.
+
+    Raises:
+        CorruptBatchError: a header or a checksum is wrong.
+    """
+    entries: list[Entry] = []
+    total = 0
+    while position + HEADER_BYTES <= len(data):
+        _, length, term, _ = _PLACE.unpack_from(data, position)
+        size = SIZE_PREFIX_BYTES + length
+        if position + size > len(data) and size >= HEADER_BYTES:
+            break
+        if entries and total + size > bytes_max:
+            break
+        frame = data[position : position + size]
+        verify(frame)
+        entries.append(Entry(index, term, frame))
+        total += size
+        position += size
+        index += 1
+    return entries
+
+
+def scan_tail(data: memoryview, base_offset: int, term: int) -> Tail:
+    """Return the valid frames at the start of `data`: the first at `base_offset`, none of a term below `term`.
+
+    A frame is valid if its header makes sense, follows its predecessor without a gap, and its checksum is right.
+    """
+    frames: list[FrameFields] = []
+    position = 0
+    while position < len(data):
+        if position + HEADER_BYTES > len(data):
+            return Tail(frames, position, HEADER_BYTES)
+        size = frame_size(data, position)
+        if size < HEADER_BYTES:
+            break
+        if position + size > len(data):
+            return Tail(frames, position, size)
+        try:
+            header = verify(data[position : position + size])
+        except CorruptBatchError:
+            break
+        if header.base_offset != base_offset or header.leader_epoch < term:
+            break
+        base_offset, term = header.end_offset, header.leader_epoch
+        frames.append(FrameFields(position, size, header.base_offset, term, base_offset, header.max_timestamp))
+        position += size
+    return Tail(frames, position, 0)

@@ -1,0 +1,245 @@
+"""The journal's files, as the sync worker sees them: write a batch, sync it, say what is durable.
+
+One `Journal` belongs to the sync worker's thread: after `open` nothing else touches it. It never decides about
+durability of one group or another; it takes records in order and says how many of them are on the disk.
+
+Files. A file grows in steps of `step_bytes` of preallocated room until it has `file_bytes`, which pays for unwritten
+extents once; then it is used again and again (its blocks are written over). A file that is full is kept until a
+checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next life. When no file is free, another
+one is made, up to `files_max` in all; when that is reached, `write` does nothing and says `blocked`: the records stay
+queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A record that is larger than a whole
+file makes its file larger.
+
+Failures. No room at preallocation: nothing was written, `disk_full`; try again. A write or a sync that failed is final
+for that file. `write` goes on in a new file, whose header says up to where the old one is valid; it writes there
+everything that was not known durable, syncs it and reads it back. If that fails too, the journal has `failed`, and
+stays so until the process starts anew: trying again at an interval is not here yet.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas_raftlog.errors import StorageFailedError
+
+from .checkpoint import JournalPlace
+from .files import Files, is_disk_full
+from .journal_format import (
+    FILE_HEADER_BYTES,
+    RECORD_BYTES,
+    FileHeader,
+    QueuedRecord,
+    aligned,
+    encode_batch,
+    encode_file_header,
+    scan,
+)
+
+__all__ = ["Journal", "JournalLimits", "WriteResult"]
+
+
+class JournalLimits(NamedTuple):
+    """See the module; `files_max` is at least 2, or nothing could ever be released."""
+
+    file_bytes: int
+    step_bytes: int
+    files_max: int
+
+
+class WriteResult(NamedTuple):
+    """`durable_count`: so many of the records, from the first on, are on the disk. The rest must be given again."""
+
+    durable_count: int
+    place: JournalPlace
+    full_count: int  # journal files that wait for a checkpoint
+    disk_full: bool
+    blocked: bool
+    reopened: str  # why a file was given up and replaced, or empty
+    failed: str  # why nothing can be written any more, or empty
+
+
+class _File:
+    __slots__ = ("fd", "is_bad", "path", "sequence", "size_bytes")
+
+    def __init__(self, path: str, fd: int, size_bytes: int) -> None:
+        self.path = path
+        self.fd = fd
+        self.size_bytes = size_bytes
+        self.sequence = 0
+        self.is_bad = False
+
+
+class Journal:
+    """Where the next batch goes. Owned by the sync worker.
+
+    Invariant: batch numbers and file sequence numbers grow by one. `_place` is where the next batch goes: while there
+    is no current file, `_place.sequence` is the number that the next file gets.
+    """
+
+    def __init__(self, files: Files, directory: str, limits: JournalLimits, place: JournalPlace) -> None:
+        self._files = files
+        self._directory = directory
+        self._limits = limits
+        self._free: list[_File] = []
+        self._full: list[_File] = []
+        self._current: _File | None = None
+        self._numbers = itertools.count(1)
+        self._place = place
+        self._failed = ""
+
+    def adopt(self, paths: Iterable[str]) -> None:
+        """Take over files whose contents are not needed any more; called once, before the first `write`."""
+        for path in paths:
+            fd = self._files.open(path, create=False)
+            self._free.append(_File(path, fd, self._files.size(fd)))
+            number = int(path.rpartition("/")[2].partition(".")[0])
+            self._numbers = itertools.count(max(next(self._numbers), number + 1))
+
+    def write(self, records: list[QueuedRecord]) -> WriteResult:
+        """Append and sync `records`, as far as possible."""
+        done = 0
+        disk_full = blocked = False
+        reopened = ""
+        while done < len(records) and not (disk_full or blocked or self._failed):
+            try:
+                count = self._fitting(records, done)
+                if count == 0:
+                    blocked = not self._start_file(RECORD_BYTES * 3 + len(records[done][4]))
+                    continue
+            except OSError as error:
+                # Making room failed: nothing was written where it matters.
+                disk_full = is_disk_full(error)
+                if not disk_full:
+                    self._failed = f"cannot make room in the journal: {error}"
+                continue
+            part = records[done : done + count]
+            try:
+                self._write_batch(part)
+            except OSError as error:
+                reopened = str(error)
+                if not self._rewrite(part):
+                    break
+            done += count
+        if not self._failed and not disk_full:
+            disk_full = not self._reserve()
+        return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, self._failed)
+
+    def retry_room(self) -> bool:
+        """Try to preallocate what could not be preallocated; True if there is room again."""
+        return self._reserve()
+
+    def release(self, sequence: int) -> int:
+        """A checkpoint covers everything before file `sequence`; return how many full files are left."""
+        released = [file for file in self._full if file.sequence < sequence]
+        self._full = [file for file in self._full if file.sequence >= sequence]
+        for file in released:
+            if file.is_bad:
+                self._files.close(file.fd)
+                self._files.remove(file.path)
+            else:
+                self._free.append(file)
+        return len(self._full)
+
+    def close(self) -> None:
+        for file in (*self._free, *self._full, *([self._current] if self._current else ())):
+            self._files.close(file.fd)
+        self._current = None
+
+    def _fitting(self, records: list[QueuedRecord], start: int) -> int:
+        """Return how many records from `start` on fit into the current file, and preallocate room for them."""
+        file = self._current
+        if file is None:
+            return 0
+        capacity = max(self._limits.file_bytes, file.size_bytes)
+        size = aligned(self._place.position) + RECORD_BYTES * 2
+        count = 0
+        for record in itertools.islice(records, start, None):
+            size += RECORD_BYTES + len(record[4])
+            if size > capacity:
+                size -= RECORD_BYTES + len(record[4])
+                break
+            count += 1
+        if count:
+            self._allocate(file, size)
+        return count
+
+    def _allocate(self, file: _File, end: int) -> None:
+        if end <= file.size_bytes:
+            return
+        step = self._limits.step_bytes
+        size = max(end, min(-(-end // step) * step, max(self._limits.file_bytes, end)))
+        self._files.preallocate(file.fd, file.size_bytes, size - file.size_bytes)
+        file.size_bytes = size
+
+    def _reserve(self) -> bool:
+        """Keep half a step of room ahead, so that a full disk shows before anything depends on it."""
+        file = self._current
+        if file is None:
+            return True
+        wanted = min(self._place.position + self._limits.step_bytes // 2, self._limits.file_bytes)
+        try:
+            self._allocate(file, wanted)
+        except OSError as error:
+            # Any other error will come back from the write that needs the room, and is treated there.
+            return not is_disk_full(error)
+        return True
+
+    def _start_file(self, needed: int) -> bool:
+        """Begin the next life of a free file, or of a new one; False if no further file is allowed."""
+        needed += FILE_HEADER_BYTES
+        in_use = len(self._free) + len(self._full) + (self._current is not None)
+        if self._free:
+            file = self._free[0]
+        elif in_use < self._limits.files_max:
+            path = f"{self._directory}/{next(self._numbers):08d}.journal"
+            file = _File(path, self._files.open(path, create=True), 0)
+            self._files.sync_directory(self._directory)
+            self._free.append(file)
+        else:
+            return False
+        self._allocate(file, needed)
+        del self._free[0]
+        sequence = self._place.sequence + (self._current is not None)
+        previous_end = 0 if self._current is None else self._place.position
+        self._files.write(file.fd, [encode_file_header(FileHeader(sequence, previous_end))], 0)
+        if self._current is not None:
+            self._full.append(self._current)
+        file.sequence = sequence
+        self._current = file
+        self._place = JournalPlace(sequence, FILE_HEADER_BYTES, self._place.batch)
+        return True
+
+    def _write_batch(self, records: list[QueuedRecord]) -> None:
+        file, place = self._current, self._place
+        assert file is not None
+        position = aligned(place.position)
+        buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        self._files.write(file.fd, buffers, position)
+        self._files.sync(file.fd)
+        self._place = JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
+
+    def _rewrite(self, records: list[QueuedRecord]) -> bool:
+        """Write the records that did not become durable into a new file; return whether they are there."""
+        bad = self._current
+        try:
+            needed = sum(RECORD_BYTES + len(record[4]) for record in records) + RECORD_BYTES * 3
+            fresh = f"{self._directory}/{next(self._numbers):08d}.journal"
+            self._free.insert(0, _File(fresh, self._files.open(fresh, create=True), 0))
+            self._files.sync_directory(self._directory)
+            self._start_file(needed)
+            self._write_batch(records)
+            self._verify(len(records))
+        except (OSError, StorageFailedError) as error:
+            self._failed = f"the journal failed, and so did a new file in its place: {error}"
+            return False
+        if bad is not None:
+            # Kept on disk, for what is durable in it, until the checkpoint; never written again.
+            bad.is_bad = True
+        return True
+
+    def _verify(self, count: int) -> None:
+        assert self._current is not None
+        data = self._files.read(self._current.fd, 0, self._place.position)
+        found = scan(memoryview(data), self._place.sequence, FILE_HEADER_BYTES, self._place.batch - 1)
+        if len(found.records) != count:
+            raise StorageFailedError(f"{self._current.path} does not hold what was written to it")

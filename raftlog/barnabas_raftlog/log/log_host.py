@@ -1,0 +1,155 @@
+"""What all logs of a node share: queues, caches, limits, and whether anything may be written at all."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import Entry, GroupId
+
+from .checkpoint import ReplicaRow
+from .cold_reads import ColdReads
+from .commit_queue import CommitQueue
+from .files import Files
+from .open_files import OpenFiles
+from .segment import Segment
+from .tail_cache import TailCache
+from .worker import Worker
+from .write_queue import WriteQueue
+
+if TYPE_CHECKING:
+    from .append_log import AppendLog
+
+__all__ = ["LoadedRuns", "LogHost", "StorageConfig", "StorageStats"]
+
+
+class StorageConfig(msgspec.Struct, frozen=True):
+    """Limits of a node's storage, in bytes unless they say otherwise."""
+
+    journal_file_bytes: int = 256 << 20
+    journal_step_bytes: int = 8 << 20  # preallocated at a time while a journal file is in its first life
+    journal_files_max: int = 4
+    segment_bytes: int = 1 << 30
+    tail_cache_bytes: int = 32 << 20
+    loaded_bytes_max: int = 32 << 20  # entries read back from segments for followers that lag
+    index_bytes_max: int = 32 << 20  # sparse indexes of sealed segments
+    queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files
+    open_files_max: int = 512
+    checkpoint_bytes: int = 256 << 20  # written to segments: bounds the scan after a crash in page-cache mode
+
+
+class StorageStats(msgspec.Struct):
+    """Counters since the start; plain ints, read by status and metrics."""
+
+    appended_entries: int = 0
+    appended_bytes: int = 0
+    journal_syncs: int = 0
+    journal_reopened: int = 0
+    checkpoints: int = 0
+    cold_reads: int = 0
+    refused_appends: int = 0
+    recovered_entries: int = 0
+    cut_bytes: int = 0
+
+
+class LoadedRuns:
+    """Entries that were read back from segment files, by (group, first index). Limit: `bytes_max`, oldest use first."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._runs: OrderedDict[tuple[GroupId, int], tuple[list[Entry], int]] = OrderedDict()
+
+    def put(self, group: GroupId, entries: list[Entry]) -> None:
+        key = (group, entries[0].index)
+        self.drop(key)
+        size = sum(len(entry.frame) for entry in entries)
+        self._runs[key] = (entries, size)
+        self._bytes += size
+        while self._bytes > self._bytes_max and len(self._runs) > 1:
+            self.drop(next(iter(self._runs)))
+
+    def get(self, group: GroupId, start_index: int) -> list[Entry] | None:
+        run = self._runs.get((group, start_index))
+        if run is None:
+            return None
+        self._runs.move_to_end((group, start_index))
+        return run[0]
+
+    def drop(self, key: tuple[GroupId, int]) -> None:
+        run = self._runs.pop(key, None)
+        if run is not None:
+            self._bytes -= run[1]
+
+    def drop_group(self, group: GroupId) -> None:
+        for key in [key for key in self._runs if key[0] == group]:
+            self.drop(key)
+
+
+class LogHost:
+    """One per node, made by `Storage`, which owns it.
+
+    `refusal`: why nothing may be appended at the moment, or None. Reading it is the only check on the hot path.
+    """
+
+    def __init__(
+        self, files: Files, config: StorageConfig, opened: OpenFiles, commits: CommitQueue, writes: WriteQueue,
+        cold: ColdReads, worker: Worker,
+    ) -> None:  # fmt: skip
+        self.files = files
+        self.config = config
+        self.opened = opened
+        self.commits = commits
+        self.writes = writes
+        self.cold = cold
+        self.cache = TailCache(config.tail_cache_bytes)
+        self.loaded = LoadedRuns(config.loaded_bytes_max)
+        self.stats = StorageStats()
+        self.refusal: StorageFailedError | None = None
+        self.dirty: dict[AppendLog, None] = {}  # logs that the next checkpoint must sync
+        self.moved: dict[GroupId, None] = {}  # groups whose durable_index moved since `Storage.take_durable`
+        self.bytes_since_checkpoint = 0
+        self.directories_changed = False
+        self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
+        self.look_for_room: Callable[[], None] = _nothing
+        self._worker = worker
+        self._indexes: OrderedDict[Segment, None] = OrderedDict()
+
+    def start_write_back(self, segment: Segment, position: int, size_bytes: int) -> None:
+        """Let the disk begin with a piece of `segment`. In the worker, because a busy disk makes the call wait."""
+        self._worker.submit(partial(self._write_back, segment, position, size_bytes), _ignore)
+
+    def _write_back(self, segment: Segment, position: int, size_bytes: int) -> None:
+        # The file may be gone by now, and nothing depends on this.
+        with suppress(OSError), self.opened.borrow(segment.log) as fd:
+            self.files.start_write_back(fd, position, size_bytes)
+
+    def used_index(self, segment: Segment) -> None:
+        """Remember that the indexes of a sealed segment are in memory, and unload those used longest ago."""
+        self._indexes[segment] = None
+        self._indexes.move_to_end(segment)
+        total = sum(len(known.index) for known in self._indexes) * 40
+        while total > self.config.index_bytes_max and len(self._indexes) > 1:
+            oldest, _ = self._indexes.popitem(last=False)
+            total -= len(oldest.index) * 40
+            oldest.index.unload()
+            oldest.time_index.unload()
+
+    def forget_index(self, segment: Segment) -> None:
+        self._indexes.pop(segment, None)
+
+
+def _ignore(_: None) -> None:
+    """Nothing depends on when this was done."""
+
+
+def _nobody_listens(log: "AppendLog", row: ReplicaRow) -> None:
+    raise AssertionError("Storage sets this before it opens a log")
+
+
+def _nothing() -> None:
+    """Storage sets something better."""

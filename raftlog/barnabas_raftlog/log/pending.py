@@ -1,0 +1,65 @@
+"""Which index of a log is durable, when writes complete later and truncations come between. Pure.
+
+Every append is queued under a *ticket*, a number that only grows; a completion says "everything up to ticket t is on
+disk". Between the two a follower may have to truncate, and the index then lives again with another entry. So a
+truncation from index i clamps every promise that is under way to i - 1: an old completion can still make the entries
+*before* i durable, but it can never count an entry that was appended again in the place of the one it wrote.
+"""
+
+from collections import deque
+
+__all__ = ["PendingIndexes"]
+
+
+class PendingIndexes:
+    """One log's way from "queued" to "reached". Used for durable indexes, and for indexes written to a segment.
+
+    Invariants: tickets strictly increase from left to right, indexes never decrease, `reached` <= every queued index.
+    Limit: one pair per ticket under way; the queues that hand out tickets are bounded in bytes.
+    """
+
+    __slots__ = ("_indexes", "_tickets", "reached")
+
+    def __init__(self, reached: int) -> None:
+        self.reached = reached
+        self._tickets: deque[int] = deque()
+        self._indexes: deque[int] = deque()
+
+    def __bool__(self) -> bool:
+        """True while something is under way."""
+        return bool(self._tickets)
+
+    def queue(self, ticket: int, index: int) -> None:
+        """Everything up to `index` will have been written once `ticket` completes."""
+        tickets = self._tickets
+        if tickets and tickets[-1] == ticket:
+            self._indexes[-1] = index
+        else:
+            tickets.append(ticket)
+            self._indexes.append(index)
+
+    def complete(self, ticket: int) -> bool:
+        """Take note that every ticket up to `ticket` has completed; return whether `reached` moved."""
+        tickets, indexes = self._tickets, self._indexes
+        before = self.reached
+        while tickets and tickets[0] <= ticket:
+            tickets.popleft()
+            self.reached = indexes.popleft()
+        return self.reached != before
+
+    def truncate_from(self, index: int) -> None:
+        """Entries at and after `index` are gone: nothing that is under way may count for them."""
+        last = index - 1
+        self.reached = min(self.reached, last)
+        indexes = self._indexes
+        # From the right, and only as far as needed: indexes never decrease.
+        position = len(indexes) - 1
+        while position >= 0 and indexes[position] > last:
+            indexes[position] = last
+            position -= 1
+
+    def reset(self, index: int) -> None:
+        """Start anew at `index`: nothing that is under way counts any more."""
+        self._tickets.clear()
+        self._indexes.clear()
+        self.reached = index

@@ -1,0 +1,134 @@
+"""What the journal says must be done to each replica after a crash. Pure.
+
+Recovery knows three things: the checkpoint (how far each replica's segment files were synced, and where in the journal
+that was), the journal from there on, and the segment files themselves, which may hold anything after what was synced.
+
+For a replica in *fsync* mode the journal is the truth. Replaying it from the checkpoint gives exactly the entries that
+follow the synced part, whatever the segment files say; what they already have of it need not be written again. The
+checkpoint may have been taken later than the journal position it names, so the replay meets entries that the segments
+already have, and truncations that they already show. Both are harmless, by three rules: a TRUNCATE from i takes away
+every entry at and after i, synced or not; an entry at an index that is still there after that is already there; and a
+TRUNCATE is durable before any segment file shows it, so an entry that was replaced is never the last word.
+
+For a replica in *page-cache* mode the segment files are the truth (entries never enter the journal), and the journal
+only says how far not to trust them: a TRUNCATE that was carried out is followed by a TRUNCATED, which is durable before
+anything is appended in place of what was truncated. Without it, everything from the truncation on is cut.
+
+What is not here: reading files, and the scan of segment tails (`replica_recovery`).
+"""
+
+from typing import NamedTuple
+
+from barnabas_raftlog.raft.messages import HardState
+
+from .journal_format import JournalRecord, RecordKind
+
+__all__ = ["Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
+
+
+class Location(NamedTuple):
+    """An entry in the journal: its term, and where its frame is."""
+
+    term: int
+    sequence: int
+    position: int
+    size_bytes: int
+
+
+class ReplicaPlan:
+    """What must become of one replica. `trusted_index`: the synced part of its segments is right up to here.
+
+    After the replay, in fsync mode the log must consist of the segments up to `trusted_index` and then
+    `entries_after()`. In page-cache mode it is whatever the segments hold that is valid, below `cut_from`.
+    """
+
+    def __init__(self, name: str, trusted_index: int, *, page_cache: bool) -> None:
+        self.name = name
+        self.page_cache = page_cache
+        self.trusted_index = trusted_index
+        self.reset: tuple[int, int, int] | None = None  # (index, term, end_offset) of an installed snapshot
+        self._entries: dict[int, Location] = {}
+        self._open_truncations: dict[int, int] = {}
+        self.truncations = 0
+
+    @property
+    def cut_from(self) -> int | None:
+        """The first index that the segments must not show, because a truncation was not carried out for sure."""
+        return min(self._open_truncations.values(), default=None)
+
+    def entries_after(self) -> list[tuple[int, Location]]:
+        """Return the entries that follow `trusted_index`, in order.
+
+        Raises:
+            ValueError: one is missing. The journal promised it, so this is damage.
+        """
+        found = sorted((index, location) for index, location in self._entries.items() if index > self.trusted_index)
+        for expected, (index, _) in enumerate(found, self.trusted_index + 1):
+            if index != expected:
+                raise ValueError(f"the journal has entry {index} but not entry {expected}")
+        return found
+
+    def entry(self, index: int, location: Location) -> None:
+        self._entries[index] = location
+
+    def truncated_from(self, index: int, number: int) -> None:
+        self.trusted_index = min(self.trusted_index, index - 1)
+        for gone in [known for known in self._entries if known >= index]:
+            del self._entries[gone]
+        self._open_truncations[number] = index
+        self.truncations = max(self.truncations, number)
+
+    def truncation_done(self, number: int) -> None:
+        self._open_truncations.pop(number, None)
+
+    def installed(self, index: int, term: int, end_offset: int) -> None:
+        self._entries.clear()
+        self._open_truncations.clear()
+        self.reset = (index, term, end_offset)
+        self.trusted_index = index
+
+
+def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
+    """Return the later of two; the one from a checkpoint may be ahead of the journal that is replayed over it."""
+    if known is None or found.term > known.term:
+        return found
+    if found.term == known.term and known.voted_for is None:
+        return found
+    return known
+
+
+def apply_record(
+    plans: dict[bytes, ReplicaPlan],
+    hard_states: dict[bytes, HardState],
+    deleted: set[str],
+    record: JournalRecord,
+    sequence: int,
+    payload: bytes,
+) -> None:
+    """Replay one record of journal file `sequence`. `payload` is needed for INSTALL and REPLICA only.
+
+    `plans` starts with one plan for each replica of the checkpoint; `deleted` collects directories to remove.
+    """
+    kind, group = record.kind, record.group
+    if kind == RecordKind.HARD_STATE:
+        voted_for = record.index - 1 if record.index else None
+        hard_states[group] = merge_hard_state(hard_states.get(group), HardState(record.term, voted_for))
+    elif kind == RecordKind.REPLICA:
+        name = payload.decode()
+        deleted.discard(name)
+        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1)
+    elif kind == RecordKind.DELETE:
+        hard_states.pop(group, None)
+        if (gone := plans.pop(group, None)) is not None:
+            deleted.add(gone.name)
+    elif (plan := plans.get(group)) is None:
+        # Left over from before a DELETE that an earlier checkpoint already contains.
+        return
+    elif kind == RecordKind.ENTRY:
+        plan.entry(record.index, Location(record.term, sequence, record.position, record.size_bytes))
+    elif kind == RecordKind.TRUNCATE:
+        plan.truncated_from(record.index, record.term)
+    elif kind == RecordKind.TRUNCATED:
+        plan.truncation_done(record.term)
+    elif kind == RecordKind.INSTALL:
+        plan.installed(record.index, record.term, int.from_bytes(payload, "big"))

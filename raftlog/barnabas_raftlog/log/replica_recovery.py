@@ -1,0 +1,306 @@
+"""Bringing one replica's files back to a state that can be explained, after a crash.
+
+Three sources (see `recovery`): the checkpoint's row, the plan that was made from the journal, and the files. The synced
+part of the files is trusted as far as the plan says. Behind it the frames are checked one by one: in fsync mode they
+must be those of the plan, in page-cache mode they must be valid. At the first that is not, the file is cut, and the
+rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
+
+Damage in the trusted part is never cut away: the row then says why the replica has failed. It takes part in nothing
+until an operator deletes it, and it is filled again from the leader.
+
+A directory that no row knows is adopted by the same scan, from its beginning: in page-cache mode a replica may have
+been made, written to and acknowledged before the journal heard of it.
+"""
+
+from collections.abc import Callable
+
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.records.header import parse_header
+
+from .checkpoint import ReplicaRow
+from .cold_reads import ColdReads
+from .files import Files
+from .frame_walk import FrameFields, scan_tail
+from .leader_epochs import LeaderEpochs
+from .open_files import OpenFiles
+from .recovery import Location, ReplicaPlan
+from .segment import Segment, parse_stem
+
+__all__ = ["empty_row", "recover_replica"]
+
+CHUNK_BYTES = 4 << 20
+
+
+def empty_row(group: bytes, name: str, *, page_cache: bool) -> ReplicaRow:
+    """Return the row of a replica that holds nothing and never did."""
+    return ReplicaRow(group, name, page_cache, "", 0, 0, 0, 0, [], [])
+
+
+def recover_replica(
+    files: Files,
+    directory: str,
+    row: ReplicaRow,
+    plan: ReplicaPlan | None,
+    payload_of: Callable[[Location], bytearray],
+    segment_bytes: int,
+) -> tuple[ReplicaRow, int, int]:
+    """Make the files in `directory` what they must be, synced; return the new row, entries written, bytes cut.
+
+    `plan` is None for a directory that neither checkpoint nor journal knows.
+    """
+    if row.failed:
+        return row, 0, 0
+    rebuild = _Rebuild(files, directory, row, segment_bytes)
+    try:
+        files.make_directory(directory)
+        rebuild.run(plan, payload_of)
+    except (OSError, CorruptBatchError, ValueError) as error:
+        row.failed = f"recovery of {row.name}: {error}"
+        return row, 0, 0
+    finally:
+        rebuild.close()
+    return rebuild.row(plan), rebuild.written_count, rebuild.cut_bytes
+
+
+class _Rebuild:
+    """The state of the log up to where it is known to be right; `run` moves that to its end."""
+
+    def __init__(self, files: Files, directory: str, row: ReplicaRow, segment_bytes: int) -> None:
+        self._files = files
+        self._opened = OpenFiles(files, 16)
+        self._cold = ColdReads(files, self._opened, None)
+        self._directory = directory
+        self._row = row
+        self._segment_bytes = segment_bytes
+        self._epochs = LeaderEpochs.from_rows([(e, i, o) for e, i, o in row.epochs])
+        self._segments: list[Segment] = []
+        self._start_index = row.start_index
+        self._last_index = row.last_index
+        self._end_offset = row.end_offset
+        self._touched: dict[Segment, None] = {}
+        self.written_count = 0
+        self.cut_bytes = 0
+
+    def close(self) -> None:
+        self._opened.close_all()
+
+    def row(self, plan: ReplicaPlan | None) -> ReplicaRow:
+        return ReplicaRow(
+            self._row.group,
+            self._row.name,
+            plan.page_cache if plan else self._row.page_cache,
+            "",
+            self._start_index,
+            self._last_index,
+            self._end_offset,
+            max(self._row.truncations, plan.truncations if plan else 0),
+            self._epochs.rows(),
+            [segment.row() for segment in self._segments],
+        )
+
+    def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:
+        on_disk = sorted(filter(None, map(parse_stem, self._files.list_directory(self._directory))))
+        wanted: list[tuple[int, Location]] = []
+        if plan is None:
+            self._adopt(on_disk)
+        elif plan.reset is not None:
+            self._start_after(*plan.reset)
+            on_disk = self._remove_all(on_disk)
+        else:
+            self._trust(on_disk, plan.trusted_index)
+        if plan is None or plan.page_cache:
+            cut_from = plan.cut_from if plan else None
+            self._scan(on_disk, lambda index, _: cut_from is None or index < cut_from)
+        else:
+            wanted = plan.entries_after()
+            expected = dict(wanted)
+            self._scan(on_disk, lambda index, fields: _is(expected.get(index), fields))
+        self._cut(on_disk)
+        self._append([item for item in wanted if item[0] > self._last_index], payload_of)
+        self._sync()
+
+    def _adopt(self, on_disk: list[tuple[int, int]]) -> None:
+        if on_disk:
+            base_offset, first_index = on_disk[0]
+            self._start_index = self._last_index = first_index - 1
+            self._end_offset = base_offset
+            self._segments = [Segment(self._directory, base_offset, first_index)]
+
+    def _start_after(self, index: int, term: int, end_offset: int) -> None:
+        self._start_index = self._last_index = index
+        self._end_offset = end_offset
+        self._epochs = LeaderEpochs()
+        if index:
+            self._epochs.assign(term, index, end_offset)
+
+    def _remove_all(self, on_disk: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        for base_offset, first_index in on_disk:
+            self._remove(Segment(self._directory, base_offset, first_index))
+        return []
+
+    def _remove(self, segment: Segment) -> None:
+        for handle in segment.handles:
+            if self._files.exists(handle.path):
+                self._files.remove(handle.path)
+
+    def _trust(self, on_disk: list[tuple[int, int]], trusted_index: int) -> None:
+        """Begin with the checkpoint's segments, up to entry `trusted_index`, which was synced."""
+        rows = list(self._row.segments)
+        present = set(on_disk)
+        while len(rows) > 1 and (rows[0].base_offset, rows[0].first_index) not in present:
+            rows.pop(0)  # a dropped prefix
+            self._start_index = rows[0].first_index - 1
+            self._epochs.drop_prefix(self._start_index)
+        self._segments = [Segment.from_row(self._directory, row) for row in rows]
+        if trusted_index < self._row.last_index:
+            self._step_back(trusted_index)
+        for segment in self._segments:
+            if segment.size_bytes and self._size_of(segment) < segment.size_bytes:
+                raise CorruptBatchError(f"{segment.log.path} is shorter than the {segment.size_bytes} synced bytes")
+
+    def _step_back(self, trusted_index: int) -> None:
+        """Give up the entries after `trusted_index`: the journal says that they were truncated."""
+        if trusted_index < self._start_index:
+            raise ValueError(f"entry {trusted_index} was truncated, the log starts after {self._start_index}")
+        index = trusted_index + 1
+        while len(self._segments) > 1 and self._segments[-1].first_index > index:
+            self._segments.pop()
+        segment = self._segments[-1]
+        self._cold.load_index(segment, blocking=True)
+        hint = segment.index.before_index(index)
+        # The entry itself may be gone from the file, so the walk ends behind its predecessor.
+        position, end_offset = 0, segment.base_offset
+        if trusted_index >= segment.first_index:
+            hint = segment.index.before_index(trusted_index)
+            place = self._cold.seek(
+                segment, hint, segment.size_bytes, lambda found, _: found == trusted_index, blocking=True
+            )
+            if place is None:
+                raise CorruptBatchError(f"{segment.log.path} has no entry {trusted_index}")
+            header = parse_header(self._cold.read(segment.log, place[2], 61, blocking=True))
+            position, end_offset = place[2] + header.size_bytes, header.end_offset
+        segment.truncate_to(position, end_offset)
+        row = segment.index.before_index(trusted_index)
+        self._recount(segment, row)
+        self._epochs.truncate_from(index)
+        self._last_index, self._end_offset = trusted_index, end_offset
+        self._touched[segment] = None
+
+    def _recount(self, segment: Segment, row: tuple[int, int, int] | None) -> None:
+        def count(index: int, header: object) -> bool:
+            del index
+            segment.renew_max(header.max_timestamp, header.base_offset)  # type: ignore[attr-defined]
+            return False
+
+        if segment.size_bytes:
+            self._cold.seek(segment, row, segment.size_bytes, count, blocking=True)
+
+    def _size_of(self, segment: Segment) -> int:
+        if not self._files.exists(segment.log.path):
+            return 0
+        with self._opened.borrow(segment.log) as fd:
+            return self._files.size(fd)
+
+    def _scan(self, on_disk: list[tuple[int, int]], accept: Callable[[int, FrameFields], bool]) -> None:
+        """Go on through the files for as long as the frames are valid and accepted."""
+        present = set(on_disk)
+        if not self._segments:
+            self._segments = [Segment(self._directory, self._end_offset, self._last_index + 1)]
+        while self._scan_segment(self._segments[-1], accept):
+            following = (self._end_offset, self._last_index + 1)
+            if following not in present or following[0] == self._segments[-1].base_offset:
+                return
+            self._segments.append(Segment(self._directory, *following))
+
+    def _scan_segment(self, segment: Segment, accept: Callable[[int, FrameFields], bool]) -> bool:
+        """Return whether the file was good up to its end."""
+        size = self._size_of(segment)
+        wanted = CHUNK_BYTES
+        while segment.size_bytes < size:
+            with self._opened.borrow(segment.log) as fd:
+                data = self._files.read(fd, segment.size_bytes, wanted)
+            tail = scan_tail(memoryview(data), self._end_offset, self._epochs.last_term)
+            for fields in tail.frames:
+                if not accept(self._last_index + 1, fields):
+                    return False
+                self._note(segment, fields)
+            if not tail.needs:
+                if tail.end < len(data):
+                    return False
+            elif len(data) < wanted or (tail.end == 0 and tail.needs <= len(data)):
+                return False  # The file ends within a frame.
+            wanted = max(CHUNK_BYTES, tail.needs)
+        return True
+
+    def _note(self, segment: Segment, fields: FrameFields) -> None:
+        index = self._last_index + 1
+        self._epochs.assign(fields.term, index, fields.base_offset)
+        segment.add(index, fields.base_offset, fields.size_bytes, fields.max_timestamp)
+        self._last_index, self._end_offset = index, fields.end_offset
+        self._touched[segment] = None
+
+    def _cut(self, on_disk: list[tuple[int, int]]) -> None:
+        """Remove everything behind the end of the log."""
+        active = self._segments[-1]
+        size = self._size_of(active)
+        if size > active.size_bytes:
+            self.cut_bytes += size - active.size_bytes
+            with self._opened.borrow(active.log) as fd:
+                self._files.truncate(fd, active.size_bytes)
+            self._touched[active] = None
+        kept = {(segment.base_offset, segment.first_index) for segment in self._segments}
+        for base_offset, first_index in on_disk:
+            if (base_offset, first_index) not in kept:
+                segment = Segment(self._directory, base_offset, first_index)
+                self.cut_bytes += self._size_of(segment)
+                self._opened.forget(segment.log)
+                self._remove(segment)
+
+    def _append(self, wanted: list[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
+        """Write the entries that only the journal has."""
+        buffers: list[Buffer] = []
+        start = self._segments[-1].size_bytes
+        for index, location in wanted:
+            frame = payload_of(location)
+            header = parse_header(frame)
+            if index != self._last_index + 1 or header.base_offset != self._end_offset:
+                raise CorruptBatchError(f"entry {index} in the journal does not continue the log at {self._end_offset}")
+            segment = self._segments[-1]
+            if segment.size_bytes + len(frame) > self._segment_bytes and self._end_offset > segment.base_offset:
+                self._write(segment, buffers, start)
+                segment = Segment(self._directory, self._end_offset, index)
+                self._segments.append(segment)
+                start = 0
+            buffers.append(frame)
+            fields = FrameFields(
+                0, len(frame), header.base_offset, location.term, header.end_offset, header.max_timestamp
+            )
+            self._note(segment, fields)
+            self.written_count += 1
+            if segment.size_bytes - start > CHUNK_BYTES:
+                self._write(segment, buffers, start)
+                start = segment.size_bytes
+        self._write(self._segments[-1], buffers, start)
+
+    def _write(self, segment: Segment, buffers: list[Buffer], position: int) -> None:
+        if buffers:
+            with self._opened.borrow(segment.log, create=True) as fd:
+                self._files.write(fd, buffers, position)
+            buffers.clear()
+
+    def _sync(self) -> None:
+        for segment in self._touched:
+            for handle, position, rows, size_bytes in segment.index_writes():
+                with self._opened.borrow(handle, create=True) as fd:
+                    self._files.write(fd, [rows], position)
+                    self._files.truncate(fd, size_bytes)
+            with self._opened.borrow(segment.log, create=True) as fd:
+                self._files.sync(fd)
+        if self._touched or self.cut_bytes:
+            self._files.sync_directory(self._directory)
+            self._files.sync_directory(self._directory.rpartition("/")[0])
+
+
+def _is(location: Location | None, fields: FrameFields) -> bool:
+    return location is not None and location.term == fields.term and location.size_bytes == fields.size_bytes

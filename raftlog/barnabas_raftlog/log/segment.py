@@ -1,0 +1,128 @@
+"""A segment: one file of frames and its two sparse indexes, as the loop sees them.
+
+The name of the file says where it begins, twice: `<base_offset>.<first_index>.log`. So the Raft index of every frame
+in it follows from the name and the frame's ordinal, and nothing has to be synced when a segment is made. A frame never
+crosses files. `size_bytes` is what the log says; what is in the file already is the business of the write queue.
+"""
+
+from .checkpoint import SegmentRow
+from .offset_index import INDEX_ROW_BYTES, INTERVAL_BYTES, TIME_ROW_BYTES, OffsetIndex, TimeIndex
+from .open_files import FileHandle
+
+__all__ = ["NO_TIMESTAMP", "IndexWrite", "Segment", "parse_stem"]
+
+NO_TIMESTAMP = -1
+IndexWrite = tuple[FileHandle, int, bytes, int]  # file, position, rows, size afterwards
+DIGITS = 20  # of a 64-bit number; so that names sort as numbers do
+
+
+def parse_stem(name: str) -> tuple[int, int] | None:
+    """Return (base_offset, first_index) of a `.log` file's name; None for any other name."""
+    parts = name.split(".")
+    if len(parts) == 3 and parts[2] == "log" and len(parts[0]) == len(parts[1]) == DIGITS:
+        try:
+            return int(parts[0]), int(parts[1])
+        except ValueError:
+            return None
+    return None
+
+
+class Segment:
+    """Frames from (`base_offset`, `first_index`) on. Owned by the loop.
+
+    Invariant: `index` has a row for each frame that begins at least 4 KiB after the last row's; `max_timestamp` is
+    that of all frames, and `max_timestamp_offset` the base offset of the first batch that has it.
+    """
+
+    __slots__ = ("_row_position", "base_offset", "first_index", "index", "index_handle", "is_dirty", "log",
+                 "max_timestamp", "max_timestamp_offset", "size_bytes", "time_handle", "time_index")  # fmt: skip
+
+    def __init__(self, directory: str, base_offset: int, first_index: int) -> None:
+        stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
+        self.log = FileHandle(f"{stem}.log")
+        self.index_handle = FileHandle(f"{stem}.index")
+        self.time_handle = FileHandle(f"{stem}.timeindex")
+        self.base_offset = base_offset
+        self.first_index = first_index
+        self.size_bytes = 0
+        self.index = OffsetIndex()
+        self.time_index = TimeIndex()
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = -1
+        self.is_dirty = True  # not synced since it changed
+        self._row_position = 0
+
+    @classmethod
+    def from_row(cls, directory: str, row: SegmentRow) -> "Segment":
+        segment = cls(directory, row.base_offset, row.first_index)
+        segment.size_bytes = segment._row_position = row.size_bytes
+        segment.max_timestamp = row.max_timestamp
+        segment.max_timestamp_offset = row.max_timestamp_offset
+        segment.index = OffsetIndex(row.index_rows)
+        segment.time_index = TimeIndex(row.time_rows)
+        segment.is_dirty = False
+        return segment
+
+    def row(self) -> SegmentRow:
+        """Return what a checkpoint says of this segment, without the index rows that are not stored yet."""
+        return SegmentRow(
+            self.base_offset,
+            self.first_index,
+            self.size_bytes,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            self.index.stored,
+            self.time_index.stored,
+        )
+
+    @property
+    def handles(self) -> tuple[FileHandle, FileHandle, FileHandle]:
+        return self.log, self.index_handle, self.time_handle
+
+    def add(self, index: int, base_offset: int, size_bytes: int, max_timestamp: int) -> None:
+        """Take note of a frame that goes to the end of the file."""
+        position = self.size_bytes
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = base_offset
+        if position - self._row_position >= INTERVAL_BYTES:
+            self._row_position = position
+            self.index.add(index, base_offset, position)
+            if self.max_timestamp_offset >= 0:
+                self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.size_bytes = position + size_bytes
+        self.is_dirty = True
+
+    def truncate_to(self, position: int, end_offset: int) -> None:
+        """Forget the frames from `position` on. The maximum timestamp is then that of the last index row at most.
+
+        The caller goes on with `renew_max` for the frames between that row and `position`.
+        """
+        self.index.truncate_to(position)
+        self.time_index.truncate_to(end_offset)
+        self.size_bytes = position
+        last = self.index.before_index(1 << 62)
+        self._row_position = last[2] if last else 0
+        latest = self.time_index.latest(end_offset)
+        self.max_timestamp, self.max_timestamp_offset = latest or (NO_TIMESTAMP, -1)
+        self.is_dirty = True
+
+    def renew_max(self, max_timestamp: int, base_offset: int) -> None:
+        """Count the timestamp of a frame that is still there after a truncation."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = base_offset
+
+    def index_writes(self) -> list[IndexWrite]:
+        """Return what must be written for the index files to be complete, and count it as written."""
+        writes: list[IndexWrite] = []
+        index, times = self.index, self.time_index
+        if len(index) > index.stored:
+            position = index.stored * INDEX_ROW_BYTES
+            writes.append((self.index_handle, position, index.unstored(), len(index) * INDEX_ROW_BYTES))
+            index.stored = len(index)
+        if len(times) > times.stored:
+            position = times.stored * TIME_ROW_BYTES
+            writes.append((self.time_handle, position, times.unstored(), len(times) * TIME_ROW_BYTES))
+            times.stored = len(times)
+        return writes

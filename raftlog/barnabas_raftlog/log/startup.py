@@ -1,0 +1,239 @@
+"""What a node does before it opens its first log: lock, identify, read the checkpoint, and recover after a crash.
+
+Everything here runs in the write worker and may block. After a clean stop it reads `meta.json`, `checkpoint` and the
+first sector of each journal file, whatever the amount of data. After a crash it reads the journal from the checkpoint
+on and brings every replica's files in order; then it writes a new checkpoint, and the journal is empty again.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import HardState
+
+from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
+from .files import Files
+from .journal_format import FILE_HEADER_BYTES, FileHeader, RecordKind, parse_file_header, scan
+from .log_host import StorageConfig
+from .open_files import OpenFiles
+from .recovery import Location, ReplicaPlan, apply_record
+from .replica_recovery import empty_row, recover_replica
+from .write_queue import Save
+
+__all__ = ["DELETED_SUFFIX", "Started", "read_file", "save", "start"]
+
+VERSION = 1
+CLEAN_STOP = "clean-stop"
+DELETED_SUFFIX = ".deleted"
+
+
+class Started(NamedTuple):
+    """What `start` found and did."""
+
+    lock_fd: int
+    directory_id: str
+    checkpoint: Checkpoint
+    journal_paths: list[str]
+    was_clean: bool
+    written_count: int
+    cut_bytes: int
+
+
+def read_file(files: Files, path: str) -> bytearray | None:
+    """Return the contents of a small file; None if it does not exist."""
+    if not files.exists(path):
+        return None
+    fd = files.open(path, create=False)
+    try:
+        return files.read(fd, 0, files.size(fd))
+    finally:
+        files.close(fd)
+
+
+def save(files: Files, path: str, data: bytes) -> None:
+    """Replace a small file; a crash leaves the old or the new one."""
+    Save(path, data).run(files, OpenFiles(files, 1))
+
+
+def start(
+    files: Files,
+    directory: str,
+    config: StorageConfig,
+    cluster_id: str | None,
+    node_id: int | None,
+    new_id: Callable[[], str],
+) -> Started:
+    """Make the directory usable.
+
+    Raises:
+        StorageFailedError: it is in use, belongs to another node or cluster, or is damaged in a way that concerns
+            every replica. The text says what, where, and what can be done.
+    """
+    try:
+        for part in ("", "/journal", "/replicas"):
+            files.make_directory(directory + part)
+        lock_fd = files.lock(f"{directory}/lock")
+    except BlockingIOError as error:
+        raise StorageFailedError(f"{directory} is in use by another process") from error
+    except OSError as error:
+        raise StorageFailedError(f"cannot use {directory}: {error}") from error
+    try:
+        directory_id = _identify(files, directory, cluster_id, node_id, new_id)
+        return _Start(files, directory, config).run(lock_fd, directory_id)
+    except (OSError, ValueError) as error:
+        files.close(lock_fd)
+        raise StorageFailedError(f"cannot start from {directory}: {error}") from error
+    except StorageFailedError:
+        files.close(lock_fd)
+        raise
+
+
+def _identify(
+    files: Files, directory: str, cluster_id: str | None, node_id: int | None, new_id: Callable[[], str]
+) -> str:
+    path = f"{directory}/meta.json"
+    data = read_file(files, path)
+    if data is None:
+        meta: dict[str, Any] = {
+            "version": VERSION, "cluster_id": cluster_id, "node_id": node_id, "directory_id": new_id()
+        }  # fmt: skip
+        save(files, path, json.dumps(meta).encode())
+        files.sync_directory(directory)
+    else:
+        meta = json.loads(data)
+        if meta.get("version") != VERSION:
+            raise StorageFailedError(f"{directory} has format {meta.get('version')}, this version reads {VERSION}")
+        for name, wanted in (("cluster_id", cluster_id), ("node_id", node_id)):
+            if wanted is not None and meta.get(name) not in {None, wanted}:
+                raise StorageFailedError(
+                    f"{directory} belongs to {name.replace('_', ' ')} {meta.get(name)}, this broker is configured"
+                    f" with {wanted}: correct the configuration, or use another directory"
+                )
+    return str(meta["directory_id"])
+
+
+class _Start:
+    def __init__(self, files: Files, directory: str, config: StorageConfig) -> None:
+        self._files = files
+        self._directory = directory
+        self._config = config
+        self._journal: dict[int, tuple[str, FileHeader]] = {}  # by sequence
+
+    def run(self, lock_fd: int, directory_id: str) -> Started:
+        files, directory = self._files, self._directory
+        data = read_file(files, f"{directory}/checkpoint")
+        checkpoint = decode(data) if data else Checkpoint(0, JournalPlace(1, FILE_HEADER_BYTES, 0), {}, {})
+        marker = read_file(files, f"{directory}/{CLEAN_STOP}")
+        paths = [f"{directory}/journal/{name}" for name in files.list_directory(f"{directory}/journal")]
+        self._read_headers(paths)
+        newest = max(self._journal, default=0)
+        was_clean = (
+            marker is not None
+            and bytes(marker) == str(checkpoint.number).encode()
+            and newest < checkpoint.journal.sequence
+        )
+        written = cut = 0
+        if not was_clean and (data or self._journal):
+            checkpoint, written, cut = self._recover(checkpoint, newest)
+        elif not data:
+            was_clean = True
+        for name in files.list_directory(f"{directory}/replicas"):
+            if name.endswith(DELETED_SUFFIX):
+                files.remove_tree(f"{directory}/replicas/{name}")
+        if marker is not None:
+            files.remove(f"{directory}/{CLEAN_STOP}")
+            files.sync_directory(directory)
+        return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut)
+
+    def _read_headers(self, paths: list[str]) -> None:
+        for path in paths:
+            fd = self._files.open(path, create=False)
+            try:
+                header = parse_file_header(self._files.read(fd, 0, FILE_HEADER_BYTES))
+            except ValueError as error:
+                raise ValueError(f"{path}: {error}") from error
+            finally:
+                self._files.close(fd)
+            if header is not None:
+                self._journal[header.sequence] = (path, header)
+
+    def _recover(self, checkpoint: Checkpoint, newest: int) -> tuple[Checkpoint, int, int]:
+        """Replay the journal over the checkpoint, bring every replica in order, and write a new checkpoint."""
+        files, directory = self._files, self._directory
+        plans = {
+            group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache)
+            for group, row in checkpoint.rows.items()
+        }
+        hard_states: dict[bytes, HardState] = dict(checkpoint.hard_states)
+        deleted: set[str] = set()
+        last_batch = checkpoint.journal.batch
+        for sequence in range(checkpoint.journal.sequence, newest + 1):
+            last_batch = self._replay(checkpoint, sequence, last_batch, plans, hard_states, deleted)
+        rows: dict[bytes, ReplicaRow] = {}
+        written = cut = 0
+        descriptors: dict[int, int] = {}
+
+        def payload_of(location: Location) -> bytearray:
+            fd = descriptors.get(location.sequence)
+            if fd is None:
+                fd = descriptors[location.sequence] = files.open(self._journal[location.sequence][0], create=False)
+            return files.read(fd, location.position, location.size_bytes)
+
+        for name in sorted(deleted):
+            if files.exists(f"{directory}/replicas/{name}"):
+                files.remove_tree(f"{directory}/replicas/{name}")
+        for group, plan in plans.items():
+            row = checkpoint.rows.get(group)
+            if row is None or row.name != plan.name:
+                row = empty_row(group, plan.name, page_cache=plan.page_cache)
+            path = f"{directory}/replicas/{plan.name}"
+            found = recover_replica(files, path, row, plan, payload_of, self._config.segment_bytes)
+            rows[group] = found[0]
+            written += found[1]
+            cut += found[2]
+        for fd in descriptors.values():
+            files.close(fd)
+        place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, last_batch)
+        fresh = Checkpoint(checkpoint.number + 1, place, rows, hard_states)
+        packed = [encode_row(row) for row in rows.values()]
+        files.sync_directory(f"{directory}/replicas")
+        save(files, f"{directory}/checkpoint", encode(fresh.number, place, packed, hard_states))
+        return fresh, written, cut
+
+    def _replay(
+        self,
+        checkpoint: Checkpoint,
+        sequence: int,
+        last_batch: int,
+        plans: dict[bytes, ReplicaPlan],
+        hard_states: dict[bytes, HardState],
+        deleted: set[str],
+    ) -> int:
+        """Replay one journal file; return the number of its last batch."""
+        if sequence not in self._journal:
+            if sequence == checkpoint.journal.sequence:
+                return last_batch  # Nothing was written to it any more: the next one was begun.
+            raise ValueError(f"the journal file with sequence number {sequence} is missing")
+        path, _ = self._journal[sequence]
+        start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
+        fd = self._files.open(path, create=False)
+        try:
+            data = self._files.read(fd, 0, self._files.size(fd))
+        finally:
+            self._files.close(fd)
+        following = self._journal.get(sequence + 1)
+        end = following[1].previous_end if following else 0
+        view = memoryview(data)[:end] if end else memoryview(data)
+        found = scan(view, sequence, start, last_batch)
+        if found.damaged_at is not None or (end and found.end < end - 512):
+            raise ValueError(
+                f"{path} is damaged at {found.damaged_at or found.end}, in records that had been synced. To go on"
+                " without them, move the whole directory away: this node then gets its data from the others"
+            )
+        for record in found.records:
+            payload = b""
+            if record.kind in {RecordKind.REPLICA, RecordKind.INSTALL}:
+                payload = bytes(view[record.position : record.position + record.size_bytes])
+            apply_record(plans, hard_states, deleted, record, sequence, payload)
+        return found.last_batch

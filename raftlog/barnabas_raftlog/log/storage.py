@@ -1,0 +1,403 @@
+"""A node's storage: one journal, one checkpoint, all logs. The only thing that other packages make of this folder.
+
+The driver appends to logs and saves hard states, which queues work, and calls `flush` once in every iteration of its
+loop. Two workers do the rest: the sync worker writes and syncs the journal, one batch for everybody; the write worker
+carries entries on into segment files, and syncs those at checkpoints. `on_durable` says that `durable_ticket`, or the
+`durable_index` of some log, has moved.
+
+A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It
+takes the journal's durable end as its starting point, then lets the write worker sync each log that changed, a few at
+a time so that other writes go on between them, then writes the checkpoint file; then the journal files before that
+point are free to be used again.
+
+Failures: no room refuses appends (`DiskFullError`) until there is room, and looks again whenever an append is refused.
+A journal that cannot be written, not even in a new file, is final: `failed` is set, `on_failed` is called, nothing is
+acknowledged any more. Trying again at an interval is not here yet: a restart is needed. A bad segment file fails its
+replica only, also after a restart.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import GroupId, HardState
+
+from .append_log import AppendLog, Mode
+from .checkpoint import JournalPlace, ReplicaRow, encode, encode_row
+from .cold_reads import ColdReads
+from .commit_queue import CommitQueue
+from .errors import DiskFullError
+from .files import Files
+from .journal import Journal, JournalLimits, WriteResult
+from .journal_format import FILE_HEADER_BYTES, RecordKind
+from .log_host import LogHost, StorageConfig, StorageStats
+from .open_files import OpenFiles
+from .replica_recovery import empty_row, recover_replica
+from .segment_log import ReplicaLog
+from .startup import CLEAN_STOP, DELETED_SUFFIX, Started, save, start
+from .worker import Worker
+from .write_queue import WriteQueue
+
+__all__ = ["Storage", "StorageConfig", "StorageStats"]
+
+SYNCS_AT_ONCE = 16  # logs that a checkpoint hands to the write worker together
+T = TypeVar("T")
+
+
+class Storage:
+    """Owned by the loop that opened it."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: StorageConfig,
+        started: Started,
+        workers: tuple[Worker, Worker, Worker | None],
+        on_durable: Callable[[], None],
+        on_failed: Callable[[StorageFailedError], None] | None,
+    ) -> None:
+        self._files = files
+        self._directory = directory
+        self._sync_worker, self._write_worker, read_worker = workers
+        self._on_durable = on_durable
+        self.on_failed = on_failed
+        self._lock_fd = started.lock_fd
+        self.directory_id = started.directory_id
+        self.was_clean = started.was_clean
+        self.failed: StorageFailedError | None = None
+        checkpoint = started.checkpoint
+        self._hard_states = checkpoint.hard_states
+        self._rows = {group: (row, encode_row(row)) for group, row in checkpoint.rows.items()}
+        self._logs: dict[GroupId, ReplicaLog] = {}
+        self._number = checkpoint.number
+        self._place = checkpoint.journal
+        limits = JournalLimits(config.journal_file_bytes, config.journal_step_bytes, config.journal_files_max)
+        self._journal = Journal(files, f"{directory}/journal", limits, checkpoint.journal)
+        self._journal.adopt(started.journal_paths)
+        opened = OpenFiles(files, config.open_files_max)
+        self._commits = CommitQueue(self._journal, self._sync_worker, self._on_written)
+        self._writes = WriteQueue(
+            files, opened, self._write_worker, lambda: self._commits.durable_ticket, self._on_carried_out
+        )
+        cold = ColdReads(files, opened, read_worker)
+        self._host = LogHost(files, config, opened, self._commits, self._writes, cold, self._write_worker)
+        self._host.on_synced = self._on_synced
+        self._host.look_for_room = self._look_for_room
+        self._host.stats.recovered_entries = started.written_count
+        self._host.stats.cut_bytes = started.cut_bytes
+        self._checkpoint_place: JournalPlace | None = None  # of the checkpoint that is being made
+        self._checkpoint_wanted = False
+        self._to_sync: list[AppendLog] = []
+        self._syncing: set[AppendLog] = set()
+        self._is_writing_checkpoint = False
+        self._is_looking_for_room = False
+        self._journal_full = False
+        self._journal_used = False
+        self._full_count = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self.last_error = ""  # of something that was repaired, or will be tried again
+
+    @classmethod
+    async def open(  # noqa: PLR0913 - everything that it uses is brought by the caller
+        cls,
+        files: Files,
+        directory: str,
+        config: StorageConfig,
+        *,
+        sync_worker: Worker,
+        write_worker: Worker,
+        on_durable: Callable[[], None],
+        cluster_id: str | None = None,
+        node_id: int | None = None,
+        on_failed: Callable[[StorageFailedError], None] | None = None,
+        read_worker: Worker | None = None,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> "Storage":
+        """Open, and after a crash recover, the data in `directory`.
+
+        Without `read_worker` cold reads go to the loop's default executor.
+
+        Raises:
+            StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
+        """
+        job = partial(start, files, directory, config, cluster_id, node_id, new_id)
+        started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
+        return cls(files, directory, config, started, (sync_worker, write_worker, read_worker), on_durable, on_failed)
+
+    @property
+    def stats(self) -> StorageStats:
+        return self._host.stats
+
+    @property
+    def durable_ticket(self) -> int:
+        return self._commits.durable_ticket
+
+    def ticket(self) -> int:
+        """Return a number: what was queued so far for the journal is durable when `durable_ticket` reaches it."""
+        return self._commits.ticket
+
+    def take_durable(self) -> list[GroupId]:
+        """Return the groups whose `durable_index` was moved by a worker since the last call."""
+        moved, self._host.moved = self._host.moved, {}
+        return list(moved)
+
+    def hard_state(self, group: GroupId) -> HardState:
+        return self._hard_states.get(group, HardState(0, None))
+
+    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
+        """Queue it; it is durable when `durable_ticket` reaches what `ticket()` says now."""
+        self._hard_states[group] = hard_state
+        voted_for = 0 if hard_state.voted_for is None else hard_state.voted_for + 1
+        self._commits.put(RecordKind.HARD_STATE, group, voted_for, hard_state.term)
+
+    def open_log(self, group: GroupId, name: str, mode: Mode, *, segment_bytes: int | None = None) -> ReplicaLog:
+        """Return the log of `group`, made if there is none. `name` is its directory under `replicas/`.
+
+        Blocks for a scan only where a directory exists that no checkpoint and no journal knows.
+        """
+        assert group not in self._logs, name
+        assert len(group) == 20, group
+        config = self._host.config
+        directory = f"{self._directory}/replicas/{name}"
+        page_cache = mode == "page-cache"
+        known = self._rows.get(group)
+        if known is not None:
+            row = known[0]
+            assert row.name == name, (row.name, name)
+        else:
+            row = empty_row(group, name, page_cache=page_cache)
+            if self._files.exists(directory):
+                row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, config.segment_bytes)
+                self.stats.cut_bytes += cut
+        is_changed = known is None or row.page_cache != page_cache
+        row.page_cache = page_cache
+        log = ReplicaLog(self._host, group, directory, row, mode, segment_bytes or config.segment_bytes)
+        self._logs[group] = log
+        if is_changed:
+            # In page-cache mode the files count from here on, in fsync mode the journal.
+            self._commits.put(RecordKind.REPLICA, group, row.last_index, page_cache, name.encode(), log)
+            log.created()
+        return log
+
+    def delete_log(self, group: GroupId) -> None:
+        """Forget a replica, its hard state and its files."""
+        log = self._logs.pop(group)
+        self._commits.put(RecordKind.DELETE, group, 0, 0)
+        self._hard_states.pop(group, None)
+        self._rows.pop(group, None)
+        self._host.dirty.pop(log, None)
+        log.deleted()
+        # Renamed at once, so that a replica of the same name can be made at any time.
+        target = f"{log.directory}.{self._commits.ticket}{DELETED_SUFFIX}"
+        if self._files.exists(log.directory):
+            self._files.rename(log.directory, target)
+            self._write_worker.submit(partial(_remove_tree, self._files, target), _ignore)
+        if log in self._syncing:
+            self._syncing.discard(log)
+            self._go_on_with_checkpoint()
+
+    def flush(self) -> None:
+        """Hand queued work to the workers. The driver calls it once in every iteration of its loop."""
+        self._commits.flush()
+        self._writes.flush()
+        host = self._host
+        if host.bytes_since_checkpoint > host.config.checkpoint_bytes:
+            self.checkpoint()
+        if host.refusal is not None:
+            self._look_for_room()
+
+    async def close(self) -> None:
+        """Finish what is queued, write a checkpoint that makes scanning unnecessary, and let go of the directory."""
+        is_settled = await self._settled()
+        if is_settled:
+            number = self._number
+            self.checkpoint(at_end=True)
+            is_settled = await self._settled() and self._number > number
+        await _in(self._sync_worker, self._journal.close)
+        if is_settled:
+            data = str(self._number).encode()
+            await _in(self._write_worker, partial(save, self._files, f"{self._directory}/{CLEAN_STOP}", data))
+        self._host.opened.close_all()
+        self._files.close(self._lock_fd)
+
+    def checkpoint(self, *, at_end: bool = False) -> None:
+        """Begin a checkpoint; if one is being made, another one follows it. `at_end`: the journal is not used again."""
+        if self._checkpoint_place is not None:
+            self._checkpoint_wanted = True
+            return
+        host = self._host
+        host.bytes_since_checkpoint = 0
+        self._checkpoint_wanted = False
+        place = self._place
+        if at_end and self._journal_used:
+            place = JournalPlace(place.sequence + 1, FILE_HEADER_BYTES, place.batch)
+        self._checkpoint_place = place
+        self._to_sync = list(host.dirty)
+        host.dirty = {}
+        self._go_on_with_checkpoint()
+        self._writes.flush()
+
+    def _on_written(self, result: WriteResult) -> None:
+        """The sync worker has finished a batch."""
+        self._place = result.place
+        self._journal_used = True
+        self.stats.journal_syncs += 1
+        self._journal_full = result.disk_full
+        if result.failed:
+            self._fail(StorageFailedError(result.failed))
+        if result.reopened:
+            self.stats.journal_reopened += 1
+            self.last_error = result.reopened
+        self._update_refusal()
+        self._writes.open_gates()
+        # A file that is full, or was given up, can be released by a checkpoint.
+        if result.full_count > self._full_count or result.blocked:
+            self._full_count = result.full_count
+            self.checkpoint()
+        self._on_durable()
+        self._writes.flush()
+        self._wake()
+
+    def _on_carried_out(self) -> None:
+        """The write worker has finished a job."""
+        self._update_refusal()
+        self._commits.flush()
+        if self._host.moved:
+            self._on_durable()
+        self._wake()
+
+    def _update_refusal(self) -> None:
+        if self.failed is not None:
+            self._host.refusal = self.failed
+        elif self._journal_full or self._writes.is_stalled:
+            self._host.refusal = DiskFullError(f"no room for {self._directory}")
+        else:
+            self._host.refusal = None
+
+    def _look_for_room(self) -> None:
+        """See whether a full disk has room again. At most one look is under way."""
+        if self._is_looking_for_room or self.failed is not None:
+            return
+        self._is_looking_for_room = True
+        self._sync_worker.submit(self._journal.retry_room, self._looked_for_room)
+
+    def _looked_for_room(self, has_room: bool) -> None:
+        self._is_looking_for_room = False
+        self._journal_full = not has_room
+        self._writes.retry()
+        self._commits.resume()
+        self._update_refusal()
+        self._wake()
+
+    def _fail(self, error: StorageFailedError) -> None:
+        if self.failed is None:
+            self.failed = error
+            if self.on_failed is not None:
+                self.on_failed(error)
+
+    def _go_on_with_checkpoint(self) -> None:
+        """Let the next logs be synced; when all are, write the checkpoint file."""
+        place = self._checkpoint_place
+        if place is None or self._is_writing_checkpoint:
+            return
+        while self._to_sync and len(self._syncing) < SYNCS_AT_ONCE:
+            log = self._to_sync.pop()
+            if log.failed is not None:
+                self._note_failed(log)
+            elif not log.is_deleted:
+                self._syncing.add(log)
+                log.queue_checkpoint()
+        if self._to_sync or self._syncing:
+            return
+        self._is_writing_checkpoint = True
+        rows = [packed for _, packed in self._rows.values()]
+        job = partial(self._write_checkpoint, self._number + 1, place, rows, dict(self._hard_states))
+        self._write_worker.submit(job, self._checkpoint_written)
+
+    def _write_checkpoint(
+        self, number: int, place: JournalPlace, rows: list[bytes], hard_states: dict[bytes, HardState]
+    ) -> str:
+        """Runs in the write worker. Returns why it failed, or nothing."""
+        try:
+            self._files.sync_directory(f"{self._directory}/replicas")
+            save(self._files, f"{self._directory}/checkpoint", encode(number, place, rows, hard_states))
+        except OSError as error:
+            return f"cannot write the checkpoint: {error}"
+        return ""
+
+    def _checkpoint_written(self, error: str) -> None:
+        place, self._checkpoint_place = self._checkpoint_place, None
+        self._is_writing_checkpoint = False
+        assert place is not None
+        if error:
+            # Nothing is lost: the journal keeps what the older checkpoint needs, and the next one tries again.
+            self.last_error = error
+        else:
+            self._number += 1
+            self.stats.checkpoints += 1
+            self._sync_worker.submit(partial(self._journal.release, place.sequence), self._released)
+        if self._checkpoint_wanted and not error:
+            self.checkpoint()
+        self._wake()
+
+    def _released(self, full_count: int) -> None:
+        self._full_count = full_count
+        self._commits.resume()
+        self._wake()
+
+    def _on_synced(self, log: AppendLog, row: ReplicaRow) -> None:
+        """The write worker has synced `log` as `row` describes it, or could not."""
+        if log.failed is not None:
+            self._note_failed(log)
+        elif not log.is_deleted:
+            self._rows[log.group] = (row, encode_row(row))
+        self._syncing.discard(log)
+        self._go_on_with_checkpoint()
+
+    def _note_failed(self, log: AppendLog) -> None:
+        """Keep the last good state of a failed replica, and that it has failed: it stays so after a restart."""
+        known = self._rows.get(log.group)
+        row = known[0] if known else empty_row(log.group, log.name, page_cache=log.mode == "page-cache")
+        row.failed = str(log.failed)
+        self._rows[log.group] = (row, encode_row(row))
+
+    async def _settled(self) -> bool:
+        """Wait until nothing is queued and no checkpoint is under way; False if that cannot be."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self.flush()
+            if self.failed is not None or self._writes.is_stalled or self._journal_full:
+                return False
+            if self._commits.is_idle and self._writes.is_idle and self._checkpoint_place is None:
+                return True
+            self._waiter = loop.create_future()
+            await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+async def _in(worker: Worker, job: Callable[[], T]) -> T:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    worker.submit(job, future.set_result)
+    return await future
+
+
+def _no_payload(_: object) -> bytearray:
+    raise AssertionError("a directory that the journal does not know has no entries in it")
+
+
+def _remove_tree(files: Files, path: str) -> None:
+    # What is left is removed at the next start, by its name.
+    with suppress(OSError):
+        files.remove_tree(path)
+
+
+def _ignore(_: None) -> None:
+    """Nothing depends on when this was done."""

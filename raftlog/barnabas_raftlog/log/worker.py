@@ -1,0 +1,76 @@
+"""A thread with a queue: where storage does what may block.
+
+A job is a function without arguments; its result is handed to `done` on the event loop. Jobs of one worker run in the
+order in which they were submitted. Completions that are ready together wake the loop once (a hop between a thread and
+the loop costs about 27 µs, so one hop per job would cost more than the work).
+
+A job deals with the failures it expects itself and returns them as results. An exception that leaves a job is a bug:
+it is raised again on the loop, and `done` is not called.
+
+Limit: the queue is not bounded here. Storage has at most one write job in each worker and a bounded number of others.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+__all__ = ["ThreadWorker", "Worker"]
+
+T = TypeVar("T")
+
+
+class Worker(Protocol):
+    """Runs jobs in order, somewhere else."""
+
+    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+    def stop(self) -> None:
+        """Finish what was submitted; nothing may be submitted any more. May block."""
+
+
+class ThreadWorker:
+    """One daemon thread. Owned by the event loop that it reports to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:
+        self._loop = loop
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = SimpleQueue()
+        self._completed: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._notified = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        self._jobs.put((job, done))
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, done = item
+            try:
+                result = job()
+            except BaseException as error:  # noqa: BLE001 - raised again on the loop, where somebody sees it
+                done, result = _raise, error
+            self._completed.append((done, result))
+            # The flag is cleared before the loop looks into the queue, so a completion is never left behind.
+            if not self._notified:
+                self._notified = True
+                try:
+                    self._loop.call_soon_threadsafe(self._deliver)
+                except RuntimeError:
+                    return  # The loop is closed: nobody waits for this any more.
+
+    def _deliver(self) -> None:
+        self._notified = False
+        while self._completed:
+            done, result = self._completed.popleft()
+            done(result)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -1,0 +1,331 @@
+"""Writing behind: what must happen to segment files, in order, on the write worker.
+
+Every log has a queue of operations. Once in every iteration of the loop `flush` takes what is ready from all logs that
+have something and hands it to the write worker as one job; while that runs, further frames of a log are added to the
+operation that waits.
+
+*Gates.* A truncation must be durable in the journal before a segment file shows it; else a crash in between would
+leave files that are shorter than the checkpoint says, or bring truncated entries back. So a truncation puts a `Gate`
+into its log's queue, and nothing behind it goes to the worker before the journal has the gate's ticket. In page-cache
+mode a second gate follows, which gets its ticket when everything before it was carried out (see `recovery`). A
+checkpoint that meets a closed gate takes the state from before it, which the gate keeps: the journal may wait for that
+checkpoint, so it must not wait for the gate.
+
+*Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
+tail cache keeps what is not written. Any other error is final for that log.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from barnabas_raftlog.raft.messages import Buffer
+
+from .checkpoint import ReplicaRow
+from .files import Files, is_disk_full
+from .open_files import FileHandle, OpenFiles
+from .segment import IndexWrite, Segment
+from .worker import Worker
+
+__all__ = [
+    "WRITE_BACK_BYTES",
+    "Gate",
+    "MakeDirectory",
+    "Operation",
+    "QueuedLog",
+    "Remove",
+    "Save",
+    "Sync",
+    "Truncate",
+    "Write",
+    "WriteQueue",
+]
+
+WRITE_BACK_BYTES = 8 << 20  # the disk is kept busy in pieces of this size; small against what the kernel tolerates
+
+
+class Operation:
+    """Something to do to the files of one log."""
+
+    __slots__ = ()
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        raise NotImplementedError
+
+
+class MakeDirectory(Operation):
+    """Make the directory of a replica, if it is not there."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        del opened
+        files.make_directory(self.path)
+
+
+class Write(Operation):
+    """Frames that follow each other in one segment; `last_index` is the last one's."""
+
+    __slots__ = ("buffers", "last_index", "position", "segment", "serial", "size_bytes")
+
+    def __init__(self, segment: Segment, position: int, serial: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.serial = serial
+        self.buffers: list[Buffer] = []
+        self.size_bytes = 0
+        self.last_index = 0
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        start, end = self.position, self.position + self.size_bytes
+        with opened.borrow(self.segment.log, create=True) as fd:
+            files.write(fd, self.buffers, start)
+            begin, stop = start - start % WRITE_BACK_BYTES, end - end % WRITE_BACK_BYTES
+            if begin < stop:
+                files.start_write_back(fd, begin, stop - begin)
+
+
+class Remove(Operation):
+    """Delete files. `directory` is synced afterwards if it is given."""
+
+    __slots__ = ("directory", "handles")
+
+    def __init__(self, handles: list[FileHandle], directory: str = "") -> None:
+        self.handles = handles
+        self.directory = directory
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        # The newest first: whatever a crash leaves is then still the beginning of a log.
+        for handle in reversed(self.handles):
+            opened.forget(handle)
+            if files.exists(handle.path):
+                files.remove(handle.path)
+        if self.directory:
+            files.sync_directory(self.directory)
+
+
+class Truncate(Operation):
+    """Cut a file; `sync` waits until a loss of power cannot undo it."""
+
+    __slots__ = ("handle", "size_bytes", "sync")
+
+    def __init__(self, handle: FileHandle, size_bytes: int, *, sync: bool) -> None:
+        self.handle = handle
+        self.size_bytes = size_bytes
+        self.sync = sync
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        with opened.borrow(self.handle, create=True) as fd:
+            files.truncate(fd, self.size_bytes)
+            if self.sync:
+                files.sync(fd)
+
+
+class Sync(Operation):
+    """Make everything that `row` says true on the disk."""
+
+    __slots__ = ("directories", "handles", "index_writes", "row")
+
+    def __init__(
+        self, row: ReplicaRow, handles: list[FileHandle], index_writes: list[IndexWrite], directories: list[str]
+    ) -> None:
+        self.row = row
+        self.handles = handles
+        self.index_writes = index_writes
+        self.directories = directories
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        for handle, position, rows, size_bytes in self.index_writes:
+            with opened.borrow(handle, create=True) as fd:
+                files.write(fd, [rows], position)
+                files.truncate(fd, size_bytes)
+        for handle in self.handles:
+            with opened.borrow(handle, create=True) as fd:
+                files.sync(fd)
+        for directory in self.directories:
+            files.sync_directory(directory)
+
+
+class Save(Operation):
+    """Put a small file in place of an older one; a crash leaves one or the other."""
+
+    __slots__ = ("data", "path")
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self.data = data
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        del opened
+        temporary = f"{self.path}.new"
+        fd = files.open(temporary, create=True)
+        try:
+            files.truncate(fd, 0)
+            files.write(fd, [self.data], 0)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.rename(temporary, self.path)
+        files.sync_directory(self.path.rpartition("/")[0])
+
+
+class Gate(Operation):
+    """Nothing behind it is carried out before `ticket` is durable. None: it gets one when all before it is done.
+
+    `before` is what a checkpoint does instead of waiting for the gate.
+    """
+
+    __slots__ = ("before", "number", "ticket")
+
+    def __init__(self, ticket: int | None, number: int, before: Sync) -> None:
+        self.ticket = ticket
+        self.number = number
+        self.before = before
+
+
+class QueuedLog(Protocol):
+    """What the queue needs to know of a log."""
+
+    operations: deque[Operation]
+    under_way: int  # operations that the worker has
+
+    def on_operation(self, operation: Operation) -> None: ...
+    def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...
+    def confirm_truncation(self, number: int) -> int: ...
+
+
+Work = tuple[QueuedLog, Operation]
+Outcome = list[tuple[QueuedLog, Operation, OSError | None]]
+
+
+class WriteQueue:
+    """Owned by the loop; at most one job of this kind is with the worker.
+
+    Limits: the frames in it are bounded by `StorageConfig.queued_bytes_max`.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        opened: OpenFiles,
+        worker: Worker,
+        durable_ticket: Callable[[], int],
+        on_done: Callable[[], None],
+    ) -> None:
+        self._files = files
+        self._opened = opened
+        self._worker = worker
+        self._durable_ticket = durable_ticket
+        self._on_done = on_done
+        self._waiting: dict[QueuedLog, None] = {}
+        self._gated: dict[QueuedLog, None] = {}
+        self._stalled: dict[QueuedLog, None] = {}
+        self._in_flight = False
+        self.waiting_bytes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._in_flight or self._waiting or self._gated or self._stalled)
+
+    @property
+    def is_stalled(self) -> bool:
+        """True while some log waits for room on the disk."""
+        return bool(self._stalled)
+
+    def add(self, log: QueuedLog) -> None:
+        """`log` has operations that are not with the worker yet."""
+        self._waiting[log] = None
+
+    def add_sync(self, log: QueuedLog, now: Callable[[], Sync]) -> None:
+        """Queue a checkpoint's sync: of the state that the first closed gate keeps, else of the state as of `now`."""
+        durable = self._durable_ticket()
+        for place, operation in enumerate(log.operations):
+            if isinstance(operation, Gate) and (operation.ticket is None or operation.ticket > durable):
+                log.operations.insert(place, operation.before)
+                break
+        else:
+            log.operations.append(now())
+        self.add(log)
+
+    def open_gates(self) -> None:
+        """`durable_ticket` has moved."""
+        if self._gated:
+            self._waiting |= self._gated
+            self._gated = {}
+
+    def retry(self) -> None:
+        """There may be room on the disk again."""
+        self._waiting |= self._stalled
+        self._stalled = {}
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand everything that is ready to the write worker, if it is free."""
+        if self._in_flight or not self._waiting:
+            return
+        work: list[Work] = []
+        waiting, self._waiting = self._waiting, {}
+        for log in waiting:
+            if log not in self._stalled:
+                self._take(log, work)
+        if work:
+            self._in_flight = True
+            self._worker.submit(partial(_carry_out, self._files, self._opened, work), self._carried_out)
+
+    def _take(self, log: QueuedLog, work: list[Work]) -> None:
+        operations = log.operations
+        while operations:
+            operation = operations[0]
+            if isinstance(operation, Gate):
+                if operation.ticket is None and not log.under_way:
+                    operation.ticket = log.confirm_truncation(operation.number)
+                if operation.ticket is None or operation.ticket > self._durable_ticket():
+                    self._gated[log] = None
+                    return
+                operations.popleft()
+                continue
+            operations.popleft()
+            log.under_way += 1
+            work.append((log, operation))
+
+    def _carried_out(self, outcome: Outcome) -> None:
+        self._in_flight = False
+        returned: dict[QueuedLog, list[Operation]] = {}
+        for log, operation, error in outcome:
+            log.under_way -= 1
+            if isinstance(operation, Write) and error is None:
+                self.waiting_bytes -= operation.size_bytes
+            if error is None:
+                log.on_operation(operation)
+            elif is_disk_full(error):
+                returned.setdefault(log, []).append(operation)
+            else:
+                if isinstance(operation, Write):
+                    self.waiting_bytes -= operation.size_bytes
+                log.on_operation_failed(operation, error)
+        for log, operations in returned.items():
+            log.operations.extendleft(reversed(operations))
+            self._stalled[log] = None
+        # A second gate may have been waiting for this.
+        self.open_gates()
+        self._on_done()
+        self.flush()
+
+
+def _carry_out(files: Files, opened: OpenFiles, work: list[Work]) -> Outcome:
+    """Do the operations in order. After the first error of a log, its later ones get the same error."""
+    outcome: Outcome = []
+    errors: dict[QueuedLog, OSError] = {}
+    for log, operation in work:
+        error = errors.get(log)
+        if error is None:
+            try:
+                operation.run(files, opened)
+            except OSError as caught:
+                error = errors[log] = caught
+        outcome.append((log, operation, error))
+    return outcome
