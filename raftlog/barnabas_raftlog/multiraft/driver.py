@@ -6,8 +6,11 @@ with no `await` in between; then storage is flushed once (one group commit for a
 peer, and the listeners hear what happened, in order. So a node with a thousand busy groups does what a node with one
 does, with fuller frames and syncs.
 
-*Durability.* Groups whose log is ahead of its disk are kept in a set. When the storage says that something became
-durable, only these are looked at, and those that moved are stepped with `Persisted`.
+*Durability.* When the storage says that something became durable, the groups that it names are stepped with
+`Persisted`; what an append made durable at once (page-cache mode) is found right after the step.
+
+*No room.* A follower whose log refuses an append for want of room has a core that is ahead of its log. The core is
+made anew from what is stored, as after a crash, and the leader sends again; the group works as soon as there is room.
 
 *Slices.* What concerns thousands of groups at once (a peer fell silent, came back, this node stalled) is worked off
 `BULK_PER_DRIVE` groups per loop iteration, and so are due deadlines and the event queue itself; sockets are read in
@@ -26,6 +29,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.raft.core import NOTHING
 from barnabas_raftlog.raft.messages import (
     Entry,
@@ -34,6 +38,7 @@ from barnabas_raftlog.raft.messages import (
     GroupId,
     InstallSnapshot,
     LeadershipEnded,
+    PeerLive,
     Persisted,
     Proposed,
     Ready,
@@ -84,10 +89,12 @@ class Driver:
         clock: Callable[[], int],
         on_fact: Callable[[GroupId, Fact], None],
         on_broken: Callable[[BaseException], None],
+        groups: dict[GroupId, Group],
+        live_peers: Callable[[], list[int]],
     ) -> None:
+        self._groups, self._live_peers = groups, live_peers
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
         self.deadlines: Deadlines[Group] = Deadlines()
-        self.undurable: dict[Group, None] = {}
         self.is_paused = False
         self.last_tick_ms = self.now_ms = clock()
         self.stall_ms = 500
@@ -183,7 +190,6 @@ class Driver:
             self.schedule()
 
     def retire(self, group: Group) -> None:
-        self.undurable.pop(group, None)
         self.deadlines.set(group, None)
         group.fail_readers(NotLeaderError())
 
@@ -204,9 +210,10 @@ class Driver:
         # No await and no call to a listener from here to the flush: the cores see a frozen world.
         if self._has_durable_news:
             self._has_durable_news = False
-            for group in list(self.undurable):
-                if group.log.durable_index != group.durable_index:
-                    self._report_durable(group, now_ms)
+            for group_id in self._storage.take_durable():
+                moved = self._groups.get(group_id)
+                if moved is not None and moved.log.durable_index != moved.durable_index:
+                    self._report_durable(moved, now_ms)
         events = self._events
         for _ in range(min(len(events), EVENTS_PER_DRIVE)):
             group, event = events.popleft()
@@ -259,25 +266,29 @@ class Driver:
         if ready is not NOTHING:
             try:
                 self._apply(group, ready, now_ms)
+            except DiskFullError as error:
+                self._begin_anew(group, error)
+                return
             except StorageFailedError as error:
                 self.fail(group, error)
                 return
-        log = group.log
-        if log.durable_index != group.durable_index:
+        if group.log.durable_index != group.durable_index:
             self._report_durable(group, now_ms)
-        elif log.last_index > group.durable_index:
-            self.undurable[group] = None
+
+    def _begin_anew(self, group: Group, error: DiskFullError) -> None:
+        self.resign(group)
+        group.renew_core()
+        self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
+        for peer in self._live_peers():
+            if peer in group.members:
+                self.post(group, PeerLive(peer))
 
     def _report_durable(self, group: Group, now_ms: int) -> None:
-        log = group.log
-        moved_ahead = log.durable_index > group.durable_index
-        group.durable_index = log.durable_index
-        if group.durable_index < log.last_index:
-            self.undurable[group] = None
-        else:
-            self.undurable.pop(group, None)
+        durable_index = group.log.durable_index
+        moved_ahead = durable_index > group.durable_index
+        group.durable_index = durable_index
         if moved_ahead:
-            self._step(group, Persisted(group.durable_index), now_ms)
+            self._step(group, Persisted(durable_index), now_ms)
 
     def _apply(self, group: Group, ready: Ready, now_ms: int) -> None:
         log, notices, listener = group.log, group.notices, group.listener

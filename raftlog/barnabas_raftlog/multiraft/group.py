@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
     Campaign,
@@ -28,7 +29,13 @@ START_ROUND = StartRound()
 
 
 class GroupLog(LogReader, Protocol):
-    """The part of `ReplicaLog` that the driver uses."""
+    """The part of `ReplicaLog` that the driver uses. Appending raises what `ReplicaLog.append_batch` says."""
+
+    on_loaded: Callable[[GroupId], None] | None
+    on_failed: Callable[[GroupId, StorageFailedError], None] | None
+
+    @property
+    def failed(self) -> StorageFailedError | None: ...
 
     def append_batch(self, term: int, frame: Frame) -> Entry: ...
 
@@ -46,6 +53,8 @@ class GroupLog(LogReader, Protocol):
 class GroupStorage(Protocol):
     """The part of `Storage` that the driver uses."""
 
+    on_failed: Callable[[StorageFailedError], None] | None
+
     @property
     def durable_ticket(self) -> int: ...
 
@@ -54,6 +63,8 @@ class GroupStorage(Protocol):
     def save_hard_state(self, group: GroupId, hard_state: HardState) -> None: ...
 
     def ticket(self) -> int: ...
+
+    def take_durable(self) -> list[GroupId]: ...
 
     def flush(self) -> None: ...
 
@@ -89,6 +100,7 @@ class Group:
 
     __slots__ = (
         "_driver",
+        "_make_core",
         "commit_index",
         "core",
         "deadline_ms",
@@ -109,9 +121,15 @@ class Group:
     )
 
     def __init__(
-        self, driver: "Driver", group_id: GroupId, log: GroupLog, core: RaftCore, listener: GroupListener
+        self,
+        driver: "Driver",
+        group_id: GroupId,
+        log: GroupLog,
+        make_core: Callable[[int], RaftCore],
+        listener: GroupListener,
     ) -> None:
-        self._driver = driver
+        self._driver, self._make_core = driver, make_core
+        core = make_core(log.first_index - 1)
         self.group_id, self.log, self.core, self.listener = group_id, log, core, listener
         self.members = core.voters | core.learners
         self.failed: StorageFailedError | None = None
@@ -147,11 +165,14 @@ class Group:
 
         Raises:
             NotLeaderError: this node does not lead the group.
-            StorageFailedError: the log failed; the group has resigned.
+            DiskFullError, StorageBusyError: not now; the group goes on.
+        StorageFailedError: the log failed; the group has resigned.
         """
         self._check_leader()
         try:
             entry = self.log.append_batch(self.core.term, frame)
+        except (DiskFullError, StorageBusyError):
+            raise
         except StorageFailedError as error:
             self._driver.fail(self, error)
             raise
@@ -163,6 +184,8 @@ class Group:
         self._check_leader()
         try:
             entry = self.log.append_control(self.core.term, kind, body)
+        except (DiskFullError, StorageBusyError):
+            raise
         except StorageFailedError as error:
             self._driver.fail(self, error)
             raise
@@ -209,6 +232,11 @@ class Group:
             raise NotLeaderError(self.core.leader_id if self.core.role is not Role.LEADER else None)
 
     # For the driver.
+
+    def renew_core(self) -> None:
+        """Begin anew from what is stored, as after a crash: the core went ahead of a log that could not follow."""
+        self.core = self._make_core(self.commit_index)
+        self.proposed = None
 
     def on_round_started(self) -> None:
         """Note which round will answer the newest reader."""

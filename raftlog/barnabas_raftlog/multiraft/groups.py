@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, PeerLive, PeerSilent, Rng
 
@@ -65,11 +66,14 @@ class MultiRaft:
         self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
         self._outbox = Outbox(links)
         self._strays = Strays()
-        self._driver = Driver(node_id, storage, self._outbox, clock, on_fact, self._on_broken)
+        self._driver = Driver(
+            node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups, lambda: links.live_peers
+        )
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
+        storage.on_failed = self._on_storage_failed
         links.on_messages = self._on_messages
         links.on_peer.append(self._on_peer)
         if links.on_fact is None:
@@ -108,25 +112,28 @@ class MultiRaft:
         def snapshot() -> tuple[int, int, bytes] | None:
             return group.snapshot()
 
-        core = RaftCore(
-            self.node_id,
-            voters,
-            learners,
-            self._storage.hard_state(group_id),
-            log,
-            log.first_index - 1,
-            self._timing,
-            self._rng,
-            preferred=preferred,
-            now_ms=now_ms,
-            snapshot=snapshot,
-        )
-        group = Group(driver, group_id, log, core, listener)
+        def make_core(commit_index: int) -> RaftCore:
+            return RaftCore(
+                self.node_id,
+                voters,
+                learners,
+                self._storage.hard_state(group_id),
+                log,
+                commit_index,
+                self._timing,
+                self._rng,
+                preferred=preferred,
+                now_ms=driver.now(),
+                snapshot=snapshot,
+            )
+
+        group = Group(driver, group_id, log, make_core, listener)
+        log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
         self.groups[group_id] = group
         for member in group.members - {self.node_id}:
             self._sharing.setdefault(member, {})[group] = None
-        if log.durable_index < log.last_index:
-            driver.undurable[group] = None
+        if log.failed is not None:
+            driver.fail(group, log.failed)
         for peer in self._links.live_peers:
             if peer in group.members:
                 driver.post(group, PeerLive(peer))
@@ -178,11 +185,20 @@ class MultiRaft:
         """Note that the storage's durable ticket or the durable index of some log has moved."""
         self._driver.on_durable()
 
-    def on_loaded(self, group_id: GroupId) -> None:
-        """Note that a log has read entries that were not in memory."""
+    def _on_loaded(self, group_id: GroupId) -> None:
         group = self.groups.get(group_id)
         if group is not None:
             self._driver.post(group, EntriesLoaded())
+
+    def _on_log_failed(self, group_id: GroupId, error: StorageFailedError) -> None:
+        group = self.groups.get(group_id)
+        if group is not None:
+            self._driver.fail(group, error)
+
+    def _on_storage_failed(self, error: StorageFailedError) -> None:
+        """Leave every group: nothing that this node says can become durable any more."""
+        for group in list(self.groups.values()):
+            self._driver.fail(group, error)
 
     def _on_messages(self, source: int, messages: list[Addressed]) -> None:
         groups, driver = self.groups, self._driver

@@ -38,6 +38,9 @@ class MemoryLog:
         self.is_lazy = is_lazy
         self.durable_index = 0
         self.broken: StorageFailedError | None = None
+        self.failed: StorageFailedError | None = None
+        self.on_loaded: Callable[[GroupId], None] | None = None
+        self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.start_index, self.start_term, self.start_offset = 0, 0, 0
 
     @property
@@ -121,6 +124,8 @@ class MemoryStorage:
         self.saved: dict[GroupId, HardState] = {}
         self.is_lazy = is_lazy
         self.queued = self.durable_ticket = self.flushes = 0
+        self.on_failed: Callable[[StorageFailedError], None] | None = None
+        self.moved: list[GroupId] = []
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.saved.get(group, HardState(0, None))
@@ -128,6 +133,10 @@ class MemoryStorage:
     def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
         self.saved[group] = hard_state
         self.queued += 1
+
+    def take_durable(self) -> list[GroupId]:
+        moved, self.moved = self.moved, []
+        return moved
 
     def ticket(self) -> int:
         return self.queued

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 from barnabas_raftlog.raft.messages import (
@@ -107,6 +108,7 @@ async def test_a_follower_acknowledges_when_its_disk_has_it() -> None:
     assert leader.group(1).is_leader
     assert leader.group(1).commit_index == 0
     follower.logs[group_id(1)].sync()
+    follower.storage.moved = [group_id(1)]
     follower.raft.on_durable()
     await network.settle()
     assert leader.group(1).commit_index == 1
@@ -237,6 +239,60 @@ async def test_a_failed_log_of_a_follower_takes_only_itself_out() -> None:
     await network.pass_ms(200)
     assert network.nodes[2].group(1).failed is not None
     assert leader.group(1).high_watermark == 1
+
+
+async def test_a_full_disk_refuses_a_proposal_and_costs_no_leadership() -> None:
+    network, leader = await elected(3)
+    leader.logs[group_id(1)].broken = DiskFullError("no room")
+    with pytest.raises(DiskFullError):
+        leader.group(1).propose(data_frame())
+    leader.logs[group_id(1)].broken = None
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(100)
+    assert leader.group(1).high_watermark == 1
+    assert leader.group(1).core.term == 1
+
+
+async def test_a_follower_without_room_catches_up_when_there_is_some() -> None:
+    network, leader = await elected(3)
+    behind = network.nodes[2]
+    behind.logs[group_id(1)].broken = DiskFullError("no room")
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(1_000)
+    assert leader.group(1).high_watermark == 1
+    assert behind.logs[group_id(1)].last_index == 1
+    assert "append refused" in {fact.kind for _, fact in behind.facts}
+    behind.logs[group_id(1)].broken = None
+    await network.pass_ms(2_000)
+    assert behind.group(1).high_watermark == 1
+    assert leader.group(1).core.term == 1, "nobody was disturbed"
+
+
+async def test_a_failed_storage_leaves_every_group() -> None:
+    network, leader = await elected(3, groups=3)
+    assert leader.storage.on_failed is not None
+    leader.storage.on_failed(StorageFailedError("journal"))
+    await network.pass_ms(1_000)
+    for number in range(1, 4):
+        assert not leader.group(number).is_leader
+        assert network.nodes[2].group(number).confirmed or network.nodes[3].group(number).confirmed
+
+
+async def test_a_log_that_had_failed_before_takes_no_part() -> None:
+    network = Network(3)
+    for node in network.nodes.values():
+        node.add(1)
+    node = network.nodes[1]
+    node.raft.remove_group(group_id(1))
+    log = node.logs[group_id(1)]
+    log.failed = StorageFailedError("bad since yesterday")
+    node.raft.add_group(
+        group_id(1), log, frozenset({1, 2, 3}), frozenset(), node.listeners[group_id(1)], preferred=True
+    )
+    network.connect()
+    await network.pass_ms(1_500)
+    assert log.last_index == 0
+    assert network.nodes[2].group(1).confirmed or network.nodes[3].group(1).confirmed
 
 
 async def test_a_reader_waits_for_a_round_and_fails_when_leadership_ends() -> None:
