@@ -214,3 +214,21 @@ def test_writing_is_refused(source: Source, topic: str) -> None:
     frame = source.spark.createDataFrame([(b"v",)], "value binary")
     with pytest.raises(AnalysisException, match="cannot write yet"):
         frame.write.format("barnabas").options(**given).mode("append").save()
+
+
+def test_every_range_is_fetched_once(source: Source, cluster: Any) -> None:
+    name = source.create()
+    producer = Producer({"bootstrap.servers": source.bootstrap, "linger.ms": 5})
+    for number in range(6_000):
+        producer.produce(name, value=b"x" * 1024, partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+    source.load(name).write.format("noop").mode("append").save()
+    fetches = [row for broker in cluster.status()["brokers"] for row in broker["fetches"] if row["topic"] == name]
+    assert all(row["client_id"].startswith("barnabas-spark-") for row in fetches)
+    assert sorted((row["partition"], row["ranges"]) for row in fetches) == [
+        (k, [[0, 2_000]]) for k in range(PARTITIONS)
+    ]
+    for row in fetches:
+        # What is fetched twice shows in the bytes; headers and varints are less than a tenth of such records.
+        assert 2_000 * 1024 < row["bytes"] < 2_000 * 1024 * 1.1
+        assert row["requests"] <= 4
