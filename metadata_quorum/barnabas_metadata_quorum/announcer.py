@@ -115,6 +115,8 @@ class LeaderAnnouncer:
             self._post([peer], self.table.led_by(self._node_id))
 
     async def _on_post(self, source: int, body: bytes) -> bytes:
+        if source < 0:
+            return b""  # An admin connection leads nothing.
         try:
             news = decode_announcements(body)
         except MalformedMessageError as error:

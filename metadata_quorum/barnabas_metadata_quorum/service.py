@@ -14,7 +14,8 @@ entry is gone. A snapshot from the leader is written before anything of it count
 answer rests on it; that happens once in the life of a node that was away for long.
 
 A record that this version does not know, or a frame that is none, ends the service with that error (`wait` raises
-it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it.
+it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A failed log
+ends the service too: the image would stand still, and nobody would see it.
 
 Limits: `WAITERS_MAX` waits for the image; the controller's and the submission's own. Subscribers are called one after
 the other and must not block.
@@ -33,7 +34,7 @@ from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.rpc import Handler
-from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, InstallSnapshot
+from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
 
 from .active_controller import ActiveController, Clocks, not_controller
 from .commands import (
@@ -78,8 +79,6 @@ Subscriber = Callable[[Image, Image], None]
 
 class MetadataLog(GroupLog, Protocol):
     """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
-
-    on_loaded: Callable[[GroupId], None] | None
 
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
     def drop_prefix(self, index: int) -> None: ...
@@ -142,7 +141,7 @@ class MetadataService:
         self._node_id = membership.node_id
         self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
         self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
-        self._saving = False
+        self._saving = self._is_closed = False
         self._active: ActiveController | None = None
         self._group: Group | None = None
         self._changed = Pulse()
@@ -202,7 +201,6 @@ class MetadataService:
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
         await self._load()
-        self._log.on_loaded = self._multiraft.on_loaded
         voters = self._membership.voters
         self._group = self._multiraft.add_group(
             *(METADATA_GROUP, self._log, voters, self._membership.learners, self),
@@ -218,6 +216,7 @@ class MetadataService:
 
     async def close(self) -> None:
         """Stop registering and deciding. Whoever waits gets NOT_CONTROLLER or TimeoutError. Idempotent."""
+        self._is_closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -411,14 +410,16 @@ class MetadataService:
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
-            if self._node_id in self._membership.voters:
-                tasks.create_task(self._check_sessions())
+            tasks.create_task(self._watch())
             if self._registration is not None:
                 tasks.create_task(self._registration.run())
 
-    async def _check_sessions(self) -> None:
+    async def _watch(self) -> None:
+        """Look at what comes without a sign: sessions that end, and a log that failed under a follower."""
         while True:
             await asyncio.sleep(self._config.beat_s)
+            if self._group is not None and self._group.failed is not None:
+                self._fail(self._group.failed)
             if self._active is not None and self.is_active:
                 # An error here means that leadership is ending, and the driver of the group says why.
                 with contextlib.suppress(NotLeaderError, StorageFailedError):
@@ -481,6 +482,8 @@ class MetadataService:
 
         def done(result: bytes | StorageFailedError) -> None:
             self._saving = False
+            if self._is_closed:
+                return
             if isinstance(result, StorageFailedError):
                 self._on_fact(Fact("metadata snapshot failed", snapshot.raft_term, str(result)))
             elif self._newest is None or snapshot.raft_index > self._newest[0]:

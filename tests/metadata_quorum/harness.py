@@ -19,6 +19,7 @@ from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import Membership, MetadataLog, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.files import OsFiles
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.log.worker import ThreadWorker, Worker
@@ -62,7 +63,9 @@ class MemoryLog:
     def __init__(self) -> None:
         self.all: list[Entry] = []
         self.start_index = self.start_term = self.start_offset = 0
+        self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
+        self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
 
     @property
     def first_index(self) -> int:
@@ -131,6 +134,7 @@ class MemoryStorage:
         self.log = MemoryLog()
         self.hard_states: dict[GroupId, HardState] = {}
         self.durable_ticket = 0
+        self.on_failed: Callable[[StorageFailedError], None] | None = None
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.hard_states.get(group, HardState(0, None))
@@ -140,6 +144,9 @@ class MemoryStorage:
 
     def ticket(self) -> int:
         return 0
+
+    def take_durable(self) -> list[GroupId]:
+        return []
 
     def flush(self) -> None:
         """Everything is durable already."""

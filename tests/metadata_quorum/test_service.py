@@ -18,7 +18,9 @@ from barnabas_metadata_quorum.commands import (
 )
 from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.records import UnknownRecordError
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.links import RemoteError
+from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 
 from .harness import InlineWorker, quorum, run
 
@@ -338,5 +340,18 @@ def test_subscribers_see_every_version_once_in_order(tmp_path: Path) -> None:
             await asyncio.gather(*(other.create(f"t{n}-{other.node_id}") for other in nodes for n in range(10)))
             await node.until(lambda image: len(image.topics) == 30)
             assert seen[-1] is node.service.image
+
+    run(main())
+
+
+def test_a_failed_log_ends_the_service(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, (1, 2), session_timeout_ms=600) as nodes:
+            follower = next(node for node in nodes if not node.service.is_active)
+            failed = follower.disk.log.on_failed
+            assert failed is not None
+            failed(METADATA_GROUP, StorageFailedError("the disk is gone"))
+            with pytest.raises(StorageFailedError, match="the disk is gone"):
+                await follower.service.wait()
 
     run(main())
