@@ -362,15 +362,20 @@ class Listener:
     def __len__(self) -> int:
         return len(self._connections)
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen. Port 0 takes a free one, which `port` then tells.
+    async def bind(self, host: str, port: int) -> None:
+        """Take the address without accepting anybody yet. Port 0 takes a free one, which `port` then tells.
 
         Raises:
             OSError: the address cannot be had; most often another process listens there.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024)
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024, start_serving=False)
         self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def accept(self) -> None:
+        """Let clients in."""
+        assert self._server is not None, "bind() first"
+        await self._server.start_serving()
         self._sweep()
 
     def stop_accepting(self) -> None:

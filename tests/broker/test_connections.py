@@ -42,7 +42,8 @@ class Served:
         self.listener = Listener(Limits(**limits), self.arrived.put_nowait)
 
     async def __aenter__(self) -> Self:
-        await self.listener.start("127.0.0.1", 0)
+        await self.listener.bind("127.0.0.1", 0)
+        await self.listener.accept()
         return self
 
     async def __aexit__(self, *_: object) -> None:

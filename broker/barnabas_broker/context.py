@@ -1,0 +1,109 @@
+"""What a request handler may use: the broker's parts, and a few questions that several handlers ask."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, NamedTuple
+
+from barnabas_clients.protocol.registry import Message, encode_response
+from barnabas_metadata_quorum.image import Broker, Image
+from barnabas_metadata_quorum.service import MetadataService
+
+from .config import BrokerConfig
+from .connections import Exchange, Listener
+from .events import EventHistory, FetchCounters
+from .partition import Partition
+from .partitions import HostedTopic, Partitions
+from .timers import Timers
+
+__all__ = ["BrokerContext", "Leader", "respond"]
+
+
+class Leader(NamedTuple):
+    """Who leads a partition as far as this broker has heard from the leader itself; -1 is nobody, or unknown."""
+
+    leader_id: int
+    epoch: int
+    isr: tuple[int, ...]
+
+
+NOBODY = Leader(-1, -1, ())
+
+
+class BrokerContext:
+    """One broker's parts, put together by `node`. Owned by the loop."""
+
+    listener: Listener
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataService,
+        partitions: Partitions,
+        events: EventHistory,
+        clock: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.config, self.metadata, self.partitions, self.events = config, metadata, partitions, events
+        self.node_id, self.cluster_id = config.node_id, config.cluster_id
+        self.now_ms, self.on_fatal = clock, on_fatal
+        self.timers = Timers(clock)
+        self.fetches = FetchCounters()
+        self.producer_ids = range(0)
+        self.is_stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def image(self) -> Image:
+        return self.metadata.image
+
+    def topic(self, name: str, topic_id: bytes, *, by_id: bool) -> HostedTopic | None:
+        """Return a topic by the one of its two names that the request's version carries."""
+        return self.partitions.topics_by_id.get(topic_id) if by_id else self.partitions.topics.get(name)
+
+    def leader_of(self, hosted: HostedTopic, index: int) -> Leader:
+        """Return the newest leader known: announced, and registered as a broker that is not fenced."""
+        leadership = self.partitions.leadership(hosted.topic.topic_id, index)
+        if leadership is None:
+            return NOBODY
+        broker = self.image.brokers.get(leadership.leader_id)
+        if broker is None or broker.fenced:
+            return Leader(-1, leadership.term, leadership.isr)
+        return Leader(leadership.leader_id, leadership.term, leadership.isr)
+
+    def partition_leader(self, partition: Partition) -> Leader:
+        """As `leader_of`, for a partition with a replica here."""
+        hosted = self.partitions.topics_by_id.get(partition.topic_id)
+        return NOBODY if hosted is None else self.leader_of(hosted, partition.index)
+
+    def brokers(self) -> list[Broker]:
+        """Return the brokers that clients should know, by id."""
+        return [broker for _, broker in sorted(self.image.brokers.items()) if not broker.fenced]
+
+    def endpoints(self, leader_ids: Iterable[int]) -> list[Broker]:
+        """Return the brokers among `leader_ids`, by id, each once."""
+        known = self.image.brokers
+        return [known[leader_id] for leader_id in sorted(set(leader_ids)) if leader_id in known]
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a request that must wait. Bounded by the unanswered requests of all connections."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    async def close(self) -> None:
+        """Cancel what is still waiting."""
+        self.timers.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.on_fatal(error)
+
+
+def respond(exchange: Exchange, response: Message) -> None:
+    """Encode the response in the version of the request, and send it when its turn comes."""
+    exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))

@@ -1,0 +1,165 @@
+"""From a request's bytes to its handler and back: the table of APIs, and what happens to errors.
+
+A handler gets the decoded request and returns the response; a coroutine of one, if it must wait for others; or None
+when it answers the exchange itself, now or later (produce and fetch, which park without a task).
+
+- A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
+  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out.
+- A malformed request closes its own connection with a logged reason.
+- An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say
+  so. This is the only place that catches `Exception`. Failed assertions and failed storage pass: they are ours, and
+  stop the process (`BrokerContext.on_fatal`).
+
+Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
+are refused like any other that we do not speak.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple, cast
+
+from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.registry import APIS, Message, encode_response, read_request_header
+from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
+
+from .connections import Exchange
+from .context import BrokerContext, respond
+from .handlers import (
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+
+__all__ = ["Dispatcher", "Outcome", "Route"]
+
+logger = logging.getLogger(__name__)
+
+Outcome = Message | None | Coroutine[Any, Any, Message]
+Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
+Refuse = Callable[[Any, ErrorCode], Message | None]
+
+API_VERSIONS = 18
+
+
+class Route(NamedTuple):
+    """How one API is served: the versions that we say, the first that we mean, and who does it.
+
+    `refuse` makes the response that says one error code for everything asked; None where there is no way to.
+    """
+
+    key: int
+    advertised: range
+    served_from: int
+    handle: Handle
+    refuse: Refuse
+
+
+def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message:
+    if request.client_software_name:
+        exchange.connection.software = f"{request.client_software_name} {request.client_software_version}"
+        logger.info("client %s is %s", exchange.connection.peer, exchange.connection.software)
+    return _offer(ErrorCode.NONE)
+
+
+def _offer(code: ErrorCode) -> ApiVersionsResponse:
+    """Say what we speak. No cluster-wide features exist yet, so none are claimed."""
+    keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
+    return ApiVersionsResponse(error_code=code, api_keys=keys)
+
+
+ROUTES = {
+    route.key: route
+    for route in (
+        Route(0, range(14), 3, produce.handle, produce.refuse),
+        Route(1, range(4, 19), 4, fetch.handle, fetch.refuse),
+        Route(2, range(1, 12), 1, list_offsets.handle, list_offsets.refuse),
+        Route(3, range(14), 0, metadata.handle, metadata.refuse),
+        Route(API_VERSIONS, range(5), 0, _api_versions, lambda _, code: ApiVersionsResponse(error_code=code)),
+        Route(19, range(2, 8), 2, create_topics.handle, create_topics.refuse),
+        Route(20, range(1, 7), 1, delete_topics.handle, delete_topics.refuse),
+        Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
+        Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
+        Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
+    )
+}
+_ROUTES = sorted(ROUTES.items())
+
+
+class Dispatcher:
+    """Serves exchanges for one broker. `counts` is requests by API name."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self.counts = dict.fromkeys((APIS[key].name for key in ROUTES), 0)
+
+    def serve(self, exchange: Exchange) -> None:
+        """Decode and handle one request; what the handler does before it waits happens before this returns."""
+        frame = exchange.frame
+        assert frame is not None
+        try:
+            header = read_request_header(frame)
+            exchange.api_key, exchange.version = key, version = header.api_key, header.api_version
+            exchange.correlation_id, exchange.client_id = header.correlation_id, header.client_id
+            route = ROUTES.get(key)
+            if route is None or version not in route.advertised or version < route.served_from:
+                self._refuse_version(exchange, route)
+                return
+            request = APIS[key].request.decode(frame, version, header.body_position)
+        except MalformedMessageError as error:
+            self._abandon(exchange, f"malformed request: {error}")
+            return
+        self.counts[APIS[key].name] += 1
+        try:
+            outcome = route.handle(self._broker, exchange, request)
+            if outcome is None:
+                return
+            if inspect.iscoroutine(outcome):
+                self._broker.spawn(self._finish(route, exchange, request, outcome))
+            else:
+                respond(exchange, cast("Message", outcome))
+        except (AssertionError, StorageFailedError) as error:
+            self._broker.on_fatal(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place; see the module
+            self._fail(route, exchange, request, error)
+
+    async def _finish(
+        self, route: Route, exchange: Exchange, request: Message, coroutine: Coroutine[Any, Any, Message]
+    ) -> None:
+        try:
+            respond(exchange, await coroutine)
+        except (AssertionError, StorageFailedError):
+            raise  # The task's owner passes it on.
+        except Exception as error:  # noqa: BLE001 - the same place, for those who wait
+            self._fail(route, exchange, request, error)
+
+    def _fail(self, route: Route, exchange: Exchange, request: Message, error: Exception) -> None:
+        name = f"{APIS[exchange.api_key].name} v{exchange.version}"
+        logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
+        response = None if exchange.is_answered else route.refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if response is None:
+            self._abandon(exchange, f"{name} failed and cannot say so")
+        else:
+            respond(exchange, response)
+
+    def _refuse_version(self, exchange: Exchange, route: Route | None) -> None:
+        if exchange.api_key == API_VERSIONS:
+            offer = _offer(ErrorCode.UNSUPPORTED_VERSION)
+            exchange.answer(encode_response(API_VERSIONS, 0, exchange.correlation_id, offer))
+            return
+        known = APIS.get(exchange.api_key)
+        name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
+        self._abandon(exchange, f"{name} v{exchange.version} is not supported")
+
+    def _abandon(self, exchange: Exchange, reason: str) -> None:
+        exchange.connection.close(reason)
+        if not exchange.is_answered:
+            exchange.answer(())

@@ -1,0 +1,108 @@
+"""CreateTopics: have the controller create topics, and answer when clients can use them.
+
+Any broker takes the request; the active controller decides, this broker passes it on. The answer waits until the new
+partitions have leaders in this broker's table (within the request's timeout, and at most `LEADERS_S`), so that the
+caller's next metadata request finds them.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_clients.protocol.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused
+from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
+
+__all__ = ["code_of", "handle", "refuse"]
+
+LEADERS_S = 5.0
+TIMEOUT_S_MAX = 60.0
+DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1  # Kafka's ConfigSource
+_CODES = {
+    RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    RefusalReason.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    RefusalReason.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+def code_of(reason: RefusalReason | None) -> ErrorCode:
+    """Return Kafka's code for what the controller said; the names are the same where Kafka has one."""
+    if reason is None:
+        return ErrorCode.NONE
+    return _CODES.get(reason) or ErrorCode[reason.value]
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create, then wait for leaders."""
+    until_ms = broker.now_ms() + min(request.timeout_ms, int(TIMEOUT_S_MAX * 1000))
+    names = [topic.name for topic in request.topics]
+    # One name twice in a request is a contradiction; none of the two is done (as Kafka does).
+    twice = {name for name in names if names.count(name) > 1}
+    results = [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="The topic is named twice in the request."
+        )
+        for name in dict.fromkeys(names)
+        if name in twice
+    ]
+    wanted = [topic for topic in request.topics if topic.name not in twice]
+    try:
+        created = await broker.metadata.create_topics(
+            [_new_topic(broker, topic) for topic in wanted],
+            max(0.0, (until_ms - broker.now_ms()) / 1000),
+            validate_only=request.validate_only,
+        )
+    except Refused as refused:
+        refusal = CreateTopicsRequest(topics=wanted)
+        response = refuse(refusal, code_of(refused.reason))
+        for result in response.topics:
+            result.error_message = refused.message
+        return CreateTopicsResponse(topics=results + response.topics)
+    if not request.validate_only:
+        left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
+        new_ids = [topic.topic_id for topic in created if topic.error is None]
+        await broker.partitions.wait_for_leaders(new_ids, min(LEADERS_S, left_s))
+    return CreateTopicsResponse(topics=results + [_result(topic) for topic in created])
+
+
+def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
+    """Answer every topic with `code`."""
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
+    )
+
+
+def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
+    assignments = {row.partition_index: tuple(row.broker_ids) for row in topic.assignments}
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    if not assignments:
+        # The configuration of the broker that was asked decides, not that of whoever is the controller.
+        partitions = broker.config.num_partitions if partitions == -1 else partitions
+        factor = broker.config.replication_factor if factor == -1 else factor
+    return NewTopic(topic.name, partitions, factor, assignments, {row.name: row.value for row in topic.configs})
+
+
+def _result(topic: CreatedTopic) -> CreatableTopicResult:
+    if topic.error is not None:
+        return CreatableTopicResult(
+            name=topic.name, error_code=code_of(topic.error), error_message=topic.message or None
+        )
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=name,
+                value=topic.configs.get(name, config.default),
+                config_source=TOPIC_CONFIG if name in topic.configs else DEFAULT_CONFIG,
+            )
+            for name, config in TOPIC_CONFIGS.items()
+        ],
+    )

@@ -1,0 +1,59 @@
+"""DeleteTopics: have the controller delete topics by name, or since version 6 by id."""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_clients.protocol.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.commands import Refused
+from barnabas_raftlog.wire.schema import NO_UUID
+
+from .create_topics import code_of
+
+__all__ = ["handle", "refuse"]
+
+TIMEOUT_S_MAX = 60.0
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete; this broker's own view includes it when the answer leaves."""
+    if not broker.config.delete_topic_enable:
+        return refuse(request, ErrorCode.TOPIC_DELETION_DISABLED)
+    names, topic_ids = _names(request), _ids(request)
+    timeout_s = min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
+    try:
+        deleted = await broker.metadata.delete_topics(names, topic_ids, timeout_s)
+    except Refused as refused:
+        response = refuse(request, code_of(refused.reason))
+        for result in response.responses:
+            result.error_message = refused.message
+        return response
+    return DeleteTopicsResponse(
+        responses=[
+            DeletableTopicResult(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                error_code=code_of(topic.error),
+                error_message=topic.message or None,
+            )
+            for topic in deleted
+        ]
+    )
+
+
+def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
+    """Answer every topic with `code`."""
+    named = [DeletableTopicResult(name=name, error_code=code) for name in _names(request)]
+    identified = [DeletableTopicResult(name=None, topic_id=one, error_code=code) for one in _ids(request)]
+    return DeleteTopicsResponse(responses=named + identified)
+
+
+def _names(request: DeleteTopicsRequest) -> list[str]:
+    return [*request.topic_names, *(topic.name for topic in request.topics if topic.name is not None)]
+
+
+def _ids(request: DeleteTopicsRequest) -> list[bytes]:
+    return [topic.topic_id for topic in request.topics if topic.name is None and topic.topic_id != NO_UUID]

@@ -1,0 +1,296 @@
+"""Fetch: read batches from partitions, and wait for some if there are too few.
+
+A request is looked at once when it arrives. If it yields less than `min_bytes` and no error, it is parked on its
+partitions, and looked at again when one of them moves, or for the last time when `max_wait_ms` is over. Batches leave
+as the buffers that the log holds, untouched.
+
+*Bytes* (KIP-74): `max_bytes` bounds the response and `partition_max_bytes` each partition, but the first partition
+with something to read gives at least one batch, else a large batch could never be read.
+
+*What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
+OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. Isolation levels do not
+differ, because there are no transactions yet: the last stable offset is the high watermark.
+
+*Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
+it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
+
+*Sessions* (KIP-227) are never opened: the session id in the response is 0, and clients then name their partitions each
+time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and starts over.
+
+Not here: fetching from followers (KIP-392). Replicas of this cluster do not use this API, so a request in the name of
+one comes from outside and is refused.
+"""
+
+from collections.abc import Callable, Sequence
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.partition import Partition
+from barnabas_broker.partitions import HostedTopic
+from barnabas_broker.waiting import Deadline
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.records.header import SIZE_PREFIX_BYTES, next_offset
+
+__all__ = ["handle", "refuse"]
+
+SESSIONS_SINCE = 7
+IDS_SINCE = 13
+HINTS_SINCE = 16
+REPLICA_STATE_SINCE = 15
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+
+
+class _Fetch:
+    """One request, looked at as often as needed (ParkedFetch)."""
+
+    __slots__ = ("broker", "deadline", "exchange", "is_last_look", "request", "started_cold")
+
+    def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
+        self.broker, self.exchange, self.request = broker, exchange, request
+        self.deadline: Deadline[Callable[[], None]] | None = None
+        self.is_last_look = request.max_wait_ms <= 0
+        self.started_cold = False
+
+    def on_woken(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Read what there is; answer, or park."""
+        look = _Look(self.broker, self.exchange.version, self.request)
+        look.run()
+        if look.cold:
+            # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
+            self._stop_waiting()
+            self.exchange.hold()
+            self.broker.spawn(self._read_cold(look))
+            return
+        is_stopping = self.broker.is_stopping
+        if look.has_error or look.size_bytes >= self.request.min_bytes or self.is_last_look or is_stopping:
+            self._answer(look)
+        else:
+            self._park(look.partitions)
+
+    def _park(self, partitions: Sequence[Partition]) -> None:
+        self.broker.partitions.fetch_waiters.park(self, partitions)
+        if self.deadline is None:
+            self.exchange.hold()
+            self.exchange.abandon = self._abandon
+            self.deadline = self.broker.timers.add(self.request.max_wait_ms, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        self.is_last_look = True
+        if self.broker.partitions.fetch_waiters.discard(self):
+            self.look()
+
+    def _abandon(self) -> None:
+        self.broker.partitions.fetch_waiters.discard(self)
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self.exchange.abandon = None
+        if self.deadline is not None:
+            self.broker.timers.cancel(self.deadline)
+
+    async def _read_cold(self, look: "_Look") -> None:
+        await look.read_cold()
+        if not self.exchange.is_answered:
+            self._answer(look)
+
+    def _answer(self, look: "_Look") -> None:
+        self._stop_waiting()
+        look.count(self.exchange.client_id or "")
+        respond(self.exchange, look.response())
+
+
+class _Look:
+    """One pass over the partitions of a request. `cold`: those whose batches are not in memory."""
+
+    __slots__ = (
+        "broker",
+        "bytes_left",
+        "cold",
+        "has_error",
+        "partitions",
+        "reads",
+        "request",
+        "size_bytes",
+        "topics",
+        "version",
+    )
+
+    def __init__(self, broker: BrokerContext, version: int, request: FetchRequest) -> None:
+        self.broker, self.version, self.request = broker, version, request
+        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.size_bytes = 0
+        self.has_error = False
+        self.topics: list[FetchableTopicResponse] = []
+        self.partitions: list[Partition] = []
+        self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
+        self.cold: list[tuple[Partition, FetchPartition, PartitionData]] = []
+
+    def run(self) -> None:
+        by_id = self.version >= IDS_SINCE
+        for topic in self.request.topics:
+            hosted = self.broker.topic(topic.topic, topic.topic_id, by_id=by_id)
+            results = [self._one(hosted, asked, by_id=by_id) for asked in topic.partitions]
+            if by_id:
+                self.topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=results))
+            else:
+                self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
+
+    def _one(self, hosted: HostedTopic | None, asked: FetchPartition, *, by_id: bool) -> PartitionData:
+        if hosted is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._error(asked, unknown)
+        partition = hosted.partitions.get(asked.partition)
+        if partition is None:
+            known = 0 <= asked.partition < len(hosted.topic.partitions)
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._error(asked, code, hosted)
+        if self.broker.is_stopping or not partition.is_leader:
+            failed = partition.group.failed is not None
+            code = ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return self._error(asked, code, hosted)
+        if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != partition.term:
+            older = asked.current_leader_epoch < partition.term
+            code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+            return self._error(asked, code, hosted)
+        return self._read(partition, asked)
+
+    def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
+        log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
+        result = PartitionData(
+            partition_index=asked.partition,
+            high_watermark=end,
+            last_stable_offset=end,
+            log_start_offset=log.log_start_offset,
+        )
+        self.partitions.append(partition)
+        if not partition.can_serve:
+            return result
+        if asked.last_fetched_epoch >= 0:
+            found = log.epoch_end_offset(asked.last_fetched_epoch)
+            if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
+                result.diverging_epoch = EpochEndOffset(epoch=found[0], end_offset=found[1])
+                self.has_error = True
+                return result
+        if not log.log_start_offset <= start <= log.log_end_offset:
+            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            self.has_error = True
+            return result
+        # The first partition with something to read gives at least one batch, the others stay within what is left.
+        if start >= end or (self.bytes_left <= 0 and (self.size_bytes or self.cold)):
+            return result
+        bytes_max = max(0, min(asked.partition_max_bytes, self.bytes_left))
+        try:
+            buffers = log.read(start, end, bytes_max)
+        except StorageFailedError:
+            return self._error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+        if buffers is None:
+            self.cold.append((partition, asked, result))
+            self.bytes_left -= bytes_max
+            return result
+        self._take(partition, asked, result, buffers, bytes_max)
+        return result
+
+    def _take(
+        self, partition: Partition, asked: FetchPartition, result: PartitionData, buffers: list[Buffer], bytes_max: int
+    ) -> None:
+        size_bytes = sum(map(len, buffers))
+        if not size_bytes or (size_bytes > bytes_max and self.size_bytes):
+            return  # One batch, larger than what is left, and not the first: next time.
+        result.records = buffers
+        self.size_bytes += size_bytes
+        self.bytes_left -= size_bytes
+        self.reads.append((partition, asked, buffers))
+
+    async def read_cold(self) -> None:
+        """Read from disk what was not in memory."""
+        for partition, asked, result in self.cold:
+            bytes_max = max(0, min(asked.partition_max_bytes, self.request.max_bytes - self.size_bytes))
+            if bytes_max == 0 and self.size_bytes:
+                break
+            try:
+                buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)
+            except StorageFailedError:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            self._take(partition, asked, result, buffers, bytes_max)
+
+    def _error(self, asked: FetchPartition, code: ErrorCode, hosted: HostedTopic | None = None) -> PartitionData:
+        self.has_error = True
+        result = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+        if hosted is not None and code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}:
+            leader = self.broker.leader_of(hosted, asked.partition)
+            result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+        return result
+
+    def count(self, client_id: str) -> None:
+        """Note who read what."""
+        for partition, asked, buffers in self.reads:
+            size_bytes, end = sum(map(len, buffers)), _end_offset(buffers[-1])
+            self.broker.fetches.add(
+                client_id, partition.topic_name, partition.index, size_bytes, asked.fetch_offset, end
+            )
+
+    def response(self) -> FetchResponse:
+        response = FetchResponse(responses=self.topics)
+        if self.has_error and self.version >= HINTS_SINCE:
+            leader_ids = {result.current_leader.leader_id for topic in self.topics for result in topic.partitions}
+            response.node_endpoints = [
+                NodeEndpoint(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+                for known in self.broker.endpoints(leader_ids)
+            ]
+        return response
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    """Read, answer or park."""
+    version = exchange.version
+    replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_SINCE else request.replica_id
+    if replica_id >= 0:
+        return refuse(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if version >= SESSIONS_SINCE and request.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    _Fetch(broker, exchange, request).look()
+    return None
+
+
+def refuse(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Answer every partition with `code`: versions before 7 have no other place for it."""
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(buffer: Buffer) -> int:
+    """Return the offset after the last batch in `buffer`, which holds whole batches."""
+    position = 0
+    while True:
+        size = int.from_bytes(buffer[position + 8 : position + SIZE_PREFIX_BYTES], "big")
+        following = position + SIZE_PREFIX_BYTES + size
+        if following >= len(buffer):
+            return next_offset(buffer, position)
+        position = following

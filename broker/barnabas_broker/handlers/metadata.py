@@ -1,0 +1,143 @@
+"""Metadata: where the brokers are, which topics exist, and who leads their partitions.
+
+The answer comes from this broker's own image and leader table, without asking anybody. "All topics" is an empty list in
+version 0 and null since version 1, where an empty list means none.
+
+A topic that is asked for by name and does not exist is created if the client and the broker's configuration both say
+so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
+for at most `CREATION_S`, so the first answer is usually the right one.
+
+The controller id names a broker that takes requests, this one: any broker passes controller requests on.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.partitions import HostedTopic
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas_metadata_quorum.commands import NewTopic, RefusalReason, Refused
+from barnabas_metadata_quorum.topic_names import name_complaint
+from barnabas_raftlog.wire.schema import NO_UUID
+
+__all__ = ["handle", "refuse"]
+
+CREATION_S = 2.0
+AUTO_SINCE = 4
+IDS_SINCE = 12
+CODES = {
+    None: ErrorCode.LEADER_NOT_AVAILABLE,
+    RefusalReason.TOPIC_ALREADY_EXISTS: ErrorCode.LEADER_NOT_AVAILABLE,
+    RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    RefusalReason.INVALID_REPLICATION_FACTOR: ErrorCode.INVALID_REPLICATION_FACTOR,
+}
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Any:
+    """Answer now, or after creating what is missing."""
+    version, asked = exchange.version, request.topics
+    if asked is None or (version == 0 and not asked):
+        return _response(broker, [_topic(broker, hosted) for _, hosted in sorted(broker.partitions.topics.items())])
+    missing = [
+        topic.name
+        for topic in asked
+        if topic.name is not None and topic.topic_id == NO_UUID and topic.name not in broker.partitions.topics
+    ]
+    may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
+    if missing and may_create and broker.config.auto_create_topics_enable:
+        return _create(broker, request, version, list(dict.fromkeys(missing)))
+    return _response(broker, _named(broker, request, version, {}))
+
+
+def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """Answer every named topic with `code`."""
+    topics = [
+        MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(topics=topics, error_code=code)
+
+
+async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
+    config = broker.config
+    fates: dict[str, ErrorCode] = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in names if name_complaint(name)}
+    wanted = [NewTopic(name, config.num_partitions, config.replication_factor) for name in names if name not in fates]
+    try:
+        created = await broker.metadata.create_topics(wanted, CREATION_S) if wanted else ()
+    except Refused:
+        fates |= dict.fromkeys((topic.name for topic in wanted), ErrorCode.LEADER_NOT_AVAILABLE)
+    else:
+        fates |= {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
+        await broker.partitions.wait_for_leaders(
+            [topic.topic_id for topic in created if topic.error is None], CREATION_S
+        )
+    return _response(broker, _named(broker, request, version, fates))
+
+
+def _named(
+    broker: BrokerContext, request: MetadataRequest, version: int, fates: dict[str, ErrorCode]
+) -> list[MetadataResponseTopic]:
+    topics = []
+    for topic in request.topics or ():
+        if topic.name is None or (topic.topic_id != NO_UUID and version >= IDS_SINCE):
+            found = broker.partitions.topics_by_id.get(topic.topic_id)
+            unknown = MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                name=None if version >= IDS_SINCE else "",
+                topic_id=topic.topic_id,
+            )
+        else:
+            found = broker.partitions.topics.get(topic.name)
+            code = fates.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if topic.name not in fates and name_complaint(topic.name):
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            unknown = MetadataResponseTopic(error_code=code, name=topic.name)
+        topics.append(unknown if found is None else _topic(broker, found))
+    return topics
+
+
+def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    brokers = [
+        MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+        for known in broker.brokers()
+    ]
+    ids = [known.node_id for known in brokers]
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id if broker.node_id in ids else next(iter(ids), -1),
+        topics=topics,
+    )
+
+
+def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
+    topic = hosted.topic
+    available = {node_id for node_id, known in broker.image.brokers.items() if not known.fenced}
+    partitions = []
+    for index, desired in enumerate(topic.partitions):
+        leader = broker.leader_of(hosted, index)
+        has_leader = leader.leader_id >= 0
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=leader.leader_id,
+                leader_epoch=leader.epoch if has_leader else -1,
+                replica_nodes=desired.replicas,
+                isr_nodes=_known(leader.isr, desired.replicas),
+                offline_replicas=tuple(node_id for node_id in desired.replicas if node_id not in available),
+            )
+        )
+    return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+
+
+def _known(isr: Iterable[int], replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(node_id for node_id in isr if node_id in replicas)

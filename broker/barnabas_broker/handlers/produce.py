@@ -1,0 +1,272 @@
+"""Produce: append one batch to each of the named partitions, and answer when `acks` is satisfied.
+
+Everything is checked before anything is appended, partition by partition: exactly one batch, format 2, intact, of an
+allowed size and compression, neither control nor transactional. Then, in the order of the requests, the batch gets
+its place in the log. The records are a view of the request's own memory, in which the leader stamps offset and term.
+
+- `acks` 0 gets no response; an error closes the connection, which is the only way to say so (Kafka does the same).
+- `acks` 1 is answered when the leader has appended.
+- `acks` -1 is answered when the batch is committed and `min.insync.replicas` have it. Below that many in-sync replicas
+  nothing is appended (NOT_ENOUGH_REPLICAS). At the request's timeout the answer is REQUEST_TIMED_OUT, or
+  NOT_ENOUGH_REPLICAS_AFTER_APPEND when replicas are what is missing; the batch may commit later all the same.
+- A repeated batch is answered with the original's offset, and for `acks` -1 only when the original has committed.
+"""
+
+from collections.abc import Callable
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.partition import Partition
+from barnabas_broker.partitions import HostedTopic
+from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
+from barnabas_broker.waiting import Deadline
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.produce import (
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.records.header import (
+    COMPRESSION_MASK,
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    verify,
+)
+
+__all__ = ["handle", "refuse"]
+
+ZSTD, ZSTD_SINCE = 4, 7
+IDS_SINCE = 13
+HINTS_SINCE = 10
+
+
+class _Refused(Exception):  # noqa: N818 - an answer, not a fault
+    """A partition's batch is not appended. Never leaves this module."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+class _Produce:
+    """One request whose answer waits for commits. `left` counts the partitions that are still open."""
+
+    __slots__ = ("broker", "deadline", "exchange", "left", "response", "waits")
+
+    def __init__(self, broker: BrokerContext, exchange: Exchange, response: ProduceResponse) -> None:
+        self.broker, self.exchange, self.response = broker, exchange, response
+        self.left = 0
+        self.waits: list[_Wait] = []
+        self.deadline: Deadline[Callable[[], None]] | None = None
+
+    def park(self, timeout_ms: int) -> None:
+        self.exchange.abandon = self._abandon
+        self.deadline = self.broker.timers.add(timeout_ms, self._on_timeout)
+
+    def close_one(self) -> None:
+        self.left -= 1
+        # Zero before `park`: everything was answered while the request was still being read.
+        if self.left == 0 and self.deadline is not None:
+            self.broker.timers.cancel(self.deadline)
+            _add_endpoints(self.broker, self.exchange.version, self.response)
+            respond(self.exchange, self.response)
+
+    def _on_timeout(self) -> None:
+        for wait in self.waits:
+            if not wait.is_closed:
+                wait.partition.forget(wait)
+                enough = wait.partition.has_enough_replicas
+                wait.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _abandon(self) -> None:
+        """The client is gone. What it produced stays; only the answer is nobody's."""
+        if self.deadline is not None:
+            self.broker.timers.cancel(self.deadline)
+        for wait in self.waits:
+            if not wait.is_closed:
+                wait.is_closed = True
+                wait.partition.forget(wait)
+
+
+class _Wait:
+    """One partition of a request, waiting for its index to commit (PendingAppend)."""
+
+    __slots__ = ("is_closed", "partition", "produce", "result")
+
+    def __init__(self, produce: _Produce, partition: Partition, result: PartitionProduceResponse) -> None:
+        self.produce, self.partition, self.result = produce, partition, result
+        self.is_closed = False
+
+    def on_committed(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.produce.close_one()
+
+    def on_failed(self, code: ErrorCode) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.result.error_code, self.result.base_offset, self.result.log_start_offset = code, -1, -1
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            leader = self.produce.broker.partition_leader(self.partition)
+            self.result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+        self.produce.close_one()
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
+    """Append, and answer now if nothing has to be waited for."""
+    acks, by_id = request.acks, exchange.version >= IDS_SINCE
+    response = ProduceResponse()
+    produce = _Produce(broker, exchange, response)
+    failures = []
+    for topic in request.topic_data:
+        hosted = broker.topic(topic.name, topic.topic_id, by_id=by_id)
+        results = []
+        for data in topic.partition_data:
+            result = PartitionProduceResponse(index=data.index)
+            try:
+                partition = _partition(broker, hosted, data.index, by_id=by_id)
+                _append(produce, partition, data, result, acks)
+            except _Refused as refused:
+                _refuse_one(broker, hosted, result, refused)
+                failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
+            results.append(result)
+        name_and_id = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
+        response.responses.append(TopicProduceResponse(partition_responses=results, **name_and_id))
+    if acks == 0:
+        if failures:
+            exchange.connection.close(f"produce with acks=0 failed: {failures[0]}")
+        exchange.answer(())
+        return None
+    if produce.left:
+        produce.park(request.timeout_ms)
+        return None
+    if failures:
+        _add_endpoints(broker, exchange.version, response)
+    return response
+
+
+def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    """Answer every partition with `code`; acks 0 gets no answer."""
+    if request.acks == 0:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(index=data.index, error_code=code, base_offset=-1)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *, by_id: bool) -> Partition:
+    if hosted is None:
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise _Refused(code, "this broker knows no such topic")
+    partition = hosted.partitions.get(index)
+    if partition is None:
+        if not 0 <= index < len(hosted.topic.partitions):
+            raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
+        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it")
+    if broker.is_stopping and not partition.is_leader:
+        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is stopping")
+    return partition
+
+
+def _append(
+    produce: _Produce, partition: Partition, data: PartitionProduceData, result: PartitionProduceResponse, acks: int
+) -> None:
+    if not -1 <= acks <= 1:
+        raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
+    if not partition.is_leader:
+        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead it")
+    frame = data.records
+    if not isinstance(frame, memoryview) or not frame:
+        raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
+    header = _checked(frame, partition, produce.exchange.version)
+    if acks == -1 and not partition.has_enough_replicas:
+        raise _Refused(
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            f"in sync are {list(partition.isr)}, min.insync.replicas is {partition.min_insync}",
+        )
+    try:
+        base_offset, index = partition.append(header, frame)
+    except NotLeaderError as error:
+        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
+    except OutOfOrderSequenceError as error:
+        raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+    except InvalidProducerEpochError as error:
+        raise _Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
+    except StorageFailedError as error:
+        raise _Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    result.base_offset = base_offset
+    result.log_start_offset = partition.log.log_start_offset
+    if acks == -1:
+        wait = _Wait(produce, partition, result)
+        if partition.wait_for(index, wait):
+            produce.left += 1
+            produce.waits.append(wait)
+
+
+def _checked(frame: memoryview, partition: Partition, version: int) -> BatchHeader:
+    try:
+        header = verify(frame)
+    except CorruptBatchError as error:
+        raise _Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    if len(frame) > partition.message_bytes_max:
+        raise _Refused(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(frame)} bytes; {partition.message_bytes_max} are accepted"
+        )
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise _Refused(
+            ErrorCode.INVALID_RECORD, f"{header.record_count} records with last offset {header.last_offset_delta}"
+        )
+    if header.attributes & (CONTROL | TRANSACTIONAL):
+        kind = "control" if header.attributes & CONTROL else "transactional"
+        raise _Refused(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
+    compression = header.attributes & COMPRESSION_MASK
+    if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
+        raise _Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {compression} in version {version}")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise _Refused(
+            ErrorCode.INVALID_RECORD,
+            f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
+        )
+    return header
+
+
+def _refuse_one(
+    broker: BrokerContext, hosted: HostedTopic | None, result: PartitionProduceResponse, refused: _Refused
+) -> None:
+    result.error_code, result.base_offset, result.error_message = refused.code, -1, refused.text
+    if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and hosted is not None:
+        leader = broker.leader_of(hosted, result.index)
+        result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+
+
+def _add_endpoints(broker: BrokerContext, version: int, response: ProduceResponse) -> None:
+    """Say where the leaders are that the partitions name (KIP-951)."""
+    if version < HINTS_SINCE:
+        return
+    leader_ids = {
+        result.current_leader.leader_id
+        for topic in response.responses
+        for result in topic.partition_responses
+        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    }
+    response.node_endpoints = [
+        NodeEndpoint(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+        for known in broker.endpoints(leader_ids)
+    ]

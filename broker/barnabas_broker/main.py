@@ -1,0 +1,136 @@
+"""The process of one broker: `python -m barnabas_broker.main --config FILE [--ready-fd N]`.
+
+Signals: SIGTERM and SIGINT stop the broker in good order, once; a second one ends it at once, as `kill -9` would, which
+costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug or a failed
+disk stopped it.
+
+With `--ready-fd` one line is written to that descriptor: `ready` when clients find every leader, or `error: ...`.
+
+The interpreter is set up for a loop that shares its lock with storage threads: a thread that wants to run waits at
+most half a millisecond, not five; and what start-up has built is taken out of the garbage collector's sight.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from barnabas_raftlog.errors import BarnabasError
+
+from .config import BrokerConfig, ConfigError
+from .node import Node
+
+__all__ = ["main"]
+
+logger = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+GC_THRESHOLD = 50_000
+FAILED, BROKEN = 1, 70
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one broker until it is told to stop, and return the exit status."""
+    if not __debug__:
+        sys.stderr.write("barnabas broker: refuses to run under -O: its assertions guard your data\n")
+        return FAILED
+    parser = argparse.ArgumentParser(prog="barnabas broker run", description="Run one broker in the foreground.")
+    parser.add_argument("--config", type=Path, required=True, help="the broker's configuration, a TOML file")
+    parser.add_argument("--ready-fd", type=int, help="write one line there when the broker is ready")
+    options = parser.parse_args(argv)
+    try:
+        config = BrokerConfig.from_toml(options.config.read_text(encoding="utf-8"))
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        return _refuse(f"{options.config}: {error}", options.ready_fd)
+    logging.basicConfig(
+        level=config.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    _raise_file_limit()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_run(config, options.ready_fd))
+
+
+async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            logger.warning("stopping at once")
+            os._exit(128 + signal.SIGTERM)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    node = Node(config)
+    try:
+        await node.start()
+    except (BarnabasError, OSError) as error:
+        status = _refuse(f"node {config.node_id} cannot start: {error}", ready_fd)
+        sys.stderr.flush()
+        os._exit(status)  # Threads and half-open parts go with the process.
+    announcing = loop.create_task(_announce(node, ready_fd))
+    ends: list[asyncio.Future[Any]] = [node.failure, loop.create_task(stop.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    announcing.cancel()
+    if node.failure.done():
+        logger.critical("node %d is broken and stops at once", config.node_id, exc_info=node.failure.exception())
+        logging.shutdown()
+        os._exit(BROKEN)
+    logger.info("node %d is stopping", config.node_id)
+    await node.stop()
+    logger.info("node %d has stopped", config.node_id)
+    return 0
+
+
+async def _announce(node: Node, ready_fd: int | None) -> None:
+    missing = await node.wait_ready()
+    if missing:
+        logger.warning("node %d is ready without nodes %s, which are not there", node.config.node_id, missing)
+    else:
+        logger.info("node %d is ready", node.config.node_id)
+    gc.collect()
+    gc.freeze()
+    _tell(ready_fd, "ready")
+
+
+def _refuse(text: str, ready_fd: int | None) -> int:
+    sys.stderr.write(f"barnabas broker: {text}\n")
+    _tell(ready_fd, f"error: {text}")
+    return FAILED
+
+
+def _tell(ready_fd: int | None, line: str) -> None:
+    if ready_fd is not None:
+        # Whoever started us may be gone; that is no reason to stop.
+        with contextlib.suppress(OSError):
+            os.write(ready_fd, line.encode() + b"\n")
+            os.close(ready_fd)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many connections as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
+    try:
+        from uvloop import Loop  # noqa: PLC0415 - there is none for every platform
+    except ImportError:
+        return None
+    return Loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""One broker, put together: storage, links, Raft groups, metadata, partitions, and the clients' listener.
+
+`Node.start` brings the parts up from below and returns when the node takes part; `wait_ready` returns when clients
+will find everything; `stop` takes them down from above, moving leaderships away first. Clients are let in when this
+broker is registered and not fenced: before that it could tell them nothing true.
+
+A bug anywhere ends in `failure`: whoever runs the node waits on it and ends the process, without a clean stop, because
+after a broken assertion nothing that this process would still write can be trusted.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from barnabas_metadata_quorum.active_controller import Clocks
+from barnabas_metadata_quorum.announcer import LeaderAnnouncer
+from barnabas_metadata_quorum.commands import Refused
+from barnabas_metadata_quorum.controller import ControllerConfig
+from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.registration import BrokerIdentity
+from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
+from barnabas_metadata_quorum.snapshot_store import SnapshotStore
+from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.log.worker import ThreadWorker
+from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
+from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.messages import Fact, GroupId
+
+from .config import BrokerConfig
+from .connections import Exchange, Limits, Listener
+from .context import BrokerContext
+from .dispatch import Dispatcher
+from .events import EventHistory
+from .partitions import Partitions
+
+__all__ = ["Node"]
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 10.0  # how long readiness waits for configured brokers that do not show up
+CONTROLLER_S = 2.0
+
+
+class Node:
+    """See the module. Made on the loop that runs it; `failure` is set by whatever breaks."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.events = EventHistory(wall_ms)
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.state = "starting"
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """Where clients are served."""
+        return self.listener.port
+
+    async def start(self) -> None:
+        """Take part in the cluster; clients are let in as soon as this broker is registered.
+
+        Raises:
+            OSError: an address is taken.
+            StorageFailedError: the data directory is in use, is another node's, or is damaged as a whole.
+        """
+        config, loop = self.config, asyncio.get_running_loop()
+        address = config.nodes[config.node_id]
+        incarnation = int.from_bytes(os.urandom(7), "big")
+        rng = random.Random(incarnation)
+        self.links = Links(
+            config.cluster_id,
+            config.node_id,
+            incarnation,
+            NodeAddress(*address),
+            {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
+            secret=config.cluster_secret.encode() or None,
+            rng=rng,
+            liveness_timeout_ms=config.raft_election_timeout_ms,
+        )
+        self._sync_worker, self._write_worker = ThreadWorker(loop, "journal"), ThreadWorker(loop, "segments")
+        await self._open_storage()
+        timing = Timing(
+            election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
+        )
+        self.multiraft = MultiRaft(config.node_id, self.storage, self.links, timing, monotonic_ms, rng, self._on_fact)
+        limits = Limits(
+            bytes_max=config.queued_max_request_bytes,
+            connections_max=config.max_connections,
+            exchanges_max=config.queued_max_requests_per_connection,
+            frame_bytes_max=config.socket_request_max_bytes,
+            idle_ms=config.connections_max_idle_ms,
+        )
+        self.listener = Listener(limits, self._serve)
+        await self.listener.bind(*config.listener)
+        self._assemble(incarnation)
+        await self.links.start()
+        await self.metadata.start()
+        self.partitions.on_image(Image(config.cluster_id), self.metadata.image)
+        for part in (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in()):
+            task = loop.create_task(part)
+            task.add_done_callback(self._on_done)
+            self._tasks.append(task)
+
+    async def wait_ready(self) -> list[int]:
+        """Return when clients will find every partition's leader; name the configured brokers that are missing."""
+        await self.metadata.wait_until(self._is_member, 3_600.0)
+        everybody = set(self.config.cluster_nodes)
+        missing: list[int] = []
+        try:
+            await self.metadata.wait_until(lambda image: everybody <= image.brokers.keys(), GATHER_S)
+        except TimeoutError:
+            missing = sorted(everybody - self.metadata.image.brokers.keys())
+        while not self.is_ready:
+            await self.partitions.leaders_changed()
+        return missing
+
+    @property
+    def is_ready(self) -> bool:
+        """Registered, not fenced, every replica open, and every partition has a leader as far as this node knows."""
+        return (
+            self._is_member(self.metadata.image) and self.partitions.is_reconciled and self.partitions.has_all_leaders
+        )
+
+    async def stop(self) -> None:
+        """Leave in good order: hand leaderships on, answer who waits, write a clean checkpoint. Bounded in time."""
+        if self.state == "stopping":
+            return
+        self.state = "stopping"
+        until_s = time.monotonic() + self.config.controlled_shutdown_timeout_ms / 1000
+        await self._hand_over(until_s)
+        self.broker.is_stopping = True
+        self.listener.stop_accepting()
+        await self.partitions.close()
+        await self.broker.close()
+        await self.listener.close()
+        if self._has_controller():
+            try:
+                await self.metadata.finish_shutdown(min(CONTROLLER_S, max(0.0, until_s - time.monotonic())))
+            except (Refused, TimeoutError) as error:
+                logger.info("the controller was not told of the stop: %s", error)
+        await self.metadata.close()
+        await self.multiraft.close()
+        await self.links.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await self.storage.close()
+        self._sync_worker.stop()
+        self._write_worker.stop()
+
+    # Inside.
+
+    async def _open_storage(self) -> None:
+        config = self.config
+        await asyncio.get_running_loop().run_in_executor(
+            None, lambda: Path(config.log_dir).mkdir(parents=True, exist_ok=True)
+        )
+        self._files = OsFiles()
+        self.storage = await Storage.open(
+            self._files,
+            config.log_dir,
+            StorageConfig(
+                journal_file_bytes=config.log_journal_file_bytes,
+                segment_bytes=config.log_segment_bytes,
+                tail_cache_bytes=config.log_tail_cache_bytes,
+            ),
+            sync_worker=self._sync_worker,
+            write_worker=self._write_worker,
+            on_durable=self._on_durable,
+            cluster_id=config.cluster_id,
+            node_id=config.node_id,
+            on_failed=self._on_storage_failed,
+        )
+
+    def _assemble(self, incarnation: int) -> None:
+        config = self.config
+        nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
+        log = self.storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
+        host, port = config.advertised
+        self.metadata = MetadataService(
+            Membership(config.node_id, config.cluster_id, voters, nodes - voters),
+            self.multiraft,
+            self.links,
+            log,
+            SnapshotStore(self._files, config.log_dir, self._write_worker),
+            broker=BrokerIdentity(incarnation, host, port or self.listener.port, config.broker_rack or None),
+            config=ControllerConfig(
+                default_partitions=config.num_partitions,
+                default_replication_factor=config.replication_factor,
+                session_timeout_ms=config.broker_session_timeout_ms,
+            ),
+            clocks=Clocks(monotonic_ms, wall_ms),
+            on_fact=lambda fact: self.events.add_fact("metadata", fact),
+        )
+        announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
+        self.partitions = Partitions(config, self.storage, self.multiraft, announcer, monotonic_ms, self._on_fact)
+        self.metadata.subscribe(self.partitions.on_image)
+        self.links.on_peer.append(self.partitions.on_peer)
+        self.links.on_peer.append(self._on_peer)
+        self.links.serve("status", self._on_status)
+        self.broker = BrokerContext(config, self.metadata, self.partitions, self.events, monotonic_ms, self._fail)
+        self.dispatcher = Dispatcher(self.broker)
+
+    async def _let_clients_in(self) -> None:
+        await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
+        await self.listener.accept()
+        self.state = "running"
+        self.events.add("serving", f"node {self.config.node_id}", f"clients are served on port {self.port}")
+
+    def _is_member(self, image: Image) -> bool:
+        known = image.brokers.get(self.config.node_id)
+        return known is not None and not known.fenced and known.epoch == self.metadata.broker_epoch
+
+    async def _hand_over(self, until_s: float) -> None:
+        if not self._has_controller():
+            return
+        try:
+            await self.metadata.begin_shutdown(min(CONTROLLER_S, max(0.0, until_s - time.monotonic())))
+        except (Refused, TimeoutError) as error:
+            logger.info("the controller does not know of the stop: %s", error)
+        brokers = self.metadata.image.brokers.values()
+        targets = {known.node_id for known in brokers if known.is_available and self.links.is_live(known.node_id)}
+        # Half of what is left: the rest is for closing files.
+        await self.partitions.hand_over(targets - {self.config.node_id}, max(0.0, until_s - time.monotonic()) / 2)
+
+    def _has_controller(self) -> bool:
+        """Tell whether the metadata group can have a leader: a majority of its voters is alive."""
+        voters = self.config.voters
+        alive = sum(node_id == self.config.node_id or self.links.is_live(node_id) for node_id in voters)
+        return alive * 2 > len(voters)
+
+    def _serve(self, exchange: Exchange) -> None:
+        # The listener, whose port goes into the registration, is older than what serves its requests.
+        self.dispatcher.serve(exchange)
+
+    def _on_durable(self) -> None:
+        # The storage is older than the driver that it tells; nothing becomes durable before.
+        self.multiraft.on_durable()
+
+    def _on_fact(self, group_id: GroupId, fact: Fact) -> None:
+        if group_id == METADATA_GROUP:
+            subject = "metadata"
+        else:
+            partition = int.from_bytes(group_id[16:], "big")
+            hosted = self.partitions.topics_by_id.get(group_id[:16])
+            subject = f"{hosted.topic.name if hosted else group_id[:16].hex()}-{partition}"
+        self.events.add_fact(subject, fact)
+
+    def _on_peer(self, peer: int, live: bool) -> None:
+        self.events.add("peer live" if live else "peer silent", f"node {peer}", "as the links see it")
+
+    def _on_storage_failed(self, error: Exception) -> None:
+        self.events.add("storage failed", f"node {self.config.node_id}", str(error))
+        self._fail(error)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    async def _on_status(self, _source: int, _body: bytes) -> bytes:
+        body: bytes = msgpack.packb(self.status())
+        return body
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator may ask, as plain values."""
+        replicas = list(self.partitions)
+        return {
+            "node_id": self.config.node_id,
+            "cluster_id": self.config.cluster_id,
+            "state": self.state,
+            "host": self.config.advertised.host,
+            "port": self.config.advertised.port or self.port,
+            "pid": os.getpid(),
+            "leaders": sum(partition.group.is_leader for partition in replicas),
+            "replicas": len(replicas),
+            "ready": self.state == "running" and self.is_ready,
+            "topics": {
+                hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
+            },
+            "controller": self.metadata.leader_id,
+            "fetches": self.broker.fetches.to_list(),
+            "events": self.events.to_list(),
+            "stats": {
+                "connections": len(self.listener),
+                "connections_accepted": self.listener.accepted_count,
+                "connections_refused": self.listener.refused_count,
+                "request_bytes_in_use": self.listener.bytes_in_use,
+                "requests": dict(self.dispatcher.counts),
+                "raft": self.multiraft.status(),
+                "storage": {name: getattr(self.storage.stats, name) for name in self.storage.stats.__struct_fields__},
+            },
+        }
+
+
+def wall_ms() -> int:
+    """Return milliseconds since 1970, for people and for Kafka's timestamps; never for deadlines."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,347 @@
+"""One replica of one partition: a Raft group's listener that speaks Kafka's terms.
+
+Raft counts entries (`commit_index`, inclusive, from 1), clients count records (`high_watermark`, exclusive, from 0).
+The one conversion is `high_watermark_at`; nothing else here, or anywhere, computes one from the other.
+
+*Append* is one synchronous stretch: check the producer's sequence, propose, note the producer's batch. So the order
+of two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after
+its original is recognised. What `append` returns is the index to wait for: the batch's own, or the original's.
+
+*Leadership.* A leader that is not confirmed takes appends (they count only when committed) but answers no reads:
+what it knows of the commit index may be older than what clients have seen. When leadership ends, whoever waits here
+is answered at once.
+
+*In-sync replicas* are those that are live and have reached the log's end within `replica.lag.time.max.ms`. They are
+reviewed by the host while something changes, and announced when they did.
+
+The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
+`append` has already noted is skipped there.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.image import Topic
+from barnabas_metadata_quorum.leaders import NO_LEADER
+from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
+from barnabas_raftlog.records.header import BatchHeader, parse_header
+
+from .producer_state import ProducerTable
+from .waiting import CommitWaiters
+
+__all__ = ["Partition", "PartitionHost", "PartitionLog", "PendingAppend", "high_watermark_at"]
+
+SAVE_BYTES = 64 << 20
+"""Appended bytes after which the producer table is saved again: bounds what a start after a crash replays."""
+
+
+class PartitionLog(GroupLog, Protocol):
+    """The part of a replica's log that a partition uses beside what the driver does with it."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None: ...
+    def read(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer] | None: ...
+    async def read_cold(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer]: ...
+    async def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None: ...
+    async def max_timestamp(self, end_offset: int) -> tuple[int, int, int] | None: ...
+    def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
+    def save_state(self, index: int, blob: bytes) -> None: ...
+    def load_state(self) -> tuple[int, bytes] | None: ...
+
+
+class PendingAppend(Protocol):
+    """Somebody who waits for an index of this partition."""
+
+    def on_committed(self) -> None:
+        """It is committed, and on as many replicas as the topic asks for."""
+
+    def on_failed(self, code: ErrorCode) -> None:
+        """It will not be known whether it commits."""
+
+
+class PartitionHost(Protocol):
+    """What a partition tells its broker."""
+
+    @property
+    def node_id(self) -> int: ...
+    def now_ms(self) -> int: ...
+    def wake(self, partition: "Partition") -> None:
+        """Something that fetches wait for has changed."""
+
+    def review_soon(self, partition: "Partition") -> None:
+        """Its in-sync replicas may change: call `review` at the next occasion."""
+
+    def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
+    def hear(self, partition: "Partition", term: int, leader_id: int) -> None: ...
+
+
+def high_watermark_at(log: GroupLog, commit_index: int) -> int:
+    """Return the first offset after the committed prefix: the only place where an index becomes an offset."""
+    return log.offset_after(commit_index)
+
+
+class Partition:
+    """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
+
+    __slots__ = (
+        "_led_term",
+        "_saved_size",
+        "_short",
+        "_waiters",
+        "group",
+        "high_watermark",
+        "host",
+        "index",
+        "is_confirmed",
+        "is_leader",
+        "isr",
+        "lag_ms_max",
+        "leader_id",
+        "log",
+        "message_bytes_max",
+        "min_insync",
+        "producers",
+        "replicas",
+        "term",
+        "topic_id",
+        "topic_name",
+    )
+
+    group: Group
+
+    def __init__(
+        self,
+        host: PartitionHost,
+        topic: Topic,
+        index: int,
+        log: PartitionLog,
+        producers: ProducerTable,
+        *,
+        min_insync: int,
+        message_bytes_max: int,
+        lag_ms_max: int,
+    ) -> None:
+        self.host, self.log, self.producers = host, log, producers
+        self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
+        self.replicas = topic.partitions[index].replicas
+        self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
+        self.high_watermark = log.log_start_offset
+        self.term = 0
+        self.leader_id: int | None = None
+        self.is_leader = self.is_confirmed = False
+        self.isr: tuple[int, ...] = ()
+        self._led_term = 0
+        self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
+        # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
+        self._short: list[tuple[int, PendingAppend]] = []
+        self._saved_size = log.size_bytes
+
+    def __repr__(self) -> str:
+        return f"{self.topic_name}-{self.index}"
+
+    # What requests do.
+
+    def append(self, header: BatchHeader, frame: bytearray | memoryview) -> tuple[int, int]:
+        """Append a checked batch unless it is a repetition; return its (or the original's) base offset and index.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+            OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
+            StorageFailedError: nothing was appended.
+        """
+        producers, producer_id = self.producers, header.producer_id
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if producer_id >= 0:
+            original = producers.check(
+                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+            if original is not None:
+                return original.base_offset, original.log_index
+        base_offset = self.log.log_end_offset
+        index = self.group.propose(frame).index
+        if producer_id >= 0:
+            producers.append(
+                producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                index,
+                base_offset,
+                header.max_timestamp,
+            )
+        else:
+            producers.skip(index)
+        return base_offset, index
+
+    def wait_for(self, index: int, waiter: PendingAppend) -> bool:
+        """Let `waiter` be told when `index` commits; False if it has, and it is not going to be."""
+        if index <= self.producers.commit_index and not self._is_short(index):
+            return False
+        self._waiters.add(index, waiter)
+        return True
+
+    def forget(self, waiter: PendingAppend) -> None:
+        """`waiter` has given up."""
+        self._waiters.discard(waiter)
+        self._short = [pair for pair in self._short if pair[1] is not waiter]
+
+    @property
+    def can_serve(self) -> bool:
+        """True while this node leads and a majority has confirmed it since anything could have gone wrong."""
+        return self.is_confirmed and self.group.confirmed
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether acks=all may be accepted now."""
+        return len(self.isr) >= self.min_insync
+
+    def in_sync_replicas(self, now_ms: int) -> tuple[int, ...]:
+        """Return who is in sync, in the order of the replicas; only a leader knows."""
+        progress, last_index, node_id = self.group.core.progress, self.log.last_index, self.host.node_id
+        return tuple(
+            replica
+            for replica in self.replicas
+            if replica == node_id
+            or (
+                (follower := progress.get(replica)) is not None
+                and follower.live
+                and follower.is_in_sync(last_index, now_ms, self.lag_ms_max)
+            )
+        )
+
+    def review(self, now_ms: int) -> bool:
+        """Look at the in-sync replicas, announce a change, and return whether to look again without being told."""
+        if not self.is_confirmed:
+            return False
+        self._announce_in_sync(now_ms)
+        if self._short:
+            self._finish_short()
+        if self.log.size_bytes - self._saved_size > SAVE_BYTES:
+            self.save_producers()
+        last_index = self.log.last_index
+        return bool(self._short) or any(
+            follower.live and follower.match_index < last_index for follower in self.group.core.progress.values()
+        )
+
+    def save_producers(self) -> None:
+        """Save the table as of the commit index: what lies beyond might be truncated after a crash."""
+        self._saved_size = self.log.size_bytes
+        table = ProducerTable.from_blob(self.producers.to_blob())
+        table.truncate_from(table.commit_index + 1)
+        if table.applied_index > 0:
+            self.log.save_state(table.applied_index, table.to_blob())
+
+    def end(self, code: ErrorCode) -> None:
+        """Answer whoever waits: this replica serves nothing any more."""
+        self.is_leader = self.is_confirmed = False
+        self._fail_waiters(code)
+        self.host.wake(self)
+
+    # What the driver of the group tells (GroupListener).
+
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        note_entries(self.producers, entries)
+
+    def on_truncated(self, index: int) -> None:
+        self.producers.truncate_from(index)
+        for waiter in self._waiters.take_from(index):
+            waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def on_committed(self, commit_index: int) -> None:
+        self.producers.commit_index = commit_index
+        high_watermark = high_watermark_at(self.log, commit_index)
+        assert high_watermark >= self.high_watermark
+        self.high_watermark = high_watermark
+        if self._waiters:
+            if self.min_insync * 2 > len(self.replicas) + 1:
+                self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
+                self._finish_short()
+            else:
+                for waiter in self._waiters.take_committed(commit_index):
+                    waiter.on_committed()
+        if self.is_leader:
+            self.host.wake(self)
+            self.host.review_soon(self)
+
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        led_term = self._led_term if self.is_leader else 0
+        was_confirmed = self.is_confirmed and led_term == term
+        self.term, self.leader_id, self.is_leader, self.is_confirmed = term, leader_id, is_leader, confirmed
+        if led_term and (not is_leader or led_term != term):
+            self.host.announce(self, led_term, NO_LEADER, ())
+            self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if is_leader and led_term != term:
+            self._led_term = term
+            # Until a majority has answered nobody knows better; a batch that too few have does not commit.
+            self.isr = self.replicas
+        if confirmed and not was_confirmed:
+            self.isr = ()
+            self._announce_in_sync(self.host.now_ms())
+            self.host.review_soon(self)
+        if not is_leader and leader_id is not None:
+            self.host.hear(self, term, leader_id)
+        self.host.wake(self)
+
+    def install(self, snapshot: InstallSnapshot) -> None:
+        raise AssertionError(f"{self}: only the metadata group installs snapshots")
+
+    def snapshot(self) -> tuple[int, int, bytes] | None:
+        return None
+
+    # Inside.
+
+    def _announce_in_sync(self, now_ms: int) -> None:
+        isr = self.in_sync_replicas(now_ms)
+        if isr != self.isr:
+            self.isr = isr
+            self.host.announce(self, self._led_term, self.host.node_id, isr)
+
+    def _is_short(self, index: int) -> bool:
+        """Tell whether fewer replicas than the topic asks for have `index`, which is committed."""
+        if self.min_insync * 2 <= len(self.replicas) + 1 or not self.is_leader:
+            return False
+        have = sum(follower.match_index >= index for follower in self.group.core.progress.values())
+        return have + (self.log.durable_index >= index) < self.min_insync
+
+    def _finish_short(self) -> None:
+        short, self._short = self._short, []
+        for index, waiter in short:
+            if self._is_short(index):
+                self._short.append((index, waiter))
+            else:
+                waiter.on_committed()
+
+    def _fail_waiters(self, code: ErrorCode) -> None:
+        short, self._short = self._short, []
+        for waiter in (*(pair[1] for pair in short), *self._waiters.take_all()):
+            waiter.on_failed(code)
+
+
+def note_entries(producers: ProducerTable, entries: Sequence[Entry]) -> None:
+    """Bring `producers` up to the last of `entries`; those it knows are skipped."""
+    for entry in entries:
+        index = entry.index
+        if index <= producers.applied_index:
+            continue
+        header = parse_header(entry.frame)
+        if header.producer_id < 0 or header.record_count == 0:
+            producers.skip(index)
+        else:
+            producers.append(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                index,
+                header.base_offset,
+                header.max_timestamp,
+            )

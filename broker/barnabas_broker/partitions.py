@@ -1,0 +1,355 @@
+"""The replicas that this broker holds: made and removed as the metadata image says, found by name or id.
+
+The image is what should be; this is where it becomes so. Topics that come and go are queued and worked off by one
+task, in the order of the image, because opening a log with a tail to check takes time; a replica without data is
+ready within the loop iteration. Files of a topic that was deleted while this node was away go as soon as the image is
+known to be current.
+
+Requests that wait are woken here. A fetch may read many partitions, and one drive may commit to all of them, so
+woken fetches are collected and looked at once per loop iteration.
+
+In-sync replicas are reviewed every `REVIEW_MS` for those partitions where something moved; a partition at rest costs
+nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because replication progress
+itself makes no noise.
+
+Limit: one entry per partition of the image here; a topic that cannot be opened is tried again at the next restart,
+and said in the event history.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, Protocol, cast
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.announcer import LeaderAnnouncer
+from barnabas_metadata_quorum.image import Image, Topic, topic_changes
+from barnabas_metadata_quorum.leaders import Leadership, PartitionKey
+from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
+from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.raft.messages import Fact, GroupId
+
+from .config import BrokerConfig
+from .partition import Partition, PartitionLog, note_entries
+from .producer_state import ProducerTable
+from .waiting import FetchWaiters
+
+__all__ = ["HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
+
+logger = logging.getLogger(__name__)
+
+REVIEW_MS = 100
+OPENED_PER_ITERATION = 20
+_PARTITION = struct.Struct(">I")
+
+
+class ReplicaStorage(Protocol):
+    """The part of `Storage` that is used here."""
+
+    def open_log(
+        self, group: GroupId, name: str, mode: Literal["fsync", "page-cache"], *, segment_bytes: int | None = None
+    ) -> object: ...
+    def delete_log(self, group: GroupId) -> None: ...
+
+
+class ParkedFetch(Protocol):
+    """A fetch that waits for something to read."""
+
+    def on_woken(self) -> None:
+        """One of its partitions has moved; it is not parked any more."""
+
+
+class HostedTopic:
+    """A topic of the image, and those of its partitions that have a replica here."""
+
+    __slots__ = ("partitions", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.partitions: dict[int, Partition] = {}
+
+
+def group_id_of(topic_id: bytes, partition: int) -> GroupId:
+    """Return the name of a partition's Raft group."""
+    return GroupId(topic_id + _PARTITION.pack(partition))
+
+
+class Partitions:
+    """See the module. `topics` and `topics_by_id` hold every topic of the image; the keys of both go together."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: ReplicaStorage,
+        multiraft: MultiRaft,
+        announcer: LeaderAnnouncer,
+        clock: Callable[[], int],
+        on_fact: Callable[[GroupId, Fact], None],
+    ) -> None:
+        self.node_id = config.node_id
+        self.now_ms = clock
+        self.topics: dict[str, HostedTopic] = {}
+        self.topics_by_id: dict[bytes, HostedTopic] = {}
+        self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
+        self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
+        self._on_fact = on_fact
+        self._queue: deque[tuple[bool, Topic]] = deque()
+        self._opened: set[GroupId] = set()
+        self._reconciling: asyncio.Task[None] | None = None
+        self._woken: dict[Partition, None] = {}
+        self._reviewing: dict[Partition, None] = {}
+        self._review_timer: asyncio.TimerHandle | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._closing = False
+        announcer.subscribe(self._on_leaders)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for hosted in self.topics_by_id.values():
+            yield from hosted.partitions.values()
+
+    @property
+    def is_reconciled(self) -> bool:
+        """True when every replica that the image gives to this node is open."""
+        return not self._queue and self._reconciling is None
+
+    def find(self, topic_id: bytes, partition: int) -> Partition | None:
+        hosted = self.topics_by_id.get(topic_id)
+        return None if hosted is None else hosted.partitions.get(partition)
+
+    def leadership(self, topic_id: bytes, partition: int) -> Leadership | None:
+        """Return who leads, as far as this node has heard from the leader itself."""
+        return self._announcer.table.get(topic_id, partition)
+
+    # The image.
+
+    def on_image(self, old: Image, new: Image) -> None:
+        """Take in a change of the image. Subscribed to the metadata service."""
+        created, deleted = topic_changes(old, new)
+        for topic in deleted:
+            self.topics_by_id.pop(topic.topic_id, None)
+            hosted = self.topics.get(topic.name)
+            if hosted is not None and hosted.topic.topic_id == topic.topic_id:
+                del self.topics[topic.name]
+                self._take_out(hosted)
+        for topic in created:
+            self.topics[topic.name] = self.topics_by_id[topic.topic_id] = HostedTopic(topic)
+        self._queue.extend((False, topic) for topic in deleted)
+        self._queue.extend((True, topic) for topic in created)
+        if self._queue and self._reconciling is None and not self._closing:
+            self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
+            self._reconciling.add_done_callback(self._on_reconciled)
+
+    async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
+        """Return when every partition of these topics has a leader in the table, or the time is up."""
+        waiting = set(topic_ids)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    waiting = {topic_id for topic_id in waiting if not self._has_leaders(topic_id)}
+                    if not waiting:
+                        return
+                    await self.leaders_changed()
+        except TimeoutError:
+            return
+
+    async def leaders_changed(self) -> None:
+        """Return at the next change of the leader table or of the set of topics."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    @property
+    def has_all_leaders(self) -> bool:
+        """True if every partition of the image has a leader in the table. Takes time in proportion to their number."""
+        return all(self._has_leaders(topic_id) for topic_id in self.topics_by_id)
+
+    def _has_leaders(self, topic_id: bytes) -> bool:
+        hosted = self.topics_by_id.get(topic_id)
+        if hosted is None:
+            return True  # Deleted again: nobody will ever lead it.
+        get = self._announcer.table.get
+        return all(
+            (leadership := get(topic_id, index)) is not None and leadership.leader_id >= 0
+            for index in range(len(hosted.topic.partitions))
+        )
+
+    def _on_leaders(self, _: list[PartitionKey]) -> None:
+        self._fire_changed()
+
+    def _fire_changed(self) -> None:
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
+
+    async def _reconcile(self) -> None:
+        opened = 0
+        while self._queue:
+            is_new, topic = self._queue.popleft()
+            if not is_new:
+                self._delete(topic)
+                continue
+            for index, desired in enumerate(topic.partitions):
+                if self.node_id not in desired.replicas or topic.topic_id not in self.topics_by_id:
+                    continue
+                try:
+                    await self._open(topic, index)
+                except StorageFailedError as error:
+                    self._on_fact(group_id_of(topic.topic_id, index), Fact("replica failed", 0, str(error)))
+                opened += 1
+                if opened % OPENED_PER_ITERATION == 0:
+                    await asyncio.sleep(0)
+
+    def _on_reconciled(self, task: asyncio.Task[None]) -> None:
+        self._reconciling = None
+        if not task.cancelled():
+            task.result()
+        self._fire_changed()
+
+    async def _open(self, topic: Topic, index: int) -> None:
+        group_id = group_id_of(topic.topic_id, index)
+        configs, config = topic.configs, self._config
+        mode = cast('Literal["fsync", "page-cache"]', configs.get("flush.mode", config.flush_mode))
+        name = f"{topic.name}-{index}-{topic.topic_id.hex()[:8]}"
+        segment_bytes = int(configs.get("segment.bytes", config.log_segment_bytes))
+        log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=segment_bytes))
+        self._opened.add(group_id)
+        producers = await load_producers(log)
+        hosted = self.topics_by_id.get(topic.topic_id)
+        if hosted is None or self._closing:
+            return  # Deleted while its producers were being read; the queue says so next.
+        partition = Partition(
+            self,
+            topic,
+            index,
+            log,
+            producers,
+            min_insync=int(configs.get("min.insync.replicas", config.min_insync_replicas)),
+            message_bytes_max=int(configs.get("max.message.bytes", config.message_max_bytes)),
+            lag_ms_max=config.replica_lag_time_max_ms,
+        )
+        partition.group = self._multiraft.add_group(
+            group_id,
+            log,
+            frozenset(partition.replicas),
+            frozenset(),
+            partition,
+            preferred=partition.replicas[0] == self.node_id,
+        )
+        hosted.partitions[index] = partition
+
+    def _take_out(self, hosted: HostedTopic) -> None:
+        for partition in hosted.partitions.values():
+            self._multiraft.remove_group(group_id_of(partition.topic_id, partition.index))
+            partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._reviewing.pop(partition, None)
+        hosted.partitions.clear()
+
+    def _delete(self, topic: Topic) -> None:
+        for index, desired in enumerate(topic.partitions):
+            group_id = group_id_of(topic.topic_id, index)
+            if self.node_id in desired.replicas and group_id in self._opened:
+                self._opened.discard(group_id)
+                self._storage.delete_log(group_id)
+
+    # What partitions tell (PartitionHost).
+
+    def wake(self, partition: Partition) -> None:
+        if self.fetch_waiters.waits_for(partition):
+            if not self._woken:
+                asyncio.get_running_loop().call_soon(self._wake_fetches)
+            self._woken[partition] = None
+
+    def review_soon(self, partition: Partition) -> None:
+        self._reviewing[partition] = None
+        if self._review_timer is None and not self._closing:
+            self._review_timer = asyncio.get_running_loop().call_later(REVIEW_MS / 1000, self._review)
+
+    def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
+        self._announcer.announce(partition.topic_id, partition.index, term, leader_id, isr)
+
+    def hear(self, partition: Partition, term: int, leader_id: int) -> None:
+        self._announcer.hear(partition.topic_id, partition.index, term, leader_id, (leader_id,))
+
+    def on_peer(self, peer: int, live: bool) -> None:
+        """Review what this node leads together with `peer`. Subscribed to the links."""
+        for partition in self:
+            if partition.is_leader and peer in partition.replicas:
+                self.review_soon(partition)
+
+    def _wake_fetches(self) -> None:
+        woken, self._woken = self._woken, {}
+        for partition in woken:
+            for fetch in self.fetch_waiters.take(partition):
+                fetch.on_woken()
+
+    def _review(self) -> None:
+        self._review_timer = None
+        reviewing, self._reviewing = self._reviewing, {}
+        now_ms = self.now_ms()
+        for partition in reviewing:
+            if partition.review(now_ms):
+                self.review_soon(partition)
+
+    # The end.
+
+    async def hand_over(self, targets: set[int], timeout_s: float) -> None:
+        """Transfer every leadership to one of `targets` that is in sync; return when done, or when the time is up."""
+
+        def movable() -> list[tuple[Partition, int]]:
+            led = [partition for partition in self if partition.group.is_leader]
+            able = [(one, [node_id for node_id in one.isr if node_id in targets]) for one in led]
+            return [(one, to[0]) for one, to in able if to]
+
+        for partition, target in movable():
+            partition.group.transfer(target)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while movable():
+                    await self.leaders_changed()
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        """Answer whoever waits, and save the producer tables. The groups go on until the driver closes."""
+        self._closing = True
+        self._queue.clear()
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+            await asyncio.wait([self._reconciling])
+        if self._review_timer is not None:
+            self._review_timer.cancel()
+        for partition in self:
+            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if partition.group.failed is None:
+                partition.save_producers()
+        for fetch in self.fetch_waiters.take_all():
+            fetch.on_woken()
+
+
+async def load_producers(log: PartitionLog) -> ProducerTable:
+    """Return the producer table of everything in `log`: what was saved, and the log from there on.
+
+    Raises:
+        StorageFailedError: the log cannot be read.
+    """
+    producers = ProducerTable()
+    saved = log.load_state()
+    if saved is not None:
+        try:
+            producers = ProducerTable.from_blob(saved[1])
+        except BarnabasError as error:
+            logger.warning("a saved producer table is of no use, replaying the log: %s", error)
+        if producers.applied_index > log.last_index or producers.applied_index < log.first_index - 1:
+            producers = ProducerTable()
+    if log.last_index > producers.applied_index:
+        start_index = max(producers.applied_index + 1, log.first_index)
+        try:
+            async for entry in log.replay(start_index):
+                note_entries(producers, (entry,))
+        except CorruptBatchError as error:
+            raise StorageFailedError(f"the log does not read back: {error}") from error
+    if log.log_start_offset > 0:
+        producers.is_complete = False
+    return producers

@@ -1,0 +1,51 @@
+"""Deadlines of parked requests, on the loop: one heap for the node, one timer for its head."""
+
+import asyncio
+from collections.abc import Callable
+
+from .waiting import Deadline, Deadlines
+
+__all__ = ["Timers"]
+
+
+class Timers:
+    """Calls each callback at its time, at most a millisecond late on an idle loop. Limit: one per parked request."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._deadlines: Deadlines[Callable[[], None]] = Deadlines()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    def add(self, delay_ms: int, callback: Callable[[], None]) -> Deadline[Callable[[], None]]:
+        """Call `callback` in `delay_ms`, unless it is cancelled before."""
+        deadline = self._deadlines.add(self._clock() + max(delay_ms, 0), callback)
+        if self._timer is None or deadline.at_ms < self._timer_at_ms:
+            self._arm()
+        return deadline
+
+    def cancel(self, deadline: Deadline[Callable[[], None]]) -> None:
+        self._deadlines.cancel(deadline)
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._deadlines = Deadlines()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at_ms = self._deadlines.next_at_ms
+        if at_ms is not None:
+            self._timer_at_ms = at_ms
+            delay_s = max(0, at_ms - self._clock()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        for callback in self._deadlines.take_due(self._clock()):
+            callback()
+        if self._timer is None:
+            self._arm()
