@@ -25,8 +25,9 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 DRIVER = f"""
 import functools, sys
 from barnabas_broker import cli, cli_cluster, supervisor
-cli_cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}))
-sys.exit(cli.main(sys.argv[1:]))
+plans, arguments = sys.argv[1].split(), sys.argv[2:]
+cli_cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
+sys.exit(cli.main(arguments))
 """
 
 
@@ -36,11 +37,11 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     yield directory
     if (directory / "cluster.json").exists():
         files = ClusterFiles.load(directory)
-        stop_brokers(files, files.node_ids, 0.0, kill_at_once=True)
+        stop_brokers(files, files.node_ids, 0.0)
 
 
-def with_stand_ins(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", DRIVER, *map(str, arguments)]
+def with_stand_ins(*arguments: object, plans: Sequence[str] = ()) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", DRIVER, " ".join(plans), *map(str, arguments)]
     return subprocess.Popen(
         command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -155,21 +156,44 @@ def test_in_the_foreground_a_signal_stops_everything(directory: Path, number: si
 
 
 @pytest.mark.slow
+def test_in_the_foreground_a_second_signal_kills(directory: Path) -> None:
+    port = cluster_handle.free_port()
+    with with_stand_ins("cluster", "start", "--data", directory, "--port", port, plans=["2=deaf"]) as start:
+        wait_for("Ctrl-C stops it", start)
+        start.send_signal(signal.SIGINT)
+        wait_for("once more kills", start)
+        start.send_signal(signal.SIGINT)
+        wait_for("killed broker 2", start)
+    assert start.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_cluster_is_ready_stops_what_was_started(directory: Path) -> None:
+    port = cluster_handle.free_port()
+    with with_stand_ins("cluster", "start", "--data", directory, "--port", port, plans=["2=interrupting"]) as start:
+        assert start.stderr is not None
+        assert start.stderr.read() == "barnabas: interrupted; what was started is stopped again\n"
+    assert start.returncode == 130
+    files = ClusterFiles.load(directory)
+    assert not any(files.process(node_id) for node_id in files.node_ids)
+
+
+@pytest.mark.slow
 def test_in_the_foreground_brokers_that_end_are_reported(directory: Path) -> None:
     port = cluster_handle.free_port()
-    start = with_stand_ins("cluster", "start", "--data", directory, "--port", port, "--brokers", 2)
-    wait_for("Ctrl-C stops it", start)
-    files = ClusterFiles.load(directory)
-    for node_id in files.node_ids:
-        process = files.process(node_id)
-        assert process is not None
-        os.kill(process.pid, signal.SIGKILL)
+    with with_stand_ins("cluster", "start", "--data", directory, "--port", port, "--brokers", 2) as start:
         assert start.stderr is not None
-        assert start.stderr.readline() == (
-            f"barnabas: broker {node_id} was killed by signal 9; last said: node {node_id} is ready\n"
-        )
-    err = start.communicate()[1]
-    assert (start.returncode, err) == (1, "barnabas: no broker is left\n")
+        wait_for("Ctrl-C stops it", start)
+        files = ClusterFiles.load(directory)
+        for node_id in files.node_ids:
+            process = files.process(node_id)
+            assert process is not None
+            os.kill(process.pid, signal.SIGKILL)
+            assert start.stderr.readline() == (
+                f"barnabas: broker {node_id} was killed by signal 9; last said: node {node_id} is ready\n"
+            )
+        assert start.stderr.read() == "barnabas: no broker is left\n"
+    assert start.returncode == 1
 
 
 def answering(files: ClusterFiles, answers: dict[int, dict[str, object] | Exception]) -> object:
