@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 GATHER_S = 10.0  # how long readiness waits for configured brokers that do not show up
 CONTROLLER_S = 2.0
+CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is left to benefit
 
 
 class Node:
@@ -85,6 +86,7 @@ class Node:
             rng=rng,
             liveness_timeout_ms=config.raft_election_timeout_ms,
         )
+        self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
         self._sync_worker, self._write_worker = ThreadWorker(loop, "journal"), ThreadWorker(loop, "segments")
         await self._open_storage()
         timing = Timing(
@@ -142,8 +144,10 @@ class Node:
         await self.broker.close()
         await self.listener.close()
         if self._has_controller():
+            others = [known for known in self.metadata.image.brokers.values() if known.is_available]
+            timeout_s = min(CONTROLLER_S if others else CONTROLLER_LEAVING_S, max(0.0, until_s - time.monotonic()))
             try:
-                await self.metadata.finish_shutdown(min(CONTROLLER_S, max(0.0, until_s - time.monotonic())))
+                await self.metadata.finish_shutdown(timeout_s)
             except (Refused, TimeoutError) as error:
                 logger.info("the controller was not told of the stop: %s", error)
         await self.metadata.close()
@@ -198,13 +202,12 @@ class Node:
                 session_timeout_ms=config.broker_session_timeout_ms,
             ),
             clocks=Clocks(monotonic_ms, wall_ms),
-            on_fact=lambda fact: self.events.add_fact("metadata", fact),
+            on_fact=self._on_metadata_fact,
         )
         announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(config, self.storage, self.multiraft, announcer, monotonic_ms, self._on_fact)
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
-        self.links.on_peer.append(self._on_peer)
         self.links.serve("status", self._on_status)
         self.broker = BrokerContext(config, self.metadata, self.partitions, self.events, monotonic_ms, self._fail)
         self.dispatcher = Dispatcher(self.broker)
@@ -254,8 +257,10 @@ class Node:
             subject = f"{hosted.topic.name if hosted else group_id[:16].hex()}-{partition}"
         self.events.add_fact(subject, fact)
 
-    def _on_peer(self, peer: int, live: bool) -> None:
-        self.events.add("peer live" if live else "peer silent", f"node {peer}", "as the links see it")
+    def _on_metadata_fact(self, fact: Fact) -> None:
+        # Before this broker has registered it reads old records again: no news, and not of now.
+        if self.metadata.broker_epoch is not None or not fact.kind.startswith(("broker", "topic")):
+            self.events.add_fact("metadata", fact)
 
     def _on_storage_failed(self, error: Exception) -> None:
         self.events.add("storage failed", f"node {self.config.node_id}", str(error))
