@@ -165,7 +165,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
 
 TestController = ControllerMachine.TestCase
-TestController.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestController.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 
 
 def test_only_the_newest_answers_are_remembered() -> None:

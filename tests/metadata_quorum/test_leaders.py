@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.leaders import (
@@ -39,6 +39,7 @@ def entries(table: LeaderTable) -> dict[tuple[bytes, int], Leadership | None]:
     return {key: table.get(*key) for key in product((TOPIC, OTHER), range(2))}
 
 
+@settings(max_examples=50)
 @given(st.data(), st.lists(news(), max_size=12))
 def test_order_and_repetition_do_not_matter(data: st.DataObject, several: list[Announcement]) -> None:
     newest: dict[tuple[bytes, int], Leadership | None] = dict.fromkeys(entries(LeaderTable()))
@@ -73,6 +74,7 @@ def test_the_memory_of_deletions_is_bounded() -> None:
     assert not table.merge(Announcement((1).to_bytes(16, "big"), 0, 1, 1, 7, (7,)))
 
 
+@settings(max_examples=50)
 @given(st.lists(news(), max_size=3))
 def test_announcements_survive_a_round_trip(several: list[Announcement]) -> None:
     assert decode_announcements(encode_announcements(several)) == several

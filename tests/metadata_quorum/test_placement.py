@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.commands import RefusalReason, Refused
@@ -24,6 +24,7 @@ def brokers(count: int, *rack_names: str | None) -> list[Candidate]:
     return [Candidate(node_id, names[node_id % len(names)], True, 0, 0) for node_id in range(count)]
 
 
+@settings(max_examples=50)
 @given(clusters(st.booleans()), st.integers(1, 30), st.integers(1, 10))
 def test_replicas_are_on_different_brokers_and_led_by_one_that_is_up(
     candidates: list[Candidate], partitions: int, replication_factor: int
@@ -44,6 +45,7 @@ def test_replicas_are_on_different_brokers_and_led_by_one_that_is_up(
     assert max(leaders.values()) - min(leaders[node_id] for node_id in available) <= 1
 
 
+@settings(max_examples=50)
 @given(clusters(st.just(True)), st.integers(1, 30), st.integers(1, 10))
 def test_replicas_are_on_as_many_racks_as_possible(
     candidates: list[Candidate], partitions: int, replication_factor: int
@@ -54,6 +56,7 @@ def test_replicas_are_on_as_many_racks_as_possible(
         assert len({rack_of[node_id] for node_id in replicas}) == min(replication_factor, len(set(rack_of.values())))
 
 
+@settings(max_examples=50)
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(1, 9))
 def test_replicas_of_one_topic_are_even_without_racks(count: int, partitions: int, replication_factor: int) -> None:
     replication_factor = min(replication_factor, count)
@@ -63,6 +66,7 @@ def test_replicas_of_one_topic_are_even_without_racks(count: int, partitions: in
     assert max(held.values()) - min(held[node_id] for node_id in range(count)) <= 1
 
 
+@settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_one_partition_topics_spread_their_leaders_over_all_brokers(count: int, topics: int) -> None:
     leaders, replicas = Counter[int](), Counter[int]()
@@ -76,6 +80,7 @@ def test_one_partition_topics_spread_their_leaders_over_all_brokers(count: int, 
     assert max(replicas.values()) - min(replicas[node] for node in range(count)) <= 1
 
 
+@settings(max_examples=50)
 @given(clusters(st.just(True)), st.integers(1, 10), st.integers(1, 3))
 def test_the_order_of_the_brokers_does_not_matter(
     candidates: list[Candidate], partitions: int, replication_factor: int

@@ -4,7 +4,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.frames import decode_frame, encode_frame
@@ -40,11 +40,13 @@ records: st.SearchStrategy[Record] = st.one_of(
 )
 
 
+@settings(max_examples=50)
 @given(records)
 def test_every_record_survives_a_round_trip(record: Record) -> None:
     assert decode_record(encode_record(record)) == record
 
 
+@settings(max_examples=50)
 @given(st.lists(records, min_size=1, max_size=5))
 def test_every_frame_survives_a_round_trip(several: list[Record]) -> None:
     assert decode_frame(encode_frame(several, 1_700_000_000_000)) == several
