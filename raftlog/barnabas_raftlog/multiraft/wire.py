@@ -60,9 +60,9 @@ _RAFT = int(FrameKind.RAFT)
 
 def payload_bytes_of(message: Message) -> int:
     """Return how many raw bytes `message` adds to a frame behind the header."""
-    if isinstance(message, AppendEntries):
-        return sum([len(entry.frame) for entry in message.entries])
-    return len(message.data) if isinstance(message, InstallSnapshot) else 0
+    if type(message) is AppendEntries:
+        return sum([len(entry.frame) for entry in message.entries]) if message.entries else 0
+    return len(message.data) if type(message) is InstallSnapshot else 0
 
 
 def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], list[Addressed]]:
@@ -88,9 +88,13 @@ def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], 
 
 
 def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tuple[object, ...]:
+    head: tuple[object, ...]
     match message:
         case AppendEntries():
-            return _encode_append(group_id, message, payloads)
+            entries = message.entries
+            terms, sizes = _describe(entries, message.term, payloads) if entries else ((), ())
+            head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
+            return (*head, message.round, int(message.quiesce), terms, sizes)
         case AppendResponse():
             head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
             return (*head, int(message.rejected), message.hint_index, message.hint_term)
@@ -109,20 +113,21 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             return (_ENDED, group_id, message.term)
 
 
-def _encode_append(group_id: GroupId, message: AppendEntries, payloads: list[Buffer]) -> tuple[object, ...]:
-    sizes: list[int] = []
-    terms: list[int] = []  # term, count, term, count, ...; empty: all are of the message's term
-    for entry in message.entries:
-        payloads.append(entry.frame)
-        sizes.append(len(entry.frame))
-        if terms and terms[-2] == entry.term:
-            terms[-1] += 1
+def _describe(entries: Sequence[Entry], term: int, payloads: list[Buffer]) -> tuple[Sequence[int], Sequence[int]]:
+    """Return runs of terms (term, count, term, count, ...; empty: all are of `term`) and the sizes of the frames."""
+    frames = [entry.frame for entry in entries]
+    payloads += frames
+    sizes = [len(frame) for frame in frames]
+    # Terms never decrease along a log, so equal ends mean one term.
+    if entries[0].term == term == entries[-1].term:
+        return (), sizes
+    runs: list[int] = []
+    for entry in entries:
+        if runs and runs[-2] == entry.term:
+            runs[-1] += 1
         else:
-            terms += (entry.term, 1)
-    if len(terms) == 2 and terms[0] == message.term:
-        terms = []
-    head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
-    return (*head, message.round, int(message.quiesce), terms, sizes)
+            runs += (entry.term, 1)
+    return runs, sizes
 
 
 def decode_messages(
@@ -137,7 +142,7 @@ def decode_messages(
         raise MalformedMessageError("raft frame is not [kind, messages]")
     messages = header[1]
     payload = payload.toreadonly()
-    share = owned and sum(1 for item in messages if _carries_payload(item)) <= 1
+    share = owned and (len(messages) == 1 or sum(1 for item in messages if _carries_payload(item)) <= 1)
     decoded: list[Addressed] = []
     position = 0
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import random
 import socket
 
 import pytest
@@ -12,7 +13,7 @@ from barnabas_raftlog.multiraft import links as links_module
 from barnabas_raftlog.multiraft.admin import ask
 from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
-from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError
+from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
@@ -83,6 +84,44 @@ def test_datagram_silence_makes_a_connected_peer_silent_on_both_sides(run: Runne
             await nodes[2].until(lambda: not nodes[2].links.is_live(1))
             assert nodes[1].links.is_connected(2)
             assert "no fresh datagram" in nodes[1].links.status()[0].trouble
+
+    run(main())
+
+
+def test_a_pause_of_this_node_is_not_held_against_its_peers(run: Runner) -> None:
+    async def main() -> None:
+        jump_ms = 0
+        async with cluster(2, clock=lambda: monotonic_ms() + jump_ms) as nodes:
+            await nodes[1].until_live(2)
+            receive, enough, count = nodes[1].links._datagrams._on_datagram, asyncio.Event(), 0
+
+            def note(data: bytes, address: object) -> None:
+                nonlocal count
+                count += 1
+                receive(data, address)
+                if count == 4:
+                    enough.set()
+
+            jump_ms = 10_000
+            nodes[1].links._datagrams._on_datagram = note
+            await enough.wait()
+            assert nodes[1].changes == [(2, True)]
+            assert nodes[1].links.is_live(2)
+
+    run(main())
+
+
+def test_frames_larger_than_every_buffer_arrive(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[2].links.serve("echo", echo)
+            body = random.Random(1).randbytes(6 << 20)
+            calls = [nodes[1].links.call(2, "echo", part, 10) for part in (b"small", body, b"behind")]
+            answers = await asyncio.gather(*calls)
+            assert answers == [b"1:small", b"1:" + body, b"1:behind"]
+            with pytest.raises(LinkDownError, match="fits in no frame"):
+                await nodes[1].links.call(2, "echo", bytes(64 << 20), 10)
 
     run(main())
 
