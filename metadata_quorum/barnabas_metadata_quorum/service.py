@@ -67,7 +67,7 @@ from .snapshot_store import SnapshotStore
 from .snapshots import Snapshot, decode_snapshot
 from .submission import METHOD, Submission, refusal_of
 
-__all__ = ["Membership", "MetadataService", "open_log"]
+__all__ = ["SEGMENT_BYTES", "Membership", "MetadataService", "open_log"]
 
 # Small, because the log's prefix goes segment by segment, and a snapshot comes about once per MiB.
 SEGMENT_BYTES = 1 << 20
