@@ -78,7 +78,7 @@ class Source:
         assert not failures
 
     def load(self, topic: str, **options: str) -> DataFrame:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic, "kafkaConsumer.pollTimeoutMs": "30000"}
+        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
         return self.spark.read.format("barnabas").options(**given, **options).load()
 
 
