@@ -1,17 +1,15 @@
 """`barnabas cluster …`: start, stop and watch the brokers of one directory."""
 
-import contextlib
 import json
 import selectors
-import signal
-import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .cluster_files import ClusterError, ClusterFiles
+from .interrupts import Interrupts
 from .supervisor import Request, Started, Stopped, start_cluster, stop_brokers
 
 __all__ = ["settings_from", "start", "status", "stop"]
@@ -42,9 +40,9 @@ def start(
         settings=settings_from(settings),
         timeout_s=timeout_s,
     )
-    with _signals() as wakeups:
+    with Interrupts() as interrupts:
         try:
-            started = start_cluster(request)
+            started = start_cluster(request, interrupts)
         except KeyboardInterrupt:
             print("barnabas: interrupted; what was started is stopped again", file=sys.stderr)
             return 130
@@ -52,7 +50,7 @@ def start(
         if detach or not started.children:
             print(summary)
             return 0
-        return _stay(started, wakeups, summary)
+        return _stay(started, interrupts, summary)
 
 
 def stop(data: Path, timeout_s: float) -> int:
@@ -96,61 +94,32 @@ def settings_from(words: Sequence[str]) -> dict[str, str]:
 # Starting and staying.
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[socket.socket]:
-    """Make every wish to end a KeyboardInterrupt, and wake whoever reads the socket when a child ends.
-
-    SIGINT too: a shell starts background jobs with SIGINT ignored.
-    """
-
-    def interrupt(number: int, _: object) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    # A child's end needs a handler, or no wake-up byte is written for it.
-    handlers: dict[int, Any] = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), interrupt)
-    handlers[signal.SIGCHLD] = lambda *_: None
-    reader, writer = socket.socketpair()
-    with reader, writer:
-        writer.setblocking(False)
-        before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-        old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-        try:
-            yield reader
-        finally:
-            signal.set_wakeup_fd(old_fd)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-def _stay(started: Started, wakeups: socket.socket, summary: str) -> int:
+def _stay(started: Started, interrupts: Interrupts, summary: str) -> int:
     """Report brokers that end; at Ctrl-C stop the rest, at the second one kill them."""
     files, alive = started.files, dict(started.children)
     status = 0
-    try:
-        print(summary)
-        print("Ctrl-C stops those started now" if started.running else "Ctrl-C stops it", flush=True)
-        with selectors.DefaultSelector() as selector:
-            selector.register(wakeups, selectors.EVENT_READ)
-            while True:
-                for node_id, child in list(alive.items()):
-                    if (ended := child.poll()) is not None:
-                        del alive[node_id]
-                        status |= int(ended != 0)
-                        _report_end(files, node_id, ended)
-                if not alive:
-                    print("barnabas: no broker is left", file=sys.stderr)
-                    return status
-                selector.select()
-                wakeups.recv(4096)
-    except KeyboardInterrupt:
-        print("\nstopping; once more kills", flush=True)
-    try:
-        stopped = stop_brokers(files, alive, STOP_TIMEOUT_S)
-    except KeyboardInterrupt:
-        stopped = stop_brokers(files, alive, 0.0, kill_at_once=True)
+    print(summary)
+    print("Ctrl-C stops those started now" if started.running else "Ctrl-C stops it", flush=True)
+    with selectors.DefaultSelector() as selector:
+        selector.register(interrupts, selectors.EVENT_READ)
+        while True:
+            for node_id, child in list(alive.items()):
+                if (ended := child.poll()) is not None:
+                    del alive[node_id]
+                    status |= int(ended != 0)
+                    _report_end(files, node_id, ended)
+            if not alive:
+                print("barnabas: no broker is left", file=sys.stderr)
+                return status
+            selector.select()
+            if interrupts.asked():
+                break
+    print("\nstopping; once more kills", flush=True)
+    began = time.monotonic()
+    stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts)
     for child in alive.values():
         child.wait()
-    print(_farewell(stopped, STOP_TIMEOUT_S))
+    print(_farewell(stopped, time.monotonic() - began))
     return status
 
 
@@ -179,7 +148,7 @@ def _farewell(stopped: Stopped, timeout_s: float) -> str:
     if stopped.stopped:
         parts.append(f"stopped {_count(len(stopped.stopped))}")
     if stopped.killed:
-        parts.append(f"killed broker {_names(stopped.killed)}, which had not stopped within {timeout_s:g} s")
+        parts.append(f"killed broker {_names(stopped.killed)}, which had not stopped after {timeout_s:.0f} s")
     if stopped.down:
         parts.append(f"broker {_names(stopped.down)} was not running")
     return "; ".join(parts)

@@ -20,6 +20,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from .interrupts import Interrupts
+
 __all__ = ["ProcessIdentity", "identify", "is_running", "send_signal", "wait_for_exit"]
 
 
@@ -75,8 +77,10 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
         return False
 
 
-def wait_for_exit(processes: Iterable[ProcessIdentity], timeout_s: float) -> set[ProcessIdentity]:
-    """Wait until all have ended or the time is up; return those that still run."""
+def wait_for_exit(
+    processes: Iterable[ProcessIdentity], timeout_s: float, interrupts: Interrupts | None = None
+) -> set[ProcessIdentity]:
+    """Wait until all have ended, the time is up or the user has had enough; return those that still run."""
     deadline = time.monotonic() + timeout_s
     left = {process for process in processes if is_running(process)}
     if sys.platform == "darwin":
@@ -87,6 +91,8 @@ def wait_for_exit(processes: Iterable[ProcessIdentity], timeout_s: float) -> set
             while left and (left_s := deadline - time.monotonic()) > 0:
                 queue.control([], len(left), left_s)
                 left = {process for process in left if is_running(process)}
+                if interrupts is not None and interrupts.asked():
+                    break
         return left
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as cleanup:
         for process in sorted(left):
@@ -95,10 +101,15 @@ def wait_for_exit(processes: Iterable[ProcessIdentity], timeout_s: float) -> set
                 left.discard(process)
             else:
                 selector.register(fd, selectors.EVENT_READ, process)
+        if interrupts is not None:
+            selector.register(interrupts, selectors.EVENT_READ, interrupts)
         while left and (left_s := deadline - time.monotonic()) > 0:
             for key, _ in selector.select(left_s):
-                left.discard(key.data)
-                selector.unregister(key.fd)
+                if key.data is not interrupts:
+                    left.discard(key.data)
+                    selector.unregister(key.fd)
+                elif interrupts is not None and interrupts.asked():
+                    return left
     return left
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .cluster_files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id
+from .interrupts import Interrupts
 from .ports import PEER_PORT_DISTANCE, PortPlan, taken
 from .processes import ProcessIdentity, identify, send_signal, wait_for_exit
 
@@ -68,10 +69,11 @@ class Stopped(NamedTuple):
     down: list[int]
 
 
-def start_cluster(request: Request) -> Started:
+def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Started:
     """Start the brokers of a cluster that are down, and return when all is ready.
 
     Raises:
+        KeyboardInterrupt: `interrupts` told of a wish to end. Nothing started here still runs.
         BarnabasError: a reason to refuse, or a broker that did not start; one line. Nothing started here still runs.
         OSError: the directory cannot be used.
     """
@@ -96,7 +98,7 @@ def start_cluster(request: Request) -> Started:
             try:
                 for node_id in down:
                     children[node_id], readers[node_id], log_starts[node_id] = _spawn(files, node_id, request.program)
-                _wait_until_ready(files, children, readers, log_starts, request.timeout_s)
+                _wait_until_ready(files, children, readers, log_starts, request.timeout_s, interrupts)
             except BaseException:
                 _stop_children(files, children)
                 raise
@@ -112,9 +114,9 @@ def start_cluster(request: Request) -> Started:
 
 
 def stop_brokers(
-    files: ClusterFiles, node_ids: Iterable[int], timeout_s: float, *, kill_at_once: bool = False
+    files: ClusterFiles, node_ids: Iterable[int], timeout_s: float, interrupts: Interrupts | None = None
 ) -> Stopped:
-    """Ask brokers to stop, wait for them, and kill those that have not stopped after `timeout_s`.
+    """Ask brokers to stop, wait for them, and kill those that have not stopped after `timeout_s` or at an interrupt.
 
     Raises:
         ClusterError: one survived even that.
@@ -123,10 +125,10 @@ def stop_brokers(
     node_ids = list(node_ids)
     processes = {node_id: found for node_id in node_ids if (found := files.process(node_id))}
     for process in processes.values():
-        send_signal(process, signal.SIGKILL if kill_at_once else signal.SIGTERM)
+        send_signal(process, signal.SIGTERM)
         # A suspended broker hears nothing else before it is woken.
         send_signal(process, signal.SIGCONT)
-    left = wait_for_exit(processes.values(), timeout_s)
+    left = wait_for_exit(processes.values(), timeout_s, interrupts)
     for process in left:
         send_signal(process, signal.SIGKILL)
     stuck = wait_for_exit(left, KILL_TIMEOUT_S)
@@ -136,7 +138,7 @@ def stop_brokers(
                 f"broker {node_id} (process {process.pid}) does not end, not even killed: is a disk hanging?"
             )
         files.forget_process(node_id)
-    killed = [node_id for node_id, process in processes.items() if process in left or kill_at_once]
+    killed = [node_id for node_id, process in processes.items() if process in left]
     return Stopped(
         stopped=[node_id for node_id in processes if node_id not in killed],
         killed=killed,
@@ -263,29 +265,37 @@ def _wait_until_ready(
     readers: Mapping[int, int],
     log_starts: Mapping[int, int],
     timeout_s: float,
+    interrupts: Interrupts | None,
 ) -> None:
     deadline = time.monotonic() + timeout_s
     lines = dict.fromkeys(readers, b"")
+    waiting = set(readers)
     with selectors.DefaultSelector() as selector:
+        if interrupts is not None:
+            selector.register(interrupts, selectors.EVENT_READ, None)
         for node_id, reader in readers.items():
             selector.register(reader, selectors.EVENT_READ, node_id)
-        while selector.get_map():
+        while waiting:
             events = selector.select(max(0.0, deadline - time.monotonic()))
             if not events and time.monotonic() >= deadline:
-                late = ", ".join(str(key.data) for key in selector.get_map().values())
-                first = min(key.data for key in selector.get_map().values())
-                said = files.last_log_line(first, log_starts[first])
+                late = ", ".join(map(str, sorted(waiting)))
+                said = files.last_log_line(min(waiting), log_starts[min(waiting)])
                 raise ClusterError(
                     f"not ready after {timeout_s:g} s: broker {late}" + (f"; last said: {said}" if said else "")
                 )
             for key, _ in events:
                 node_id = key.data
+                if node_id is None:
+                    if interrupts is not None and interrupts.asked():
+                        raise KeyboardInterrupt
+                    continue
                 chunk = os.read(key.fd, READY_LINE_BYTES_MAX)
                 lines[node_id] += chunk
                 text = lines[node_id].partition(b"\n")[0].decode(errors="replace").strip()
                 if chunk and b"\n" not in lines[node_id] and len(lines[node_id]) < READY_LINE_BYTES_MAX:
                     continue
                 selector.unregister(key.fd)
+                waiting.discard(node_id)
                 if text != "ready":
                     raise ClusterError(_failure(files, node_id, children[node_id], text, log_starts[node_id]))
 
