@@ -61,12 +61,16 @@ class BrokerContext:
         return self.partitions.topics_by_id.get(topic_id) if by_id else self.partitions.topics.get(name)
 
     def leader_of(self, hosted: HostedTopic, index: int) -> Leader:
-        """Return the newest leader known: announced, and registered as a broker that is not fenced."""
+        """Return the newest leader known: announced, not fenced, and not silent for a moment.
+
+        A leader that has just died is nobody, not itself: told so, clients ask again in a tenth of a second and
+        find its successor; sent to a dead address, they try that for a second first.
+        """
         leadership = self.partitions.leadership(hosted.topic.topic_id, index)
         if leadership is None:
             return NOBODY
         broker = self.image.brokers.get(leadership.leader_id)
-        if broker is None or broker.fenced:
+        if broker is None or broker.fenced or self.partitions.is_doubtful(leadership.leader_id):
             return Leader(-1, leadership.term, leadership.isr)
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
 

@@ -26,7 +26,7 @@ from typing import Literal, Protocol, cast
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, topic_changes
-from barnabas_metadata_quorum.leaders import Leadership, PartitionKey
+from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -36,11 +36,12 @@ from .partition import Partition, PartitionLog, note_entries
 from .producer_state import ProducerTable
 from .waiting import FetchWaiters
 
-__all__ = ["HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
+__all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
 
 logger = logging.getLogger(__name__)
 
 REVIEW_MS = 100
+ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
 OPENED_PER_ITERATION = 20
 _PARTITION = struct.Struct(">I")
 
@@ -97,6 +98,8 @@ class Partitions:
         self._on_fact = on_fact
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
+        self._silent_since_ms: dict[int, int] = {}
+        self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
         self._woken: dict[Partition, None] = {}
         self._reviewing: dict[Partition, None] = {}
@@ -175,7 +178,13 @@ class Partitions:
             for index in range(len(hosted.topic.partitions))
         )
 
-    def _on_leaders(self, _: list[PartitionKey]) -> None:
+    def _on_leaders(self, changed: list[PartitionKey]) -> None:
+        for key in changed:
+            leadership = self._announcer.table.get(*key)
+            if leadership is not None and leadership.leader_id == NO_LEADER:
+                self._vacant_since_ms[key] = self.now_ms()
+            else:
+                self._vacant_since_ms.pop(key, None)
         self._fire_changed()
 
     def _fire_changed(self) -> None:
@@ -272,8 +281,36 @@ class Partitions:
     def hear(self, partition: Partition, term: int, leader_id: int) -> None:
         self._announcer.hear(partition.topic_id, partition.index, term, leader_id, (leader_id,))
 
+    def is_doubtful(self, node_id: int) -> bool:
+        """Tell whether `node_id` fell silent so recently that the controller would not have fenced it yet.
+
+        After that time the controller's word counts again: a node that only we cannot hear is no dead node.
+        """
+        since_ms = self._silent_since_ms.get(node_id)
+        return since_ms is not None and self.now_ms() - since_ms < 2 * self._config.broker_session_timeout_ms
+
+    def expects_leader(self, hosted: HostedTopic) -> bool:
+        """Tell whether an election that began within the last second decides who leads a partition of this topic."""
+        since_ms = self.now_ms() - ELECTION_MS
+        topic_id, get = hosted.topic.topic_id, self._announcer.table.get
+        for index in range(len(hosted.topic.partitions)):
+            leadership = get(topic_id, index)
+            if leadership is None:
+                continue
+            if leadership.leader_id == NO_LEADER:
+                vacant_ms = self._vacant_since_ms.get((topic_id, index))
+            else:
+                vacant_ms = self._silent_since_ms.get(leadership.leader_id)
+            if vacant_ms is not None and vacant_ms > since_ms:
+                return True
+        return False
+
     def on_peer(self, peer: int, live: bool) -> None:
         """Review what this node leads together with `peer`. Subscribed to the links."""
+        if live:
+            self._silent_since_ms.pop(peer, None)
+        else:
+            self._silent_since_ms[peer] = self.now_ms()
         for partition in self:
             if partition.is_leader and peer in partition.replicas:
                 self.review_soon(partition)

@@ -7,15 +7,20 @@ A topic that is asked for by name and does not exist is created if the client an
 so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
 for at most `CREATION_S`, so the first answer is usually the right one.
 
+A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
+election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
+not wait. When the election takes longer, nobody waits any more.
+
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
-from barnabas_broker.partitions import HostedTopic
+from barnabas_broker.partitions import ELECTION_MS, HostedTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
@@ -54,6 +59,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
         return _create(broker, request, version, list(dict.fromkeys(missing)))
+    if _expects_leaders(broker, request):
+        return _await_leaders(broker, request, version)
     return _response(broker, _named(broker, request, version, {}))
 
 
@@ -64,6 +71,25 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         for topic in request.topics or ()
     ]
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:
+    partitions = broker.partitions
+    for topic in request.topics or ():
+        hosted = broker.topic(topic.name or "", topic.topic_id, by_id=topic.name is None)
+        if hosted is not None and partitions.expects_leader(hosted):
+            return True
+    return False
+
+
+async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
+    try:
+        async with asyncio.timeout(ELECTION_MS / 1000):
+            while _expects_leaders(broker, request):
+                await broker.partitions.leaders_changed()
+    except TimeoutError:
+        pass  # Then the answer says that there is none.
+    return _response(broker, _named(broker, request, version, {}))
 
 
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
