@@ -1,0 +1,172 @@
+"""Real brokers in the caller's process, for tests and notebooks.
+
+    async with Cluster(brokers=3) as cluster:
+        client = connect(cluster.bootstrap)
+
+The brokers run on the caller's event loop, on ports of 127.0.0.1 that were free a moment ago, with their data in a
+temporary directory that goes when the cluster does. A client that blocks must live in another thread, or use
+`RunningCluster`, which keeps the loop in a thread of its own:
+
+    with RunningCluster(brokers=1) as cluster:
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+
+Not here: killing a broker the hard way. Within one process nobody dies; use `barnabas cluster start` for that.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from .config import BrokerConfig
+from .node import Node
+
+__all__ = ["Cluster", "RunningCluster"]
+
+T = TypeVar("T")
+START_TIMEOUT_S = 30.0
+SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20}
+"""Tests start many brokers and write little."""
+
+
+class Cluster:
+    """Brokers 1 to `brokers` of one cluster; `nodes` has those that run. `settings` apply to each of them."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        directory: Path | None = None,
+        settings: Mapping[str, str | int | bool] | None = None,
+    ) -> None:
+        self.nodes: dict[int, Node] = {}
+        self._own_directory = directory is None
+        self._directory = directory if directory is not None else Path(tempfile.mkdtemp(prefix="barnabas-"))
+        ports = _free_ports(2 * brokers)
+        addresses = {f"cluster.nodes.{i + 1}": f"127.0.0.1:{ports[brokers + i]}" for i in range(brokers)}
+        self.configs = {
+            i + 1: BrokerConfig.from_settings(
+                SMALL
+                | addresses
+                | {
+                    "node.id": i + 1,
+                    "cluster.id": f"test-{ports[0]}",
+                    "log.dir": str(self._directory / f"broker-{i + 1}"),
+                    "listeners": f"127.0.0.1:{ports[i]}",
+                }
+                | dict(settings or {})
+            )
+            for i in range(brokers)
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients want as bootstrap servers."""
+        return ",".join(str(config.listener) for config in self.configs.values())
+
+    async def start(self, node_id: int) -> Node:
+        """Start one broker; it is ready some time later."""
+        node = Node(self.configs[node_id])
+        await node.start()
+        self.nodes[node_id] = node
+        return node
+
+    async def stop(self, node_id: int) -> None:
+        """Stop one broker in good order."""
+        await self.nodes.pop(node_id).stop()
+
+    async def wait_ready(self) -> None:
+        """Return when every running broker knows all brokers and all leaders; raise what broke one meanwhile."""
+        for node in list(self.nodes.values()):
+            ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(node.wait_ready()), node.failure]
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if node.failure.done():
+                ends[0].cancel()
+                node.failure.result()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.gather(*(self.start(node_id) for node_id in self.configs))
+        await self.wait_ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(self.stop(node_id) for node_id in list(self.nodes)))
+        if self._own_directory:
+            await asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, self._directory)
+
+
+class RunningCluster:
+    """A `Cluster` on a loop in a thread of its own; `run` does something there and returns the result."""
+
+    def __init__(self, brokers: int = 3, *, settings: Mapping[str, str | int | bool] | None = None) -> None:
+        self.cluster = Cluster(brokers, settings=settings)
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._stop: asyncio.Event
+        self._thread = threading.Thread(target=self._main, name="brokers", daemon=True)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    def run(self, act: Callable[[Cluster], Awaitable[T]], timeout_s: float = START_TIMEOUT_S) -> T:
+        """Run a coroutine on the brokers' loop and return what it returns."""
+
+        async def on_loop() -> T:
+            return await act(self.cluster)
+
+        return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(timeout_s)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._loop = self._started.result(START_TIMEOUT_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(START_TIMEOUT_S)
+
+    def _main(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                logging.getLogger(__name__).exception("a test cluster broke")
+            else:
+                self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        async with self.cluster:
+            self._started.set_result(asyncio.get_running_loop())
+            await self._stop.wait()
+
+
+def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
+    with contextlib.suppress(ImportError):
+        from uvloop import Loop  # noqa: PLC0415 - there is none for every platform
+
+        return Loop
+    return None
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports that nobody uses now; all are held until all are found, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

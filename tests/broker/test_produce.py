@@ -1,0 +1,134 @@
+"""Produce: what is refused and why, what acks mean, and idempotence, over a real socket."""
+
+import logging
+import struct
+
+import pytest
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .wire_client import Wire, batch, offsets_of, produce_request
+
+
+def test_offsets_are_dense_from_0(wire: Wire, topic: str) -> None:
+    assert [wire.produce(topic, batch(count)).base_offset for count in (1, 3, 2)] == [0, 1, 4]
+    result = wire.fetch(topic, 0)
+    assert result.high_watermark == result.last_stable_offset == 6
+    assert offsets_of(result.records) == [0, 1, 4]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_every_version_is_answered(wire: Wire, topic: str, version: int) -> None:
+    topic_id = wire.create(f"{topic}-{version}")
+    request = produce_request("" if version >= 13 else f"{topic}-{version}", batch(), topic_id=topic_id)
+    response = wire.ask(request, version)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert response.responses[0].partition_responses[0].base_offset == 0
+
+
+def _damaged(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (_damaged(batch(), 70), ErrorCode.CORRUPT_MESSAGE),
+        (_damaged(batch(), 18), ErrorCode.CORRUPT_MESSAGE),
+        (_damaged(batch(), 16), ErrorCode.CORRUPT_MESSAGE),  # magic 3
+        (batch()[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (batch()[:30], ErrorCode.CORRUPT_MESSAGE),
+        (batch() + batch(), ErrorCode.CORRUPT_MESSAGE),  # two batches for one partition
+        (b"", ErrorCode.INVALID_RECORD),
+        (None, ErrorCode.INVALID_RECORD),
+        (batch(2, last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (batch(0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),  # would be a control frame of ours
+        (batch(attributes=0x20), ErrorCode.INVALID_RECORD),
+        (batch(attributes=0x10, producer_id=1, epoch=0, sequence=0), ErrorCode.INVALID_RECORD),
+        (batch(attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (batch(body_bytes=1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
+        (batch(producer_id=1, epoch=0, sequence=-1), ErrorCode.INVALID_RECORD),
+    ],
+)
+def test_a_bad_batch_is_refused_and_nothing_is_appended(
+    wire: Wire, topic: str, records: bytes | None, code: ErrorCode
+) -> None:
+    result = wire.produce(topic, records)
+    assert result.error_code == code
+    assert result.error_message
+    assert wire.produce(topic, batch()).base_offset == 0
+
+
+def test_zstd_needs_version_7(wire: Wire, topic: str) -> None:
+    assert wire.produce(topic, batch(attributes=4), version=6).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert wire.produce(topic, batch(attributes=4), version=7).error_code == ErrorCode.NONE
+
+
+def test_a_topic_has_its_own_size_limit(wire: Wire, topic: str) -> None:
+    wire.create(f"{topic}-small", max_message_bytes="100")
+    assert wire.produce(f"{topic}-small", batch(body_bytes=39)).error_code == ErrorCode.NONE
+    assert wire.produce(f"{topic}-small", batch(body_bytes=40)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_unknown_partitions_and_acks_are_refused(wire: Wire, topic: str) -> None:
+    assert wire.produce("absent", batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.produce(topic, batch(), partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert wire.produce(topic, batch(), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    response = wire.ask(produce_request("", batch(), topic_id=b"x" * 16), 13)
+    assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_acks_0_is_not_answered(wire: Wire, topic: str) -> None:
+    wire.send(produce_request(topic, batch(), acks=0), 9)
+    assert wire.produce(topic, batch(), acks=1).base_offset == 1
+
+
+def test_acks_0_with_an_error_closes_the_connection(wire: Wire, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        wire.send(produce_request(topic, b"garbage", acks=0), 9)
+        assert wire.is_closed_by_peer()
+    assert "produce with acks=0 failed" in caplog.text
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_before_appending(wire: Wire, topic: str) -> None:
+    wire.create(f"{topic}-two", min_insync_replicas="2")
+    assert wire.produce(f"{topic}-two", batch()).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert wire.produce(f"{topic}-two", batch(), acks=1).base_offset == 0
+
+
+class TestIdempotence:
+    def test_a_repeated_batch_has_its_old_offset(self, wire: Wire, topic: str) -> None:
+        first = batch(2, producer_id=7, epoch=0, sequence=0)
+        assert wire.produce(topic, first).base_offset == 0
+        assert wire.produce(topic, batch(producer_id=7, epoch=0, sequence=2)).base_offset == 2
+        assert wire.produce(topic, first).base_offset == 0
+        assert wire.fetch(topic, 0).high_watermark == 3
+
+    def test_pipelined_repetition_is_recognised(self, wire: Wire, topic: str) -> None:
+        request = produce_request(topic, batch(producer_id=7, epoch=0, sequence=0))
+        for _ in range(3):
+            wire.send(request, 9)
+        results = [wire.receive(request, 9).responses[0].partition_responses[0] for _ in range(3)]
+        assert [(r.error_code, r.base_offset) for r in results] == [(0, 0)] * 3
+
+    def test_gaps_are_refused(self, wire: Wire, topic: str) -> None:
+        code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert wire.produce(topic, batch(producer_id=7, epoch=0, sequence=1)).error_code == code
+        assert wire.produce(topic, batch(producer_id=7, epoch=0, sequence=0)).error_code == ErrorCode.NONE
+        assert wire.produce(topic, batch(producer_id=7, epoch=0, sequence=2)).error_code == code
+        assert wire.produce(topic, batch(producer_id=7, epoch=1, sequence=1)).error_code == code
+
+    def test_old_epochs_are_fenced(self, wire: Wire, topic: str) -> None:
+        assert wire.produce(topic, batch(producer_id=7, epoch=1, sequence=0)).error_code == ErrorCode.NONE
+        result = wire.produce(topic, batch(producer_id=7, epoch=0, sequence=1))
+        assert result.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_garbage_closes_only_its_connection(wire: Wire, topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    other = Wire(*wire.socket.getpeername())
+    with caplog.at_level(logging.WARNING):
+        other.socket.sendall(struct.pack(">ihhih", 40, 0, 9, 1, -1) + b"\xff" * 30)
+        assert other.is_closed_by_peer()
+    assert "malformed request" in caplog.text
+    assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
+    other.close()
