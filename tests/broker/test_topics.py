@@ -1,0 +1,191 @@
+"""Metadata, topic administration, producer ids, the cluster's description, and API negotiation, over a real socket."""
+
+import logging
+import struct
+
+import pytest
+
+from barnabas_broker.testing import RunningCluster
+from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+
+from .wire_client import Wire, batch
+
+OFFERED = {
+    0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4),
+    19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4), 60: (0, 2),
+}  # fmt: skip
+
+
+class TestNegotiation:
+    @pytest.mark.parametrize("version", range(5))
+    def test_api_versions_says_what_is_served(self, wire: Wire, version: int) -> None:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        response = wire.ask(request, version)
+        assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == OFFERED
+        assert response.supported_features == response.finalized_features == []
+
+    def test_an_unknown_version_of_api_versions_gets_version_0_with_an_error(self, wire: Wire) -> None:
+        wire.socket.sendall(struct.pack(">ihhih", 13, 18, 99, 5, -1) + b"\0\1\1")
+        frame = wire.receive_frame()
+        assert frame[:4] == struct.pack(">i", 5)
+        response = ApiVersionsResponse.decode(frame, 0, 4)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert {key.api_key for key in response.api_keys} == set(OFFERED)
+        assert wire.ask(ApiVersionsRequest(), 2).error_code == ErrorCode.NONE
+
+    @pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (1, 3), (3, 14), (99, 0), (-1, 0), (10, 0)])
+    def test_what_is_not_served_closes_the_connection_with_a_reason(
+        self, wire: Wire, key: int, version: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING):
+            wire.socket.sendall(struct.pack(">ihhih", 10, key, version, 1, -1))
+            assert wire.is_closed_by_peer()
+        assert f"v{version} is not supported" in caplog.text
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("version", range(14))
+    def test_every_version_is_answered(self, wire: Wire, topic: str, version: int, one_broker: RunningCluster) -> None:
+        response = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), version)
+        assert [(b.node_id, b.port) for b in response.brokers] == [(1, one_broker.cluster.nodes[1].port)]
+        assert response.controller_id == (1 if version >= 1 else -1)
+        partition = response.topics[0].partitions[0]
+        assert (response.topics[0].error_code, partition.error_code, partition.leader_id) == (0, 0, 1)
+        assert tuple(partition.replica_nodes) == tuple(partition.isr_nodes) == (1,)
+
+    def test_all_topics_is_empty_in_version_0_and_null_later(self, wire: Wire, topic: str) -> None:
+        def names(asked: list[MetadataRequestTopic] | None, version: int) -> list[str]:
+            return [one.name for one in wire.ask(MetadataRequest(topics=asked), version).topics]
+
+        assert topic in names([], 0)
+        assert names([], 1) == []
+        assert topic in names(None, 1)
+
+    def test_topics_are_found_by_id(self, wire: Wire, topic: str) -> None:
+        topic_id = wire.create(f"{topic}-id")
+        asked = [MetadataRequestTopic(name=None, topic_id=one) for one in (topic_id, b"z" * 16)]
+        found, unknown = wire.ask(MetadataRequest(topics=asked), 12).topics
+        assert (found.name, found.error_code) == (f"{topic}-id", ErrorCode.NONE)
+        assert (unknown.name, unknown.error_code) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def test_a_topic_is_created_when_the_client_asks_for_it(self, wire: Wire, topic: str) -> None:
+        asked = [MetadataRequestTopic(name=f"{topic}-auto")]
+        response = wire.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 9)
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = wire.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        assert [partition.leader_id for partition in response.topics[0].partitions] == [1]
+        assert wire.produce(f"{topic}-auto", batch()).base_offset == 0
+
+    def test_an_impossible_name_is_not_created(self, wire: Wire) -> None:
+        response = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="a b")]), 9)
+        assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class TestTopics:
+    @pytest.mark.parametrize("version", range(2, 8))
+    def test_create_answers_every_version(self, wire: Wire, topic: str, version: int) -> None:
+        new = CreatableTopic(name=f"{topic}-{version}", num_partitions=3, replication_factor=1)
+        result = wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=5_000), version).topics[0]
+        assert result.error_code == ErrorCode.NONE
+        assert result.num_partitions == (3 if version >= 5 else -1)
+        again = wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=5_000), version).topics[0]
+        assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        # The answer came when all partitions had leaders.
+        asked = [MetadataRequestTopic(name=f"{topic}-{version}")]
+        partitions = wire.ask(MetadataRequest(topics=asked), 9).topics[0].partitions
+        assert [(one.error_code, one.leader_id) for one in partitions] == [(0, 1)] * 3
+
+    @pytest.mark.parametrize(
+        ("fields", "code"),
+        [
+            ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
+            ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
+            ({"name": "a/b"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ],
+    )
+    def test_what_cannot_be_created_is_refused(self, wire: Wire, fields: dict[str, str | int], code: ErrorCode) -> None:
+        new = CreatableTopic(**({"name": "n", "num_partitions": 1, "replication_factor": 1} | fields))  # type: ignore[arg-type]
+        result = wire.ask(CreateTopicsRequest(topics=[new], timeout_ms=5_000), 7).topics[0]
+        assert result.error_code == code
+        assert result.error_message
+
+    def test_defaults_assignments_and_duplicates(self, wire: Wire, topic: str) -> None:
+        rows = [CreatableReplicaAssignment(partition_index=i, broker_ids=[1]) for i in range(2)]
+        topics = [
+            CreatableTopic(name=f"{topic}-default", num_partitions=-1, replication_factor=-1),
+            CreatableTopic(name=f"{topic}-rows", num_partitions=-1, replication_factor=-1, assignments=rows),
+            CreatableTopic(name=f"{topic}-twice", num_partitions=1, replication_factor=1),
+            CreatableTopic(name=f"{topic}-twice", num_partitions=1, replication_factor=1),
+        ]
+        results = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=5_000), 7).topics
+        found = {result.name: (result.error_code, result.num_partitions) for result in results}
+        assert found == {
+            f"{topic}-default": (ErrorCode.NONE, 1),
+            f"{topic}-rows": (ErrorCode.NONE, 2),
+            f"{topic}-twice": (ErrorCode.INVALID_REQUEST, -1),
+        }
+
+    def test_validate_only_creates_nothing(self, wire: Wire, topic: str) -> None:
+        new = CreatableTopic(name=f"{topic}-no", num_partitions=1, replication_factor=1)
+        result = wire.ask(CreateTopicsRequest(topics=[new], validate_only=True, timeout_ms=5_000), 7).topics[0]
+        assert result.error_code == ErrorCode.NONE
+        assert wire.produce(f"{topic}-no", batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @pytest.mark.parametrize("version", range(1, 7))
+    def test_delete_answers_every_version(self, wire: Wire, topic: str, version: int) -> None:
+        topic_id = wire.create(f"{topic}-{version}")
+        request = DeleteTopicsRequest(topic_names=[f"{topic}-{version}"], timeout_ms=5_000)
+        if version == 6:
+            request = DeleteTopicsRequest(
+                topics=[DeleteTopicState(topic_id=topic_id), DeleteTopicState(name="absent")], timeout_ms=5_000
+            )
+        results = {one.name: one.error_code for one in wire.ask(request, version).responses}
+        assert results[f"{topic}-{version}"] == ErrorCode.NONE
+        assert version < 6 or results["absent"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert wire.produce(f"{topic}-{version}", batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_topic_made_again_is_empty(self, wire: Wire, topic: str) -> None:
+        wire.produce(topic, batch(5))
+        wire.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000), 5)
+        wire.create(topic)
+        assert wire.produce(topic, batch()).base_offset == 0
+
+
+class TestProducerIds:
+    @pytest.mark.parametrize("version", range(6))
+    def test_ids_are_never_given_twice(self, wire: Wire, version: int) -> None:
+        results = [wire.ask(InitProducerIdRequest(), version) for _ in range(3)]
+        assert [(one.error_code, one.producer_epoch) for one in results] == [(0, 0)] * 3
+        assert len({one.producer_id for one in results}) == 3
+
+    def test_a_known_producer_gets_its_next_epoch(self, wire: Wire) -> None:
+        result = wire.ask(InitProducerIdRequest(producer_id=5, producer_epoch=3), 4)
+        assert (result.error_code, result.producer_id, result.producer_epoch) == (0, 5, 4)
+        result = wire.ask(InitProducerIdRequest(producer_id=5, producer_epoch=32_767), 4)
+        assert (result.error_code, result.producer_epoch) == (0, 0)
+        assert result.producer_id != 5
+        result = wire.ask(InitProducerIdRequest(producer_id=5, producer_epoch=-1), 4)
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+
+    def test_transactions_are_refused(self, wire: Wire) -> None:
+        result = wire.ask(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1_000), 4)
+        assert result.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_describe_cluster(wire: Wire, version: int, one_broker: RunningCluster) -> None:
+    response = wire.ask(DescribeClusterRequest(include_fenced_brokers=True), version)
+    node = one_broker.cluster.nodes[1]
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, node.config.cluster_id, 1)
+    assert [(b.broker_id, b.host, b.port, b.is_fenced) for b in response.brokers] == [
+        (1, "127.0.0.1", node.port, False)
+    ]
+    if version >= 1:
+        assert wire.ask(DescribeClusterRequest(endpoint_type=2), version).error_code == 114
