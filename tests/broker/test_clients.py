@@ -4,7 +4,6 @@ import asyncio
 
 import aiokafka
 import confluent_kafka
-import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -39,7 +38,10 @@ def test_librdkafka(three_brokers: RunningCluster, compression: str) -> None:
     consumer.close()
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_kafka_python(three_brokers: RunningCluster) -> None:
+    import kafka  # its import warns, which must happen within the test
+
     bootstrap = three_brokers.bootstrap.split(",")
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks="all")
     sent = [producer.send("kafka-python", value, partition=0) for _, value in EXPECTED]
@@ -52,7 +54,7 @@ def test_kafka_python(three_brokers: RunningCluster) -> None:
         {partition: 0},
         {partition: COUNT},
     )
-    found = []
+    found: list[tuple[int, bytes]] = []
     while len(found) < COUNT:
         found += [(record.offset, record.value) for records in consumer.poll(10_000).values() for record in records]
     assert found == EXPECTED
