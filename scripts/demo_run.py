@@ -95,6 +95,7 @@ class Load:
                 "retry.backoff.max.ms": 100,
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
+                "log_level": 0,  # that a broker is gone is the point here
                 "on_delivery": self._delivered,
             }
         )

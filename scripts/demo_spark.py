@@ -1,6 +1,7 @@
 """What Spark does in the demonstration: read the topic back, hash every file, and say something about the code."""
 
 import hashlib
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ class SparkResult(NamedTuple):
 
 def session() -> SparkSession:
     """Start Spark on two cores, quietly, and on loopback only."""
+    # Spark's JVM looks for data sources with the Python of this variable, else with whatever `python3` is.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master("local[2]").appName("barnabas-demo")
     settings = {
         "spark.ui.enabled": "false",
@@ -32,7 +36,6 @@ def session() -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "4",
-        "spark.pyspark.python": sys.executable,
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.log.level": "ERROR",
     }
@@ -40,6 +43,7 @@ def session() -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
+    spark.sparkContext.addPyFile(__file__)  # `hash_files` runs in Spark's Python workers
     return spark
 
 

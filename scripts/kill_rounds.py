@@ -46,6 +46,7 @@ class Load(threading.Thread):
                 "reconnect.backoff.ms": 10,
                 "reconnect.backoff.max.ms": 100,
                 "topic.metadata.refresh.fast.interval.ms": 20,
+                "log_level": 0,
                 "on_delivery": self._delivered,
             }
         )
@@ -110,7 +111,9 @@ class Watermarks(threading.Thread):
         self.answers = 0
         self.went_back: list[str] = []
         self._stop_asked = threading.Event()
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "watermarks", "socket.timeout.ms": 2000})
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "watermarks", "socket.timeout.ms": 2000, "log_level": 0}
+        )
 
     def run(self) -> None:
         while not self._stop_asked.wait(0.01):
@@ -137,7 +140,7 @@ def create_topic(brokers: Cluster) -> None:
 
 def wait_whole(brokers: Cluster) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
-    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole"})
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
     while True:
         try:
