@@ -19,7 +19,8 @@ EXPECTED = [(offset, b"%d" % offset) for offset in range(COUNT)]
 def test_librdkafka(three_brokers: RunningCluster, compression: str) -> None:
     config = {"bootstrap.servers": three_brokers.bootstrap}
     topic = f"librdkafka-{compression}"
-    AdminClient(config).create_topics([NewTopic(topic, 1, 3)])[topic].result(10)
+    admin = AdminClient(config)  # kept: it stops when nobody holds it
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(10)
     failures = []
     producer = confluent_kafka.Producer(config | {"enable.idempotence": True, "compression.type": compression})
     for _, value in EXPECTED:
