@@ -12,9 +12,11 @@ does, with fuller frames and syncs.
 *No room.* A follower whose log refuses an append for want of room has a core that is ahead of its log. The core is
 made anew from what is stored, as after a crash, and the leader sends again; the group works as soon as there is room.
 
-*Slices.* What concerns thousands of groups at once (a peer fell silent, came back, this node stalled) is worked off
-`BULK_PER_DRIVE` groups per loop iteration, and so are due deadlines and the event queue itself; sockets are read in
-between.
+*Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. What was received comes first, then
+heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
+by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a peer
+fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
+put to rest again; waking them all together is how a cluster keeps itself busy for ever.
 
 A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
 half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other.
@@ -30,7 +32,7 @@ import msgspec
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.raft.core import NOTHING
+from barnabas_raftlog.raft.core import NOTHING, Role
 from barnabas_raftlog.raft.messages import (
     Entry,
     Event,
@@ -54,8 +56,11 @@ from .promises import Promises
 
 __all__ = ["STALLED", "TICK", "Driver", "MultiRaftStats"]
 
-EVENTS_PER_DRIVE = 512
-BULK_PER_DRIVE = 200  # At 20 to 50 µs for a step and its messages, at most 10 ms of the loop.
+DRIVE_MS = 10
+STEPS_BETWEEN_LOOKS = 32  # at the clock
+EVENTS_PER_DRIVE = 1024
+BULK_PER_DRIVE = 100
+BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 EVENTS_MAX = 100_000
 
 PROPOSED, TICK, STALLED = Proposed(), Tick(), Stalled()
@@ -214,18 +219,16 @@ class Driver:
                 moved = self._groups.get(group_id)
                 if moved is not None and moved.log.durable_index != moved.durable_index:
                     self._report_durable(moved, now_ms)
-        events = self._events
-        for _ in range(min(len(events), EVENTS_PER_DRIVE)):
+        events, stop_ms = self._events, now_ms + DRIVE_MS
+        for done in range(1, min(len(events), EVENTS_PER_DRIVE) + 1):
             group, event = events.popleft()
             self._step(group, event, now_ms)
-        if self._bulk:
-            self._step_bulk(now_ms)
+            if not done % STEPS_BETWEEN_LOOKS and self._clock() > stop_ms:
+                break
         if self._has_due and not self.is_paused:
-            due = self.deadlines.due(now_ms, BULK_PER_DRIVE)
-            self._has_due = len(due) == BULK_PER_DRIVE
-            for group in due:
-                group.deadline_ms = None
-                self._step(group, TICK, now_ms)
+            self._step_due(now_ms)
+        if self._bulk:
+            self._step_bulk(now_ms, BULK_WHEN_BUSY if events else BULK_PER_DRIVE)
         promises = self._promises
         promises.seal()
         self._storage.flush()
@@ -239,8 +242,20 @@ class Driver:
         if events or self._bulk or (self._has_due and not self.is_paused):
             self.schedule()
 
-    def _step_bulk(self, now_ms: int) -> None:
-        left = BULK_PER_DRIVE
+    def _step_due(self, now_ms: int) -> None:
+        due = self.deadlines.due(now_ms, BULK_PER_DRIVE)
+        self._has_due = len(due) == BULK_PER_DRIVE
+        for group in due:
+            core = group.core
+            if self._events and core.role is not Role.LEADER and now_ms - (core.deadline_ms or 0) < 2 * self.stall_ms:
+                # What it waits for may be in the queue. Not for ever: overload may last.
+                group.deadline_ms = now_ms + 1
+                self.deadlines.set(group, now_ms + 1)
+            else:
+                group.deadline_ms = None
+                self._step(group, TICK, now_ms)
+
+    def _step_bulk(self, now_ms: int, left: int) -> None:
         while left and self._bulk:
             event, groups = self._bulk[0]
             while left and groups:

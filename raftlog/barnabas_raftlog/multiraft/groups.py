@@ -217,9 +217,12 @@ class MultiRaft:
 
     def _on_peer(self, peer: int, live: bool) -> None:
         sharing = self._sharing.get(peer, {})
-        # A group without its leader waits; the others only learn that one of them is gone.
-        first = sorted(sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer))
-        self._driver.post_bulk(PeerLive(peer) if live else PeerSilent(peer), first)
+        # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
+        # so that those who are asked for a pre-vote have just heard of the silence, too.
+        urgent = sorted(
+            sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer, group.group_id)
+        )
+        self._driver.post_bulk(PeerLive(peer) if live else PeerSilent(peer), urgent)
 
     def _on_broken(self, error: BaseException) -> None:
         logger.critical("node %d: the Raft driver is broken", self.node_id, exc_info=error)

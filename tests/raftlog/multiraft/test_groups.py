@@ -193,6 +193,39 @@ async def test_a_silent_peer_is_told_to_its_groups_in_slices_its_own_first(monke
     assert all(follower.group(number).core.deadline_ms is not None for number in range(1, 36))
 
 
+async def test_a_follower_reads_its_queue_before_it_judges_its_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "EVENTS_PER_DRIVE", 1)
+    network = Network(3)
+    follower = network.nodes[2]
+    follower.add(1)
+    follower.add(2)
+    network.connect()
+    await network.settle()
+
+    def heartbeat(number: int) -> None:
+        message = AppendEntries(1, 1, 2, 0, 0, 0, 0, quiesce=False, entries=())
+        assert follower.links.on_messages is not None
+        follower.links.on_messages(1, [(group_id(number), message)])
+
+    heartbeat(1)
+    await network.settle()
+    deadline_ms = follower.group(1).core.deadline_ms
+    assert deadline_ms is not None
+    while network.now_ms < deadline_ms:
+        await network.pass_ms(25)
+        heartbeat(2)
+        await network.settle()
+        if network.now_ms + 25 >= deadline_ms:
+            break
+    network.now_ms += 25
+    for number in (2, 2, 2, 1):
+        heartbeat(number)
+    follower.raft.tick()
+    await network.settle()
+    assert follower.group(1).core.leader_id == 1
+    assert not any(isinstance(message, VoteRequest) for _, sent in follower.links.frames for _, message in sent)
+
+
 async def test_a_question_that_comes_before_its_group_is_kept_for_it() -> None:
     network = Network(3)
     network.connect()
