@@ -31,7 +31,7 @@ from .write_queue import Gate, Remove, Save, Truncate
 __all__ = ["ReplicaLog"]
 
 REPLAY_BYTES = 1 << 20
-STATE_HEADER = struct.Struct(">IQ")  # crc of what follows, index
+STATE_HEADER = struct.Struct(">IQQ")  # crc of what follows, index, term
 T = TypeVar("T")
 
 
@@ -357,7 +357,9 @@ class ReplicaLog(AppendLog):
 
     def save_state(self, index: int, blob: bytes) -> None:
         """Keep `blob`, which says what the state after entry `index` is, in place of an older one. Queued."""
-        tail = struct.pack(">Q", index) + blob
+        term = self.term_at(index)
+        assert term is not None, index
+        tail = struct.pack(">QQ", index, term) + blob
         self.operations.append(Save(f"{self.directory}/state", struct.pack(">I", crc32c(tail)) + tail))
         self._host.writes.add(self)
 
@@ -374,5 +376,6 @@ class ReplicaLog(AppendLog):
             files.close(fd)
         if len(data) < STATE_HEADER.size or crc32c(data[4:]) != STATE_HEADER.unpack_from(data)[0]:
             return None
-        index: int = STATE_HEADER.unpack_from(data)[1]
-        return (index, bytes(data[STATE_HEADER.size :])) if self.start_index <= index <= self.last_index else None
+        _, index, term = STATE_HEADER.unpack_from(data)
+        # Equal index and term: the same entry, and the same log before it. Else there was a truncation in between.
+        return (index, bytes(data[STATE_HEADER.size :])) if self.term_at(index) == term else None

@@ -1,0 +1,209 @@
+"""Disks that fail, run full and lie still: who notices, what is refused, and what is never acknowledged."""
+
+from random import Random
+
+import pytest
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError
+
+from .frames import data_frame
+from .memory_files import MemoryFiles
+from .node import Node, fill
+
+
+def used(files: MemoryFiles) -> int:
+    return sum(len(inode.data) for inode in files.names.values() if inode is not None)
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+@pytest.mark.parametrize("power", [False, True])
+def test_a_journal_file_that_fails_is_replaced_and_nothing_is_lost(call: str, power: bool) -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    bad = next(name for name in node.files.names if name.endswith(".journal"))
+    node.files.failing = lambda what, path: what == call and path == bad
+    fill(log, 5)
+    node.work()
+    assert log.durable_index == 10
+    assert node.storage.stats.journal_reopened == 1
+    assert node.failures == []
+    fill(log, 5)
+    node.work()
+    assert bad not in node.files.names, "a checkpoint makes it unnecessary"
+    if power:
+        node.files.lose_power(Random(1))
+    assert node.killed().log().last_index == 15
+
+
+def test_a_crash_right_after_the_replacement_finds_both_files() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    bad = next(name for name in node.files.names if name.endswith(".journal"))
+    node.files.failing = lambda what, path: what == "sync" and path == bad
+    fill(log, 5)
+    node.storage.flush()
+    node.sync_worker.run_one()
+    assert log.durable_index == 10
+    node.files.lose_power(Random(2))
+    assert Node(node.files).log().last_index == 10
+
+
+def test_a_journal_that_cannot_be_replaced_acknowledges_nothing_more() -> None:
+    node = Node()
+    log, other = node.log(1), node.log(2)
+    fill(log, 5)
+    node.work()
+    node.files.failing = lambda what, path: what == "sync" and path.endswith(".journal")
+    fill(log, 1)
+    ticket = node.storage.ticket()
+    node.work()
+    assert log.durable_index == 5
+    assert node.storage.durable_ticket < ticket
+    assert len(node.failures) == 1
+    for known in (log, other):
+        with pytest.raises(StorageFailedError, match="journal"):
+            known.append_batch(1, data_frame(1, 10))
+    node.files.failing = lambda what, path: False
+    node.work()
+    assert log.durable_index == 5, "a later sync may succeed falsely"
+
+
+def test_a_bad_segment_file_fails_its_replica_only_and_for_good() -> None:
+    node = Node()
+    bad, good = node.log(1), node.log(2)
+    told: list[StorageFailedError] = []
+    bad.on_failed = lambda group, error: told.append(error)
+    fill(bad, 5)
+    fill(good, 5)
+    node.work()
+    node.files.failing = lambda what, path: what == "write" and "t-1" in path
+    fill(bad, 5)
+    fill(good, 5)
+    node.work()
+    assert bad.failed is not None
+    assert len(told) == 1
+    with pytest.raises(StorageFailedError):
+        fill(bad, 1)
+    assert good.durable_index == 10
+    node.files.failing = lambda what, path: False
+    node.storage.checkpoint()
+    node.work()
+    again = node.killed()
+    assert again.log(1).failed is not None
+    assert again.log(2).failed is None
+
+
+def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    node.files.full_at_bytes = used(node.files)
+    with pytest.raises(DiskFullError):
+        for _ in range(100):
+            fill(log, 1)
+            node.work()
+    accepted, end = log.last_index, log.log_end_offset
+    with pytest.raises(DiskFullError):
+        log.append_batch(1, data_frame(1, 10))
+    assert (log.last_index, log.log_end_offset) == (accepted, end)
+    node.files.full_at_bytes = None
+    node.work()
+    fill(log, 1)
+    node.work()
+    assert log.durable_index == accepted + 1
+    assert node.killed().log().last_index == accepted + 1
+
+
+def test_a_full_disk_changes_nothing_in_page_cache_mode() -> None:
+    node = Node()
+    log = node.log(mode="page-cache")
+    fill(log, 2)
+    node.work()
+    node.files.full_at_bytes = used(node.files) + 100
+    with pytest.raises(DiskFullError):
+        fill(log, 1)
+    assert (log.last_index, log.log_end_offset, log.size_bytes) == (2, 4, 1122)
+    node.files.full_at_bytes = None
+    fill(log, 1)
+    assert log.durable_index == 3
+    assert node.killed().log(mode="page-cache").last_index == 3
+
+
+def test_damage_in_what_was_synced_fails_the_replica_and_is_not_cut() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    path = log._active.log.path
+    inode = node.files.names[path]
+    assert inode is not None
+    size = len(inode.data)
+    inode.truncate(size - 700)
+    inode.sync()
+    log = node.killed().log()
+    assert log.failed is not None
+    assert "shorter" in str(log.failed)
+    assert len(inode.data) == size - 700
+
+
+def test_a_damaged_frame_is_found_when_it_is_read_for_a_follower() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 60)
+    node.work()
+    inode = node.files.names[log._segments[0].log.path]
+    assert inode is not None
+    inode.data[300] ^= 1
+    assert log.entries(1, 1000) is None
+    assert log.failed is not None
+
+
+def test_damage_in_the_synced_journal_refuses_to_start() -> None:
+    node = Node()
+    log = node.log()
+    for _ in range(4):
+        fill(log, 2)
+        node.work()
+    path = next(name for name in node.files.names if name.endswith(".journal"))
+    inode = node.files.names[path]
+    assert inode is not None
+    inode.data[1500] ^= 1
+    with pytest.raises(StorageFailedError, match="is damaged at"):
+        node.killed()
+
+
+def test_a_torn_last_batch_is_cut_silently() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    node.work()
+    fill(log, 3)
+    node.storage.flush()
+    node.files.failing = lambda what, path: False
+    node.files.crash_in = 1
+    with pytest.raises(Exception, match="journal"):
+        node.sync_worker.run()
+    node.files.lose_power(Random(5))
+    assert 3 <= Node(node.files).log().last_index <= 6
+
+
+def test_a_lost_index_costs_a_walk_and_nothing_else() -> None:
+    node = Node()
+    fill(node.log(), 60)
+    node.close()
+    for name, inode in node.files.names.items():
+        if name.endswith("index") and inode is not None:
+            inode.data[:] = b"\xff" * len(inode.data)
+    log = Node(node.files).log()
+    assert log.read(3, 120, 1) is None
+    frames = node.run(log.read_cold(3, 120, 1))
+    assert len(frames) == 1
+    assert log.offset_after(17) == 34

@@ -1,0 +1,110 @@
+"""Journal bytes: what is read back, what is stale, what is torn, and what is damage."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_raftlog.log.journal_format import (
+    FILE_HEADER_BYTES,
+    FileHeader,
+    QueuedRecord,
+    RecordKind,
+    aligned,
+    encode_batch,
+    encode_file_header,
+    parse_file_header,
+    scan,
+)
+
+GROUP = bytes(19) + b"\1"
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from([int(kind) for kind in RecordKind if kind != RecordKind.BATCH]),
+        st.just(GROUP),
+        st.integers(0, 1 << 60),
+        st.integers(0, 1 << 60),
+        st.binary(max_size=900),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def written(data: bytearray, sequence: int, batches: list[list[QueuedRecord]], first: int = 1) -> list[int]:
+    """Write the batches into `data`; return where each of them begins, and the end."""
+    position, places = FILE_HEADER_BYTES, []
+    for number, records in enumerate(batches, first):
+        buffers, size = encode_batch(sequence, number, records)
+        joined = b"".join(buffers)
+        assert len(joined) == size
+        data[position : position + size] = joined
+        places.append(position)
+        position = aligned(position + size)
+    return [*places, position]
+
+
+def found(data: bytearray, sequence: int, start: int = FILE_HEADER_BYTES, before: int = 0) -> list[QueuedRecord]:
+    result = scan(memoryview(data), sequence, start, before)
+    assert result.damaged_at is None
+    return [
+        (r.kind, r.group, r.index, r.term, bytes(data[r.position : r.position + r.size_bytes])) for r in result.records
+    ]
+
+
+@given(st.lists(RECORDS, max_size=4), st.lists(RECORDS, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_newest_life_of_a_file_is_read_and_nothing_of_the_older(
+    older: list[list[QueuedRecord]], newer: list[list[QueuedRecord]]
+) -> None:
+    data = bytearray(40_000)
+    written(data, 1, older)
+    places = written(data, 2, newer)
+    assert found(data, 2) == [record for records in newer for record in records]
+    if newer:
+        assert found(data, 2, places[1], 1) == [record for records in newer[1:] for record in records]
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=4), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_byte_is_cut_in_the_last_batch_and_reported_before_it(
+    batches: list[list[QueuedRecord]], draw: st.DataObject
+) -> None:
+    data = bytearray(40_000)
+    places = written(data, 5, batches)
+    number = draw.draw(st.integers(0, len(batches) - 1))
+    _, size = encode_batch(5, number + 1, batches[number])
+    data[places[number] + draw.draw(st.integers(0, size - 1))] ^= 0x40
+    result = scan(memoryview(data), 5, FILE_HEADER_BYTES, 0)
+    intact = [record for records in batches[:number] for record in records]
+    assert len(intact) <= len(result.records) < sum(map(len, batches)) or not result.records
+    assert (result.damaged_at is not None) == (number < len(batches) - 1)
+
+
+def test_a_torn_batch_gives_the_records_before_the_tear() -> None:
+    data = bytearray(10_000)
+    record = (int(RecordKind.ENTRY), GROUP, 1, 1, b"x" * 1000)
+    places = written(data, 1, [[record, record, record]])
+    data[places[0] + 2500 :] = bytes(len(data) - places[0] - 2500)
+    assert len(scan(memoryview(data), 1, FILE_HEADER_BYTES, 0).records) == 2
+
+
+def test_file_headers() -> None:
+    header = FileHeader(7, 1024)
+    data = encode_file_header(header)
+    assert len(data) == FILE_HEADER_BYTES
+    assert parse_file_header(data) == header
+    assert parse_file_header(bytes(FILE_HEADER_BYTES)) is None
+    assert parse_file_header(b"") is None
+    damaged = bytearray(data)
+    damaged[20] ^= 1
+    with pytest.raises(ValueError, match="damaged"):
+        parse_file_header(damaged)
+
+
+def test_the_bytes_on_disk_do_not_change() -> None:
+    buffers, _ = encode_batch(3, 1, [(int(RecordKind.HARD_STATE), GROUP, 2, 9, b"")])
+    batch, record = b"".join(buffers[:2]).hex(), b"".join(buffers[2:]).hex()
+    assert batch == (
+        "358094c3" "00000008" "01" "000000" + 20 * "00" + "0000000000000001" "0000000000000068" + b"BNBSBTCH".hex()
+    )
+    assert record == "71bd7367" "00000000" "03" "000000" + 19 * "00" + "01" "0000000000000002" "0000000000000009"

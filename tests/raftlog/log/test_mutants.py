@@ -1,0 +1,88 @@
+"""The crash test must catch these. If it does not, it is the crash test that is broken."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from barnabas_raftlog.log import journal_format, recovery, write_queue
+from barnabas_raftlog.log.pending import PendingIndexes
+from barnabas_raftlog.log.recovery import ReplicaPlan
+from barnabas_raftlog.log.tail_cache import LogTail
+
+from .memory_files import MemoryFiles
+from .test_crashes import CrashMachine
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def old_completions_count_after_a_truncation(patch: pytest.MonkeyPatch) -> None:
+    def truncate_from(self: PendingIndexes, index: int) -> None:
+        self.reached = min(self.reached, index - 1)
+
+    patch.setattr(PendingIndexes, "truncate_from", truncate_from)
+
+
+def the_journal_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    sync = MemoryFiles.sync
+    patch.setattr(MemoryFiles, "sync", lambda self, fd: None if "journal" in self._open[fd] else sync(self, fd))
+
+
+def segments_are_not_synced_at_checkpoints(patch: pytest.MonkeyPatch) -> None:
+    def run(self: write_queue.Sync, files: MemoryFiles, opened: object) -> None: ...
+
+    patch.setattr(write_queue.Sync, "run", run)
+
+
+def stale_records_look_new(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(journal_format, "_seed", lambda sequence: 1)
+
+
+def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
+    class NoGate(write_queue.Operation):
+        def __init__(self, *_: object) -> None: ...
+
+        def run(self, files: object, opened: object) -> None: ...
+
+    patch.setattr("barnabas_raftlog.log.segment_log.Gate", NoGate)
+
+
+def truncations_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaPlan, "truncated_from", lambda self, index, number: None)
+
+
+def an_older_vote_wins(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery, "merge_hard_state", lambda known, found: known or found)
+
+
+def unwritten_entries_are_evicted(patch: pytest.MonkeyPatch) -> None:
+    evict = LogTail.evict
+
+    def careless(self: LogTail, bytes_wanted: int) -> int:
+        self.written_index = 1 << 60
+        return evict(self, bytes_wanted)
+
+    patch.setattr(LogTail, "evict", careless)
+
+
+MUTANTS: list[Patch] = [
+    old_completions_count_after_a_truncation,
+    the_journal_is_not_synced,
+    segments_are_not_synced_at_checkpoints,
+    stale_records_look_new,
+    files_are_truncated_before_the_journal_says_so,
+    truncations_are_not_replayed,
+    an_older_vote_wins,
+    unwritten_entries_are_evicted,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__.replace("_", " "))
+def test_the_crash_test_catches(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    # Finding is enough here: shrinking is for readers.
+    wanted = settings(max_examples=150, stateful_step_count=40, deadline=None, phases=[Phase.generate], database=None)
+    with pytest.raises(BaseException):  # noqa: B017, PT011 - any way of noticing is good
+        run_state_machine_as_test(CrashMachine, settings=wanted)
