@@ -5,6 +5,7 @@ import selectors
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -198,5 +199,18 @@ def _lines(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [f"{name} {json.dumps(item)}" for name, item in value.items()]
     if isinstance(value, list):
-        return [item if isinstance(item, str) else json.dumps(item) for item in value]
+        return [_line(item) for item in value]
     return [] if value is None else [str(value)]
+
+
+def _line(item: Any) -> str:
+    if not isinstance(item, dict):
+        return item if isinstance(item, str) else json.dumps(item)
+    words = []
+    for name, value in item.items():
+        if name == "time_ms":
+            moment = datetime.fromtimestamp(value / 1000, tz=UTC).astimezone()
+            words.append(moment.isoformat(sep=" ", timespec="milliseconds"))
+        else:
+            words.append(f"{name}={value}" if isinstance(value, str | int) else f"{name}={json.dumps(value)}")
+    return "  ".join(words)

@@ -70,7 +70,7 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
         "ready": False,
         "log": str(files.log_file(node_id)),
     }
-    answer = ask(ports.host, found["peer_port"], timeout_s, files.config(node_id).cluster_secret)
+    answer = ask(ports.host, found["peer_port"], timeout_s, _secret(files, node_id))
     if isinstance(answer, str):
         if process is not None:
             found["state"] = "starting" if answer == NOBODY_LISTENS else "unreachable"
@@ -83,6 +83,14 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
     return (
         found | {"state": "running"} | {name: value for name, value in answer.items() if name not in {"host", "port"}}
     )
+
+
+def _secret(files: ClusterFiles, node_id: int) -> str:
+    try:
+        return files.config(node_id).cluster_secret
+    except BarnabasError:
+        # A configuration that somebody has spoilt since is no reason not to look.
+        return ""
 
 
 def _for_json(value: Any) -> Any:

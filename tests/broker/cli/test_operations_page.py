@@ -1,0 +1,18 @@
+"""docs/operations.md says what the code does."""
+
+import re
+from pathlib import Path
+
+from barnabas_broker.config import settings
+
+PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+
+
+def test_every_setting_is_there_with_its_default_and_no_other() -> None:
+    table = PAGE.partition("| setting | default | |")[2].partition("\n\n")[0]
+    rows = dict(re.findall(r"^\| `([a-z.]+)` \| ([^|]*) \|", table, re.MULTILINE))
+    for setting in settings():
+        default = "required" if setting.required else str(setting.default)
+        assert rows[setting.name].strip() == (default.lower() if setting.type == "boolean" else default)
+        assert f"| {setting.doc} |" in PAGE
+    assert rows.keys() == {setting.name for setting in settings()}

@@ -1,0 +1,55 @@
+"""The command against real brokers."""
+
+import json
+import re
+
+import cluster_handle
+import pytest
+
+from barnabas_broker import cli
+
+pytestmark = pytest.mark.process
+
+
+def test_a_topic_from_its_creation_to_its_end(
+    cluster: cluster_handle.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> str:
+        assert cli.main(["topic", *arguments, "--bootstrap-server", cluster.bootstrap]) == 0
+        return capsys.readouterr().out
+
+    name = "cli-topic"
+    assert run("create", name, "--partitions", "4", "--replication-factor", "3") == (
+        f"created {name}: 4 partitions, 3 replicas each\n"
+    )
+    assert name in run("list").split()
+    described = json.loads(run("describe", name, "--json"))
+    assert [partition["partition"] for partition in described["partitions"]] == [0, 1, 2, 3]
+    assert all(partition["leader"] in {1, 2, 3} for partition in described["partitions"])
+    assert all((partition["start_offset"], partition["end_offset"]) == (0, 0) for partition in described["partitions"])
+    assert re.search(r"^3 +[123] +1 +\d,\d,\d +\d,\d,\d +0 to 0", run("describe", name), re.MULTILINE)
+    assert cli.main(["topic", "create", name, "--bootstrap-server", cluster.bootstrap]) == 1
+    assert capsys.readouterr().err.startswith(f"barnabas: TOPIC_ALREADY_EXISTS: {name}")
+    assert run("create", name, "--if-not-exists") == f"{name} exists\n"
+    assert run("delete", name) == f"deleted {name}\n"
+    assert name not in run("list").split()
+    assert run("delete", name, "--if-exists") == f"{name} does not exist\n"
+
+
+def test_status_of_a_ready_cluster(cluster: cluster_handle.Cluster) -> None:
+    found = cluster.status()
+    assert found["ready"]
+    assert found["bootstrap"] == cluster.bootstrap
+    assert [broker["state"] for broker in found["brokers"]] == ["running"] * 3
+    assert all({"leaders", "replicas", "fetches", "events"} <= broker.keys() for broker in found["brokers"])
+
+
+def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
+    cluster: cluster_handle.Cluster, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("second") / "cluster"
+    assert cli.main(["cluster", "start", "--data", str(elsewhere), "--port", str(cluster.port), "--detach"]) == 1
+    err = capsys.readouterr().err
+    assert f"TCP port {cluster.port} of 127.0.0.1" in err
+    assert f"in use by broker 1 of cluster {cluster.status()['cluster_id']} (process {cluster.pids()[1]})" in err
+    assert not elsewhere.exists()
