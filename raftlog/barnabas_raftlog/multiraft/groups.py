@@ -73,7 +73,7 @@ class MultiRaft:
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
-        storage.on_failed = self._on_storage_failed
+        self._on_storage_failed_too, storage.on_failed = storage.on_failed, self._on_storage_failed
         links.on_messages = self._on_messages
         links.on_peer.append(self._on_peer)
         if links.on_fact is None:
@@ -199,6 +199,8 @@ class MultiRaft:
         """Leave every group: nothing that this node says can become durable any more."""
         for group in list(self.groups.values()):
             self._driver.fail(group, error)
+        if self._on_storage_failed_too is not None:
+            self._on_storage_failed_too(error)
 
     def _on_messages(self, source: int, messages: list[Addressed]) -> None:
         groups, driver = self.groups, self._driver

@@ -8,7 +8,8 @@ connection of its question. Beside them, datagrams on the same port number say w
 A peer is *live* when both connections stand, lead to the same incarnation, and its datagrams echo ours; TCP coming
 up counts as one fresh echo. A connection lost in either direction makes it silent at once: a process that dies
 closes its sockets, and elections need not wait for a timeout. A new incarnation is silent first and live afterwards,
-because nothing that its predecessor promised may be trusted.
+because nothing that its predecessor promised may be trusted. When datagrams come through again after a silence, both
+connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled all the while.
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
@@ -315,6 +316,7 @@ class Links:
                 next(iter(self._admins)).abort(f"more than {ADMINS_MAX} admin connections")
             return
         peer = self._peers[identity.node_id]
+        peer.is_stale = False
         if connection.is_outgoing:
             self._replace(peer.incoming, identity, f"node {peer.node_id} has been restarted")
             peer.outgoing, peer.trouble = connection, ""
@@ -373,6 +375,7 @@ class Links:
         peer = self._peers.get(connection.peer.node_id) if connection.is_authenticated else None
         if peer is None:
             return
+        peer.is_stale = False
         if peer.outgoing is connection:
             peer.outgoing, peer.trouble = None, reason
             peer.calls.fail(f"connection to node {peer.node_id} {reason}")
@@ -400,6 +403,7 @@ class Links:
         if live == peer.live or self._closing:
             return
         peer.live = live
+        peer.is_stale = not live and peer.outgoing is not None and peer.incoming is not None
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
@@ -419,7 +423,17 @@ class Links:
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
         elif counted and not peer.live:
+            self._on_sign_of_life(peer)
+
+    def _on_sign_of_life(self, peer: Peer) -> None:
+        if not peer.is_stale:
             self._judge(peer)
+        elif peer.liveness.is_fresh(self._clock()):
+            # Before either side counts the other as live: both must fall silent once, not twice.
+            for connection in (peer.outgoing, peer.incoming):
+                if connection is not None:
+                    connection.abort("made anew after a silence")
+            peer.is_stale = False
 
     async def _tick(self) -> None:
         last_ms = self._clock()

@@ -39,7 +39,8 @@ class Peer:
     """Another node. `outgoing` is the connection that we dialled, `incoming` the one that it dialled.
 
     Invariant: a connection in either field is authenticated and open. `live` follows from both, their equal
-    incarnation, and fresh datagrams; it changes only in `Links._judge`.
+    incarnation, and fresh datagrams; it changes only in `Links._judge`. `is_stale`: datagrams fell silent while both
+    connections stood.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Peer:
         "calls",
         "datagram_address",
         "incoming",
+        "is_stale",
         "live",
         "liveness",
         "node_id",
@@ -62,6 +64,7 @@ class Peer:
         self.incoming: Connection | None = None
         self.calls = Calls()
         self.live = False
+        self.is_stale = False
         self.trouble = "not connected yet"
         self.wake = asyncio.Event()
 

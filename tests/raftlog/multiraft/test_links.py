@@ -76,7 +76,7 @@ def test_a_closed_peer_is_silent_at_once_and_live_again_when_it_returns(run: Run
 
 def test_datagram_silence_makes_a_connected_peer_silent_on_both_sides(run: Runner) -> None:
     async def main() -> None:
-        async with cluster(2, liveness_timeout_ms=150) as nodes:
+        async with cluster(2, liveness_timeout_ms=250) as nodes:
             await nodes[1].until_live(2)
             await nodes[2].until_live(1)
             nodes[2].links._datagrams.close()  # TCP stays
@@ -122,6 +122,31 @@ def test_frames_larger_than_every_buffer_arrive(run: Runner) -> None:
             assert answers == [b"1:small", b"1:" + body, b"1:behind"]
             with pytest.raises(LinkDownError, match="fits in no frame"):
                 await nodes[1].links.call(2, "echo", bytes(64 << 20), 10)
+
+    run(main())
+
+
+def test_after_a_silence_both_connections_are_made_anew(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2, liveness_timeout_ms=250) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            old = nodes[1].links._peers[2].outgoing
+            datagrams = nodes[2].links._datagrams
+            send = datagrams.send
+
+            async def lose(data: bytes, address: tuple[object, ...]) -> None:
+                """A one-way cut."""
+
+            datagrams.send = lose  # type: ignore[method-assign]
+            await nodes[1].until(lambda: not nodes[1].links.is_live(2))
+            await nodes[2].until(lambda: not nodes[2].links.is_live(1))
+            datagrams.send = send  # type: ignore[method-assign]
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            assert nodes[1].changes[:3] == [(2, True), (2, False), (2, True)]
+            assert nodes[2].changes[:3] == [(1, True), (1, False), (1, True)]
+            assert nodes[1].links._peers[2].outgoing is not old
 
     run(main())
 
