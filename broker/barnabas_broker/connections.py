@@ -9,6 +9,9 @@ bytes over within one callback, so nobody else can be using it. A small request 
 own; a large one gets that memory as soon as its size is known, and the rest is received straight into it. Either
 way the request owns a writable `bytearray`, and what is inside (record batches) is used in place.
 
+Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
+system call (uvloop would make fifty, and 35 µs each were measured).
+
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
 - requests held in memory over the whole node: `bytes_max`. One request may overshoot it, none starts above it;
@@ -133,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading_paused",
         "_is_writing_paused",
         "_listener",
+        "_output",
         "_queued_bytes",
         "_transport",
         "is_closed",
@@ -148,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._filled = 0
         self._held = b""
+        self._output: list[Buffer] = []
         self._holding = self._queued_bytes = 0
         self._is_parsing = self._is_reading_paused = self._is_writing_paused = False
         self.is_closed = False
@@ -192,6 +197,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         self.is_closed = True
         if self._transport is not None:
+            self._send()
             self._transport.close()
 
     def pause_writing(self) -> None:
@@ -314,24 +320,27 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.is_holding:
             self._holding -= 1
         exchanges = self._exchanges
-        if not exchanges or exchanges[0] is not exchange:
-            # Somebody before it is not ready. After the connection ended the queue is empty and nothing is kept.
-            if exchanges:
-                self._queued_bytes += sum(map(len, exchange.buffers))
-            return
-        released = exchange.size_bytes
-        exchanges.popleft()
-        buffers = exchange.buffers
-        if exchanges and exchanges[0].is_answered:
-            buffers = list(buffers)
-            while exchanges and exchanges[0].is_answered:
-                following = exchanges.popleft()
-                released += following.size_bytes
-                self._queued_bytes -= sum(map(len, following.buffers))
-                buffers.extend(following.buffers)
-        self._listener._release(released)
-        if buffers and self._transport is not None and not self.is_closed:
-            self._transport.writelines(buffers)
+        if not exchanges:
+            return  # The connection has ended, and nothing is kept.
+        for buffer in exchange.buffers:
+            self._queued_bytes += len(buffer)
+        # It may be that somebody before it is not ready.
+        while exchanges and exchanges[0].is_answered:
+            first = exchanges.popleft()
+            self._output += first.buffers
+            self._listener._release(first.size_bytes)
+        if self._output:
+            self._listener._send_soon(self)
+        if self._is_reading_paused:
+            self._unblock()
+
+    def _send(self) -> None:
+        """Hand the answers of one loop iteration to the transport: one system call for all of them."""
+        output, self._output = self._output, []
+        for buffer in output:
+            self._queued_bytes -= len(buffer)
+        if output and self._transport is not None:
+            self._transport.writelines(output)
         if self._is_reading_paused:
             self._unblock()
 
@@ -353,6 +362,7 @@ class Listener:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: set[Connection] = set()
         self._starved: dict[Connection, None] = {}
+        self._sending: dict[Connection, None] = {}
         self._feeding: asyncio.Handle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
@@ -420,6 +430,16 @@ class Listener:
         if self._starved and self._feeding is None and self.bytes_in_use < self.limits.bytes_max:
             # Later, not here: whoever is fed may release memory again, and this must not nest.
             self._feeding = asyncio.get_running_loop().call_soon(self._feed_starved)
+
+    def _send_soon(self, connection: Connection) -> None:
+        if not self._sending:
+            asyncio.get_running_loop().call_soon(self._send_all)
+        self._sending[connection] = None
+
+    def _send_all(self) -> None:
+        sending, self._sending = self._sending, {}
+        for connection in sending:
+            connection._send()
 
     def _feed_starved(self) -> None:
         self._feeding = None

@@ -136,13 +136,10 @@ class FetchWaiters(Generic[K, T]):
 class Deadline(Generic[T]):
     """A place in `Deadlines`; `cancel` makes it empty."""
 
-    __slots__ = ("at_ms", "item", "sequence")
+    __slots__ = ("at_ms", "item")
 
-    def __init__(self, at_ms: int, sequence: int, item: T | None) -> None:
-        self.at_ms, self.sequence, self.item = at_ms, sequence, item
-
-    def __lt__(self, other: "Deadline[T]") -> bool:
-        return (self.at_ms, self.sequence) < (other.at_ms, other.sequence)
+    def __init__(self, at_ms: int, item: T | None) -> None:
+        self.at_ms, self.item = at_ms, item
 
 
 class Deadlines(Generic[T]):
@@ -151,7 +148,8 @@ class Deadlines(Generic[T]):
     __slots__ = ("_cancelled", "_heap", "_sequence")
 
     def __init__(self) -> None:
-        self._heap: list[Deadline[T]] = []
+        # Tuples, because they compare without running Python; the sequence settles ties.
+        self._heap: list[tuple[int, int, Deadline[T]]] = []
         self._sequence = 0
         self._cancelled = 0
 
@@ -161,13 +159,13 @@ class Deadlines(Generic[T]):
     @property
     def next_at_ms(self) -> int | None:
         """When `take_due` is next worth calling; may be early by a cancelled deadline. None: never."""
-        return self._heap[0].at_ms if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def add(self, at_ms: int, item: T) -> Deadline[T]:
         """Note that `item` is due at `at_ms`; equal times are due in the order of adding."""
         self._sequence += 1
-        deadline = Deadline(at_ms, self._sequence, item)
-        heapq.heappush(self._heap, deadline)
+        deadline = Deadline(at_ms, item)
+        heapq.heappush(self._heap, (at_ms, self._sequence, deadline))
         return deadline
 
     def cancel(self, deadline: Deadline[T]) -> None:
@@ -177,7 +175,7 @@ class Deadlines(Generic[T]):
         deadline.item = None
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry.item is not None]
+            self._heap = [entry for entry in self._heap if entry[2].item is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
@@ -185,8 +183,8 @@ class Deadlines(Generic[T]):
         """Remove and return what is due at or before `now_ms`, in order of time."""
         due = []
         heap = self._heap
-        while heap and heap[0].at_ms <= now_ms:
-            deadline = heapq.heappop(heap)
+        while heap and heap[0][0] <= now_ms:
+            deadline = heapq.heappop(heap)[2]
             if deadline.item is None:
                 self._cancelled -= 1
             else:

@@ -137,8 +137,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
                 _refuse_one(broker, hosted, result, refused)
                 failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
             results.append(result)
-        name_and_id = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        response.responses.append(TopicProduceResponse(partition_responses=results, **name_and_id))
+        # What the version does not carry has its default in both.
+        response.responses.append(
+            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
+        )
     if acks == 0:
         if failures:
             exchange.connection.close(f"produce with acks=0 failed: {failures[0]}")
