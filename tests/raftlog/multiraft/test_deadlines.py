@@ -42,7 +42,7 @@ class DeadlinesModel(RuleBasedStateMachine):
 
 
 TestDeadlines = DeadlinesModel.TestCase
-TestDeadlines.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestDeadlines.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 
 def test_deadlines_that_move_to_later_cost_no_heap() -> None:

@@ -23,7 +23,7 @@ def feed(splitter: FrameSplitter, data: bytes, cuts: list[int]) -> list[tuple[by
     return got
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=70)
 @given(
     frames=st.lists(st.lists(st.binary(max_size=200), max_size=3), max_size=8),
     cuts=st.lists(st.integers(1, 300), min_size=1, max_size=5),
@@ -58,7 +58,7 @@ def test_header_longer_than_its_frame_is_refused() -> None:
         frame_of(memoryview(b"\0\0\0\x09abc"), owned=True)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(data=st.binary(max_size=60))
 def test_any_header_is_read_or_refused(data: bytes) -> None:
     try:

@@ -105,7 +105,7 @@ def test_a_refusal_is_passed_on_in_its_own_words() -> None:
         assert caught.value.by_peer
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(
     kind=st.integers(0, 9),
     items=st.lists(st.one_of(st.integers(), st.text(max_size=5), st.binary(max_size=20), st.none()), max_size=7),

@@ -164,7 +164,7 @@ def test_datagrams_survive_the_wire(datagram: Datagram, secret: bytes | None) ->
     assert decode_datagram(data, 3, MARK, b"s" if secret is None else None) is None
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(data=st.binary(max_size=100), position=st.integers(0, 75), value=st.integers(1, 255))
 def test_garbage_is_nothing(data: bytes, position: int, value: int) -> None:
     assert decode_datagram(data, 3, MARK, None) is None

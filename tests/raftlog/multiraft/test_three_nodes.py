@@ -159,11 +159,11 @@ def test_a_thousand_frames_survive_the_loss_of_their_leader(run: Runner, tmp_pat
 
 def test_many_groups_elect_and_commit_together(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
-        async with three(tmp_path, "page-cache", groups=60) as nodes:
-            leaders = [await first_leader(nodes, number) for number in range(1, 61)]
+        async with three(tmp_path, "page-cache", groups=40) as nodes:
+            leaders = [await first_leader(nodes, number) for number in range(1, 41)]
             for number, leader in enumerate(leaders, 1):
                 leader.groups[number].propose(data_frame(b"%d" % number))
-            for number in range(1, 61):
+            for number in range(1, 41):
                 for node in nodes.values():
                     await node.until_committed(number, 1)
             frames = sum(node.links.stats.frames_out for node in nodes.values())

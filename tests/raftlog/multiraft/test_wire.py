@@ -73,7 +73,7 @@ def plain(messages: list[Addressed]) -> list[tuple[GroupId, str]]:
     return shown
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(messages=st.lists(st.tuples(GROUPS, MESSAGES), max_size=8), owned=st.booleans())
 def test_messages_survive_the_wire(messages: list[Addressed], owned: bool) -> None:
     frames, oversized = encode_messages(messages)
@@ -82,7 +82,7 @@ def test_messages_survive_the_wire(messages: list[Addressed], owned: bool) -> No
     assert plain(got) == plain(messages)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(
     messages=st.lists(st.tuples(GROUPS, MESSAGES), min_size=1, max_size=3),
     position=st.integers(0, 1 << 20),
