@@ -78,17 +78,25 @@ def _safety_phase(sim: Simulator) -> None:
 
 def _use(sim: Simulator) -> None:
     """Be a client who does not know who leads."""
+    node_id = sim.rng.choice(sim.members)
+    if sim.nodes[node_id].core.role.name == "LEADER" and sim.rng.random() < sim.swarm.ambush_rate / 4:
+        sim.cut |= {link for peer in sim.members for link in ((node_id, peer), (peer, node_id))}
+        sim.links_changed()
+        sim.after(sim.rng.randrange(1_000, 3_000), partial(_mend, sim))
     for _ in range(sim.rng.randrange(1, sim.swarm.burst_max + 1)):
-        sim.propose(sim.rng.choice(sim.members))
-    if sim.rng.random() < 0.2:
-        sim.start_read(sim.rng.choice(sim.members))
+        sim.propose(node_id)
+    if sim.rng.random() < 0.3:
+        for node_id in sim.members:
+            sim.start_read(node_id)  # Also of a leader that is none any more.
 
 
 def _crash(sim: Simulator) -> None:
-    node_id = sim.rng.choice(sim.members)
-    if sim.nodes[node_id].is_up:
-        sim.crash(node_id)
-        sim.after(sim.rng.choice([0, 30, 700, 2500]), partial(sim.boot_if_down, node_id))
+    sim.crash_for(sim.rng.choice(sim.members), sim.rng.choice([0, 30, 700, 2500]))
+
+
+def _mend(sim: Simulator) -> None:
+    sim.cut.clear()
+    sim.links_changed()
 
 
 def _cut(sim: Simulator) -> None:
@@ -109,9 +117,8 @@ def _cut(sim: Simulator) -> None:
 def _liveness_phase(sim: Simulator) -> None:
     sim.heal()
     # With a window of one append, a member that lacks everything needs a round trip and a sync for each entry.
-    is_stop_and_wait = sim.swarm.bytes_in_flight_max < 1 << 20
     entry_count = max(node.disk.log.last_index for node in sim.nodes.values())
-    sim.run(HEALING_MS + is_stop_and_wait * entry_count * ROUND_TRIP_MS)
+    sim.run(HEALING_MS + entry_count * ROUND_TRIP_MS)
     check_converged(sim)
     before, sent_count = _leaders(sim), sim.counts["messages"]
     sim.run(LASTING_MS)

@@ -154,6 +154,11 @@ class Simulator:
         if not self.nodes[node_id].is_up:
             self.boot(node_id)
 
+    def crash_for(self, node_id: int, down_ms: int) -> None:
+        if self.nodes[node_id].is_up:
+            self.crash(node_id)
+            self.after(down_ms, partial(self.boot_if_down, node_id))
+
     def crash(self, node_id: int) -> None:
         """Lose all but the disk, and of what is queued for it all but some first part."""
         node = self.nodes[node_id]
@@ -207,6 +212,8 @@ class Simulator:
         ready = core.step(event, self.now_ms)
         self._carry_out(node, ready)
         self.implementation.invariants.check_member(core)
+        if type(event) is Tick:
+            self.implementation.invariants.check_quorum(core)
         self.history.on_stepped(core, self._disks)
         if core.commit_index > before_index:
             self.history.check_commits(core, before_index)
@@ -228,11 +235,15 @@ class Simulator:
             self.history.on_appended(log.last_term, ready.append)
             log.append(ready.append)
         if ready.append_no_op:
-            self._append(node, b"")
+            # Distinct, as if it carried a time: two leaderships of one term must show.
+            self._append(node, b"no-op %d" % self.counts["elections"])
         if ready.install is not None:
             self._install(node, ready.install)
         if ready.hard_state is not None:
             node.saved_ticket = disk.save(ready.hard_state)
+            if self.rng.random() < self.swarm.ambush_rate:
+                delay_ms = self.rng.randrange(0, self.swarm.sync_ms_max + 2)
+                self.after(delay_ms, partial(self.crash_for, node.node_id, self.rng.choice([0, 100])))
         for message in ready.messages:
             self._send(node, message)
         for message in ready.messages_after_persist:
@@ -310,7 +321,7 @@ class Simulator:
 
     def _send(self, node: Node, message: Message) -> None:
         self.counts["messages"] += 1
-        self.history.on_sent(message, node.disk.hard_state)
+        self.history.on_sent(message, node.disk.hard_state, node.disk.image.last_term)
         if isinstance(message, AppendResponse) and not message.rejected:
             leader = self.nodes[message.target].core
             self.history.on_acknowledged(message, node.disk.image, leader)
@@ -370,6 +381,7 @@ class Simulator:
         """End all faults: everybody runs, everything arrives in order and soon, the disk is quick."""
         self.swarm = replace(
             self.swarm,
+            ambush_rate=0.0,
             drop_rate=0.0,
             duplicate_rate=0.0,
             delay_ms_max=min(self.swarm.delay_ms_max, 20),

@@ -6,7 +6,11 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Swarm:
-    """One choice of cluster, network, disk and fault rates. Intervals are means; 0 means never."""
+    """One choice of cluster, network, disk and fault rates. Intervals are means; 0 means never.
+
+    `ambush_rate`: how often a fault waits for the worst moment instead of coming at random: a crash while a promise
+    is on its way to the disk, a cut just before a leader takes values in.
+    """
 
     voter_count: int
     learner_count: int
@@ -21,6 +25,7 @@ class Swarm:
     bytes_in_flight_max: int
     propose_interval_ms: int
     burst_max: int
+    ambush_rate: float
     crash_interval_ms: int
     cut_interval_ms: int
     stall_interval_ms: int
@@ -34,7 +39,7 @@ class Swarm:
         """Even cluster sizes too: ties live there. Small windows too: full ones live there."""
         return cls(
             voter_count=rng.choice([1, 2, 3, 3, 3, 4, 5]),
-            learner_count=rng.choice([0, 0, 1]),
+            learner_count=rng.choice([0, 1]),
             drop_rate=rng.choice([0.0, 0.0, 0.02, 0.1, 0.3]),
             duplicate_rate=rng.choice([0.0, 0.0, 0.1, 0.3]),
             delay_ms_min=rng.choice([0, 1]),
@@ -43,9 +48,10 @@ class Swarm:
             sync_ms_max=rng.choice([0, 2, 20, 200]),
             page_cache=rng.choice([False, False, True]),
             bytes_per_append=rng.choice([1, 200, 1 << 20]),
-            bytes_in_flight_max=rng.choice([1, 500, 1 << 20]),
+            bytes_in_flight_max=rng.choice([1, 500, 1500]),
             propose_interval_ms=rng.choice([5, 20, 100, 700]),
             burst_max=rng.choice([1, 1, 8]),
+            ambush_rate=rng.choice([0.0, 0.0, 0.1, 0.5]),
             crash_interval_ms=rng.choice([0, 400, 1500, 4000]),
             cut_interval_ms=rng.choice([0, 400, 1500, 4000]),
             stall_interval_ms=rng.choice([0, 0, 800, 3000]),

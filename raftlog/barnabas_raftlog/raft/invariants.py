@@ -10,40 +10,53 @@ the same previous term. That is all the property says, and costs one dictionary 
 
 from collections.abc import Iterable, Sequence
 
-from .messages import AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
+from .messages import AppendEntries, AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
 from .progress import ProgressState
 from .quorum import majority
 from .state import RaftState, Role
 
-__all__ = ["GroupHistory", "check_member"]
+__all__ = ["GroupHistory", "check_member", "check_quorum"]
 
 
 def check_member(core: RaftState) -> None:
     """Assert what one member's state promises by itself; cheap enough for every step."""
     last_index = core.log.last_index
     assert core.commit_index <= last_index, f"commit {core.commit_index} beyond the log's end {last_index}"
-    assert core.log.durable_index <= last_index
+    assert core.log.durable_index <= last_index, f"durable {core.log.durable_index} beyond {last_index}"
     assert core.term >= core.log.last_term, f"entry of term {core.log.last_term} in term {core.term}"
     assert core.is_voter or core.role is Role.FOLLOWER, "a learner stands for election"
     if core.quiescent:
-        assert core.deadline_ms is None
+        missed = [peer for peer, progress in core.progress.items() if progress.is_missed]
+        assert (core.deadline_ms is None) == (not missed), f"silent with a deadline, or {missed} forgotten"
         assert core.leader_id is not None, "silent without a leader"
     elif core.role is not Role.LEADER:
         assert core.deadline_ms is not None, "a member that is not silent waits for nothing"
     if core.role is not Role.LEADER:
-        assert not core.progress
-        assert not core.confirmed
+        assert not core.progress, "followers of one that does not lead"
+        assert not core.confirmed, "confirmed without leading"
         assert core.commit_index <= core.verified_index <= last_index, f"{core.verified_index=} {last_index=}"
-        assert core.reported_index <= core.verified_index
+        assert core.reported_index <= core.verified_index, f"{core.reported_index=} {core.verified_index=}"
         return
-    assert core.leader_id == core.voted_for == core.node_id
-    assert not core.confirmed or core.commit_index >= core.term_start_index
+    assert core.leader_id == core.voted_for == core.node_id, "a leader without its own vote"
+    assert not core.confirmed or core.commit_index >= core.term_start_index, "confirmed without an entry of its own"
     for progress in core.progress.values():
-        assert progress.match_index < progress.next_index <= last_index + 1
-        assert progress.in_flight_bytes == sum(size for _, size in progress.in_flight)
-        assert progress.state is ProgressState.REPLICATE or not progress.in_flight
+        ends = (progress.match_index, progress.next_index, last_index)
+        assert progress.match_index < progress.next_index <= last_index + 1, f"(match, next, last) {ends}"
+        assert progress.in_flight_bytes == sum(size for _, size in progress.in_flight), "the window leaks"
+        assert progress.state is ProgressState.REPLICATE or not progress.in_flight, "a window while probing"
         if core.quiescent and progress.live:
             assert progress.match_index == last_index, f"silent, but node {progress.peer} lacks entries"
+
+
+def check_quorum(core: RaftState) -> None:
+    """Assert after a `Tick` that an active leader was answered by a majority lately (thesis 6.2)."""
+    if core.role is not Role.LEADER or core.quiescent:
+        return
+    # Twice the timeout: ticks come late, and a short stall is nobody's fault.
+    oldest_ms = core.now_ms - 2 * core.timing.election_timeout_ms
+    if core.active_since_ms < oldest_ms:
+        heard = [p.peer for p in core.progress.values() if p.is_voter and p.last_answer_ms >= oldest_ms]
+        assert len(heard) + 1 >= majority(len(core.voters)), f"leads without a quorum, heard only {heard}"
 
 
 class GroupHistory:
@@ -54,6 +67,7 @@ class GroupHistory:
         self.leader_of_term = dict[int, int]()
         self.votes_cast = dict[tuple[int, int], int]()  # (term, voter): candidate
         self.places = dict[tuple[int, int], tuple[int, bytes]]()  # (index, term): (previous term, frame)
+        self.shown = set[tuple[int, int]]()  # Places that were sent to anybody.
         self.committed = dict[int, tuple[int, int]]()  # index: (its term, the lowest term it was seen committed in)
         self.commit_index = 0
 
@@ -72,12 +86,18 @@ class GroupHistory:
         With more voters the term itself was durable on a majority before its first entry was written.
         """
         if len(self.voters) == 1:
-            lost = [place for place in self.places if place[0] > last_index]
-            for place in lost:
+            for place in [place for place in self.places if place[0] > last_index and place not in self.shown]:
                 del self.places[place]
 
-    def on_sent(self, message: Message, saved: HardState) -> None:
-        """Votes: one a term, and on disk (`saved`) before anybody hears of it."""
+    def on_sent(self, message: Message, saved: HardState, disk_term: int) -> None:
+        """Votes and terms of one's own are on disk before anybody hears of them; one vote a term.
+
+        `saved` and `disk_term`, the term of the last entry, are what a crash would leave now.
+        """
+        if isinstance(message, AppendEntries):
+            is_safe = max(saved.term, disk_term) >= message.term
+            assert is_safe, f"node {message.source} could come back and lead term {message.term} again"
+            self.shown.update((entry.index, entry.term) for entry in message.entries)
         if isinstance(message, VoteRequest) and not message.pre:
             candidate = message.source
         elif isinstance(message, VoteResponse) and message.granted and not message.pre:
@@ -129,7 +149,7 @@ class GroupHistory:
         """Nothing is committed before a majority holds it durably."""
         index = core.commit_index
         term = core.log.term_at(index)
-        assert term is not None
+        assert term == core.term, f"entry {index} of term {term} is committed by counting in term {core.term} (5.4.2)"
         holders = {voter for voter in self.voters if disks[voter].term_at(index) == term}
         holders |= {voter for voter in self.voters if disks[voter].first_index > index}
         assert len(holders) >= majority(len(self.voters)), f"entry {index} committed, durable on {sorted(holders)}"

@@ -11,7 +11,9 @@ which is why it is sent as soon as everything is in place; at most every 20 ms, 
 proposals does not pay for it each time.
 
 *Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active
-leader that a member has not answered for an election timeout goes on without it.
+leader that a member has not answered for an election timeout goes on without it. But nobody will report that
+member live again, and it may itself still trust the leader in silence; so it is asked again from time to time,
+without waking anybody else.
 
 *Confirmation*: a new leader has confirmed its leadership when an entry of its own term is committed. After a stall
 anything may have happened meanwhile, so it must also be answered by a majority in a round begun afterwards.
@@ -89,6 +91,9 @@ def on_entries_loaded(raft: RaftState) -> None:
 def on_deadline(raft: RaftState) -> None:
     """Heartbeat: check the quorum, drop who does not answer, retry a transfer, fall silent or be heard."""
     now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms
+    if raft.quiescent:
+        _remind_missed(raft)
+        return
     if now_ms - raft.active_since_ms >= timeout_ms:
         oldest_ms = now_ms - timeout_ms
         answered = [p for p in raft.progress.values() if p.last_answer_ms >= oldest_ms]
@@ -100,6 +105,7 @@ def on_deadline(raft: RaftState) -> None:
         for progress in raft.progress.values():
             if progress.live and progress.last_answer_ms < oldest_ms:
                 _mark_silent(raft, progress)
+                progress.is_missed = True
     _pursue_transfer(raft)
     raft.deadline_ms = now_ms + raft.timing.heartbeat_interval_ms
     if not _fall_silent_when_done(raft):
@@ -154,23 +160,33 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
         return False
     raft.noticed_ms = raft.now_ms
     raft.quiescent = True
-    raft.deadline_ms = None
     raft.round += 1
     for progress in raft.progress.values():
         if progress.live:
             heartbeat(raft, progress, quiesce=True)
+    _remind_missed(raft)
     return True
+
+
+def _remind_missed(raft: RaftState) -> None:
+    """Ask those that stopped answering, though their nodes run; five times slower than one gives up on a leader."""
+    raft.deadline_ms = None
+    for progress in raft.progress.values():
+        if progress.is_missed:
+            heartbeat(raft, progress)
+            raft.deadline_ms = raft.now_ms + 5 * raft.timing.election_timeout_ms
 
 
 def _mark_live(raft: RaftState, progress: Progress) -> None:
     progress.live = True
+    progress.is_missed = False
     raft.silent.discard(progress.peer)
     _wake(raft)
 
 
 def _mark_silent(raft: RaftState, progress: Progress) -> None:
     """Send it nothing but heartbeats until it answers."""
-    progress.live = False
+    progress.live = progress.is_missed = False
     raft.silent.add(progress.peer)
     if progress.state is ProgressState.REPLICATE:
         progress.become_probe(progress.match_index + 1)

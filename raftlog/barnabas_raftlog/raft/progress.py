@@ -39,6 +39,7 @@ class Progress:
         "end_seen_ms",
         "in_flight",
         "in_flight_bytes",
+        "is_missed",
         "is_voter",
         "last_answer_ms",
         "last_sent_ms",
@@ -71,6 +72,8 @@ class Progress:
         # Entries it needs are being read from disk; `EntriesLoaded` ends that.
         self.loading = False
         self.live = live
+        # Not live only because it does not answer; its node was not reported silent.
+        self.is_missed = False
         # The newest of the leader's rounds that it has answered.
         self.round = 0
         self.last_sent_ms = now_ms

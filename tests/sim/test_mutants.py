@@ -1,0 +1,110 @@
+"""The simulator must catch these. If it does not, it is the simulator that is broken.
+
+Each mutant must fail within `SEEDS` seeds; most fail on one of the first five. One that survives is either no
+mistake (say why, and replace it) or shows what the simulator does not look at.
+"""
+
+import pytest
+
+from .mutants import mutant
+from .scenario import SimulationError, run_seed
+
+SEEDS = 64
+
+MUTANTS = {  # what is broken: (module, the line, the line instead)
+    "half is a majority": ("quorum", "return voter_count // 2 + 1", "return (voter_count + 1) // 2"),
+    "half commits": ("quorum", "return values[(len(values) - 1) // 2]", "return values[len(values) // 2]"),
+    "old terms are committed by counting": ("quorum", " and index >= term_start_index else", " else"),
+    "the window leaks": ("progress", "self.in_flight_bytes -= window.popleft()[1]", "window.popleft()"),
+    "an entry does not prove its term": ("state", "if log.last_term > self.term:", "if log.last_term < 0:"),
+    "one answer is a majority": ("state", "return majority_value(rounds)", "return max(rounds)"),
+    "votes twice": (
+        "election",
+        "and (raft.voted_for == request.source or (raft.voted_for is None and raft.leader_id is None))",
+        "",
+    ),
+    "votes for any log": (
+        "election",
+        "log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)",
+        "log_is_current = True",
+    ),
+    "votes outlive their term": ("election", "raft.votes, raft.refusals = {raft.node_id}, ", "raft.refusals = "),
+    "nobody hears that the leader is gone": (
+        "election",
+        "raft.stand_within(0, 51, preferred_ms=11)",
+        "raft.deadline_ms = None",
+    ),
+    "the vote is not saved": (
+        "core",
+        "return self._take_ready(HardState(self.term, self.voted_for))",
+        "return self._take_ready(HardState(self.term, None))",
+    ),
+    "the vote leaves before it is saved": (
+        "core",
+        "messages, after_persist = [], messages + after_persist",
+        "messages, after_persist = messages + after_persist, []",
+    ),
+    "acknowledges before it is durable": (
+        "follower",
+        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
+        "raft.reported_index = match_index = raft.verified_index",
+    ),
+    "acknowledges what it did not compare": (
+        "follower",
+        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
+        "raft.reported_index = match_index = raft.log.durable_index",
+    ),
+    "commits what it did not compare": (
+        "follower",
+        "min(append.commit_index, raft.verified_index)",
+        "min(append.commit_index, max(last_index, end_index))",
+    ),
+    "appends after anything": ("follower", "log.term_at(prev_index) != append.prev_term", "prev_index < 0"),
+    "truncates on every duplicate": (
+        "follower",
+        "if index > commit_index and log.term_at(index) != entry.term:",
+        "if index > commit_index:",
+    ),
+    "the leader counts what it has not on disk": (
+        "replication",
+        "durable_indexes.append(raft.log.durable_index)",
+        "durable_indexes.append(raft.log.last_index)",
+    ),
+    "a lone voter speaks before its vote is safe": (
+        "replication",
+        "return not raft.is_lone_voter or raft.log.durable_index >= raft.term_start_index",
+        "return True",
+    ),
+    "refusals are not heeded": (
+        "replication",
+        "progress.become_probe(min(index, refused_index - 1) + 1)",
+        "progress.become_probe(progress.next_index)",
+    ),
+    "heartbeats do not find holes": (
+        "replication",
+        "    prev_index = progress.next_index - 1\n    prev_term",
+        "    prev_index = progress.match_index\n    prev_term",
+    ),
+    "a leader does not mind being alone": (
+        "leadership",
+        "election.become_follower(raft, raft.term, cause)",
+        "raft.deadline_ms = now_ms + 100",
+    ),
+    "quiescent with a follower behind": (
+        "leadership",
+        "if progress.match_index != last_index:",
+        "if progress.match_index < 0:",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_simulator_catches(name: str) -> None:
+    implementation = mutant(*MUTANTS[name])
+    for seed in range(SEEDS):
+        try:
+            run_seed(seed, implementation)
+        except SimulationError:
+            return
+    pytest.fail(f"no seed below {SEEDS} notices: {name}")
