@@ -29,7 +29,11 @@ USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command l
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
-    *("barnabas_raftlog.log.recovery", "barnabas_raftlog.multiraft.wire", "barnabas_raftlog.multiraft.framing"),
+    "barnabas_raftlog.log.recovery",
+    *(
+        f"barnabas_raftlog.multiraft.{name}"
+        for name in ("wire", "framing", "handshake", "liveness", "deadlines", "strays")
+    ),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
     *(
         f"barnabas_metadata_quorum.{name}"
