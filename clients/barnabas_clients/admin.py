@@ -207,7 +207,8 @@ async def list_offsets(
             raise failures[0]
 
     topics = sorted({topic for topic, _ in partitions})
-    await cluster.refresh([topic for topic in topics if topic not in cluster.view.topics], timeout_s=timeout_s)
+    if unknown := [topic for topic in topics if topic not in cluster.view.topics]:
+        await cluster.refresh(unknown, timeout_s=timeout_s)
     await cluster.retry("listing offsets", timeout_s, attempt, topics)
     return found
 

@@ -6,8 +6,10 @@ is already under way waits for it, inside a deadline of their own, and leaving d
 
 The `request_…` methods retry what is retriable (errors.py, protocol/errors.py) with growing pauses until their
 deadline, and then raise `DeadlineExceededError` naming the last failure. What they send may therefore be carried out
-more than once. A broker that let a whole `request_timeout_s` pass loses its connection: it may be stopped or cut off,
-and everything queued behind the unanswered request would share its fate.
+more than once. A broker that is suspended or cut off closes nothing and answers nothing: so a request that waits for
+more than `SUSPICION_S` makes the cluster be asked again, elsewhere, and a broker that is not listed any more loses its
+connection, which sends its callers on to the new leader. One that is still listed but lets a whole
+`request_timeout_s` pass loses it too: everything behind the unanswered request would share its fate.
 
 Limits: connections are at most the brokers known plus the bootstrap servers; one refresh and one dial per broker at
 a time. Topics once asked for stay in the periodic refresh.
@@ -38,7 +40,9 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 5.0
 # Metadata answers come from memory; a broker that needs longer is stopped or cut off, and the next one is asked.
-METADATA_TIMEOUT_S = 3.0
+METADATA_TIMEOUT_S = 1.5
+# Refreshes are shared, so a poll that is merely long costs one small request a second for the whole client.
+SUSPICION_S = 1.0
 
 
 class _Flight(NamedTuple):
@@ -135,7 +139,7 @@ class Cluster:
         """Ask whichever broker is at hand, once."""
         deadline = self._now() + timeout_s
         connection = await self._any_connection(deadline, self._endpoints())
-        return await self._request_on(connection, message, deadline, self.request_timeout_s)
+        return await self._request_on(connection, message, deadline)
 
     async def ask_controller(self, message: Message, timeout_s: float) -> Any:
         """Ask the controller, once; any broker if the controller is not known."""
@@ -272,16 +276,27 @@ class Cluster:
 
     async def _ask(self, broker: BrokerAddress, message: Message, deadline: float) -> Any:
         connection = await self._connection((broker.host, broker.port), deadline)
-        return await self._request_on(connection, message, deadline, self.request_timeout_s)
+        return await self._request_on(connection, message, deadline)
 
-    async def _request_on(self, connection: Connection, message: Message, deadline: float, patience_s: float) -> Any:
+    async def _request_on(self, connection: Connection, message: Message, deadline: float) -> Any:
         left_s = deadline - self._now()
+        loop = asyncio.get_running_loop()
+        watch: asyncio.TimerHandle
+
+        def suspect() -> None:
+            nonlocal watch
+            self._start_refresh(self._topics)
+            watch = loop.call_later(SUSPICION_S, suspect)
+
+        watch = loop.call_later(SUSPICION_S, suspect)
         try:
-            return await connection.request(message, min(left_s, patience_s))
+            return await connection.request(message, min(left_s, self.request_timeout_s))
         except DeadlineExceededError:
-            if left_s >= patience_s:
+            if left_s >= self.request_timeout_s:
                 await connection.close()
             raise
+        finally:
+            watch.cancel()
 
     async def _any_connection(self, deadline: float, endpoints: Iterable[Endpoint]) -> Connection:
         last: ClientError = ConnectionLostError("the cluster", "no broker is known")
@@ -295,11 +310,16 @@ class Cluster:
         raise last
 
     def _endpoints(self) -> list[Endpoint]:
-        """Return where to ask, best first: open connections, then known brokers, then the bootstrap servers."""
-        opened = [endpoint for endpoint, connection in self._connections.items() if connection.is_open]
-        opened.sort(key=lambda endpoint: self._connections[endpoint].in_flight)
+        """Return where to ask, best first: idle connections, brokers without one, busy connections, bootstrap servers.
+
+        A busy connection may be one to a broker that has stopped answering.
+        """
+        opened = {endpoint: connection for endpoint, connection in self._connections.items() if connection.is_open}
+        idle = [endpoint for endpoint, connection in opened.items() if not connection.in_flight]
+        busy = sorted(opened.keys() - set(idle), key=lambda endpoint: opened[endpoint].in_flight)
         known = self._shuffled((broker.host, broker.port) for broker in self.view.brokers.values())
-        return list(dict.fromkeys([*opened, *known, *self._shuffled(self._bootstrap)]))
+        new = [endpoint for endpoint in known if endpoint not in opened]
+        return list(dict.fromkeys([*idle, *new, *busy, *self._shuffled(self._bootstrap)]))
 
     def _shuffled(self, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
         return sorted(endpoints, key=lambda _: self._jitter.random())
@@ -331,14 +351,8 @@ class Cluster:
     async def _refresh(self, topics: Collection[str] | None, deadline: float) -> None:
         """Run one refresh that covers `topics`, or wait for it if it is already under way."""
         while True:
-            flight = self._flight
-            if flight is None:
-                self._check_open()
-                if topics is not None:
-                    self._topics |= frozenset(topics)
-                wanted = None if topics is None else self._topics
-                flight = _Flight(self._spawn(self._fetch_metadata(wanted)), wanted)
-                self._flight = flight
+            self._check_open()
+            flight = self._start_refresh(topics)
             covered = flight.topics is None or (topics is not None and flight.topics.issuperset(topics))
             try:
                 await self._join(flight.task, deadline)
@@ -348,6 +362,15 @@ class Cluster:
                     raise
             if covered:
                 return
+
+    def _start_refresh(self, topics: Collection[str] | None) -> _Flight:
+        """Return the refresh under way; if there is none, begin one that covers `topics`."""
+        if self._flight is None:
+            if topics is not None:
+                self._topics |= frozenset(topics)
+            wanted = None if topics is None else self._topics
+            self._flight = _Flight(self._spawn(self._fetch_metadata(wanted)), wanted)
+        return self._flight
 
     async def _fetch_metadata(self, topics: frozenset[str] | None) -> None:
         """Ask one broker after the other until one answers."""
@@ -360,9 +383,7 @@ class Cluster:
             for endpoint in self._endpoints():
                 try:
                     connection = await self._connection(endpoint, self._now() + CONNECT_TIMEOUT_S)
-                    response = await self._request_on(
-                        connection, message, self._now() + METADATA_TIMEOUT_S, METADATA_TIMEOUT_S
-                    )
+                    response = await connection.request(message, METADATA_TIMEOUT_S)
                 except ClientError as error:
                     if not error.retriable:
                         raise
@@ -378,11 +399,16 @@ class Cluster:
             self._flight = None
 
     async def _take(self, response: MetadataResponse, topics: frozenset[str] | None) -> None:
+        before = {(broker.host, broker.port) for broker in self.view.brokers.values()}
         self.view = self.view.with_metadata(response, topics)
         self._refreshed_at_s = self._now()
-        needed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
+        listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
         for endpoint, connection in list(self._connections.items()):
-            if not connection.is_open or (endpoint not in needed and needed and not connection.in_flight):
+            # A bootstrap server under another name may be busy with this very answer's questions; a broker that
+            # was listed and is not any more answers nobody.
+            is_gone = endpoint in before - listed
+            is_spare = bool(listed) and endpoint not in listed and not connection.in_flight
+            if is_gone or is_spare or not connection.is_open:
                 del self._connections[endpoint]
                 await connection.close()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_clients import admin
+from barnabas_clients import admin, connections
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.connections import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
@@ -162,6 +162,32 @@ def test_many_callers_share_one_connection_and_one_refresh(run: Run) -> None:
             await asyncio.gather(*(asking.leader("t", 0, FOREVER_S) for _ in range(20)))
             assert broker.count(ApiVersionsRequest) == 1
             assert broker.count(MetadataRequest) == metadata + 1
+
+    run(main())
+
+
+def test_a_broker_that_hangs_and_leaves_the_metadata_is_not_waited_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SUSPICION_S", 0.01)
+
+    async def main() -> None:
+        hung, well = FakeBroker(1), FakeBroker(2)
+        FakeCluster(hung, well).topics["t"] = [(1, 1)]
+
+        async def hang(_: ListOffsetsRequest) -> Answer:
+            # What a suspended broker's peers conclude a little later.
+            FakeCluster(well).topics["t"] = [(2, 2)]
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def answer(_: ListOffsetsRequest) -> Answer:
+            return offsets(offset=5)
+
+        hung.answers[ListOffsetsRequest], well.answers[ListOffsetsRequest] = hang, answer
+        async with serving(hung, well), client(hung) as asking:
+            found = await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
+            assert found.topics[0].partitions[0].offset == 5
 
     run(main())
 
