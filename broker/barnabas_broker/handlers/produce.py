@@ -31,6 +31,7 @@ from barnabas_clients.protocol.produce import (
     TopicProduceResponse,
 )
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import StorageBusyError
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
@@ -211,6 +212,9 @@ def _append(
         raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
     except InvalidProducerEpochError as error:
         raise _Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
+    except StorageBusyError as error:
+        # The disk is behind. The one retriable code after which clients wait without looking for another leader.
+        raise _Refused(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
     except StorageFailedError as error:
         raise _Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
     result.base_offset = base_offset

@@ -1,0 +1,127 @@
+"""What happens to errors that nobody expected, to answers in memory, and to deadlines."""
+
+import asyncio
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_broker import dispatch, events
+from barnabas_broker.events import EventHistory, FetchCounters, add_range
+from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_broker.timers import Timers
+from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.raft.messages import Fact
+
+from .wire_client import Wire, batch, produce_request
+
+
+def _broken(*_: Any) -> Any:
+    raise ValueError("nobody thought of this")
+
+
+async def _broken_later(*_: Any) -> Any:
+    raise ValueError("nobody thought of this")
+
+
+def _impossible(*_: Any) -> Any:
+    raise AssertionError("our own mistake")
+
+
+@pytest.mark.parametrize("handle", [_broken, _broken_later])
+def test_an_unexpected_error_is_logged_and_answered(
+    wire: Wire, handle: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(dispatch.ROUTES, 60, dispatch.ROUTES[60]._replace(handle=handle))
+    response = wire.ask(DescribeClusterRequest(), 0)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "nobody thought of this" in caplog.text
+
+
+def test_an_error_that_cannot_be_answered_closes_the_connection(
+    wire: Wire, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(dispatch.ROUTES, 0, dispatch.ROUTES[0]._replace(handle=_broken))
+        wire.send(produce_request(topic, batch(), acks=0), 9)
+        assert wire.is_closed_by_peer()
+    assert "failed and cannot say so" in caplog.text
+
+
+def test_a_failed_assertion_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    with RunningCluster(1) as running:
+        node = running.cluster.nodes[1]
+        wire = Wire("127.0.0.1", node.port)
+        with monkeypatch.context() as patch:
+            patch.setitem(dispatch.ROUTES, 60, dispatch.ROUTES[60]._replace(handle=_impossible))
+            wire.send(DescribeClusterRequest(), 0)
+
+            async def failure(_: Cluster) -> BaseException | None:
+                await asyncio.wait([node.failure])
+                return node.failure.exception()
+
+            assert isinstance(running.run(failure), AssertionError)
+        wire.close()
+
+
+def test_events_are_bounded_kept_in_order_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    history = EventHistory(lambda: 7)
+    with caplog.at_level(logging.INFO):
+        for term in range(events.EVENTS_MAX + 5):
+            history.add_fact("t-0", Fact("leader elected", term, "votes of [1, 2]"))
+    found = history.to_list()
+    assert len(found) == events.EVENTS_MAX
+    assert found[-1] == {
+        "time_ms": 7,
+        "kind": "leader elected",
+        "group": "t-0",
+        "cause": f"votes of [1, 2] (term {events.EVENTS_MAX + 4})",
+    }
+    assert "t-0: leader elected: votes of [1, 2]" in caplog.text
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_ranges_are_the_union_of_what_was_read(reads: list[tuple[int, int]]) -> None:
+    ranges: list[list[int]] = []
+    covered: set[int] = set()
+    for start, size in reads:
+        add_range(ranges, start, start + size)
+        covered.update(range(start, start + size))
+    assert [offset for start, end in ranges for offset in range(start, end)] == sorted(covered)
+    assert all(before[1] < after[0] for before, after in pairwise(ranges))
+
+
+def test_counters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "READERS_MAX", 2)
+    monkeypatch.setattr(events, "RANGES_MAX", 2)
+    counters = FetchCounters()
+    for client in ("a", "b", "a", "c"):
+        for start in (0, 10, 13):
+            counters.add(client, "t", 0, 5, start, start + 1)
+    found = {one["client_id"]: one for one in counters.to_list()}
+    assert set(found) == {"a", "c"}
+    assert found["c"]["ranges"] == [[0, 1], [10, 14]]
+    assert found["a"]["requests"] == 6
+
+
+async def test_timers_call_in_order_and_never_after_cancel() -> None:
+    loop = asyncio.get_running_loop()
+    called: list[str] = []
+    done = asyncio.Event()
+
+    def late() -> None:
+        called.append("late")
+        done.set()
+
+    timers = Timers(lambda: int(loop.time() * 1000))
+    timers.add(30, late)
+    timers.cancel(timers.add(1, lambda: called.append("never")))
+    timers.add(2, lambda: called.append("early"))
+    await done.wait()
+    assert called == ["early", "late"]
+    timers.close()

@@ -1,0 +1,241 @@
+"""A partition between a Raft group and its waiters, with both played by the test."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_broker.partition import Partition, PartitionLog, high_watermark_at
+from barnabas_broker.producer_state import ProducerTable
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.image import Partition as DesiredPartition
+from barnabas_metadata_quorum.image import Topic
+from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
+
+from .wire_client import batch
+
+
+class FakeLog:
+    """Entries in a list. `counts` is records per entry; 0 stands for a control frame."""
+
+    def __init__(self, counts: Sequence[int] = ()) -> None:
+        self.entries: list[Entry] = []
+        self.log_start_offset = 0
+        for count in counts:
+            self.add(1, bytearray(batch(count)) if count else None)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.offset_after(len(self.entries))
+
+    last_index = property(lambda self: len(self.entries))
+    durable_index = last_index
+    size_bytes = 0
+
+    def offset_after(self, index: int) -> int:
+        return parse_header(self.entries[index - 1].frame).end_offset if index else 0
+
+    def add(self, term: int, frame: bytearray | None) -> Entry:
+        if frame is None:
+            stored: bytes | bytearray = control_frame(self.log_end_offset, term, ControlKind.NO_OP)
+        else:
+            stamp(frame, self.log_end_offset, term)
+            stored = frame
+        entry = Entry(len(self.entries) + 1, term, stored)
+        self.entries.append(entry)
+        return entry
+
+
+class Host:
+    """Notes what the partition says."""
+
+    node_id = 1
+
+    def __init__(self) -> None:
+        self.said: list[object] = []
+
+    def now_ms(self) -> int:
+        return 0
+
+    def wake(self, partition: Partition) -> None:
+        self.said.append("wake")
+
+    def review_soon(self, partition: Partition) -> None:
+        pass
+
+    def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
+        self.said.append((term, leader_id, isr))
+
+    def hear(self, partition: Partition, term: int, leader_id: int) -> None:
+        self.said.append(("heard", term, leader_id))
+
+
+class Waiter:
+    """Notes how its waiting ended."""
+
+    outcome: object = None
+
+    def on_committed(self) -> None:
+        assert self.outcome is None
+        self.outcome = "committed"
+
+    def on_failed(self, code: ErrorCode) -> None:
+        assert self.outcome is None
+        self.outcome = code
+
+
+def follower(match_index: int, *, live: bool = True, in_sync: bool = True) -> Any:
+    return SimpleNamespace(match_index=match_index, live=live, is_in_sync=lambda *_: in_sync)
+
+
+def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
+    host = Host()
+    topic = Topic(bytes(16), "t", (DesiredPartition((1, 2, 3)),), {})
+    partition = Partition(
+        host,
+        topic,
+        0,
+        cast("PartitionLog", log),
+        ProducerTable(),
+        min_insync=min_insync,
+        message_bytes_max=1_000,
+        lag_ms_max=1_000,
+    )
+    core = SimpleNamespace(progress={2: follower(0), 3: follower(0)})
+    partition.group = cast(
+        "Any", SimpleNamespace(core=core, confirmed=True, propose=lambda frame: log.add(partition.term, frame))
+    )
+    return partition, host
+
+
+def lead(partition: Partition, term: int = 1) -> None:
+    partition.on_leadership(term, 1, is_leader=True, confirmed=False)
+    partition.on_leadership(term, 1, is_leader=True, confirmed=True)
+
+
+def append(partition: Partition, **fields: int) -> tuple[int, int]:
+    frame = bytearray(batch(**fields))
+    return partition.append(parse_header(frame), frame)
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_high_watermark_counts_the_records_of_the_committed_prefix(counts: list[int], data: st.DataObject) -> None:
+    log = FakeLog(counts)
+    partition, _ = make(log)
+    partition.on_appended(log.entries)
+    commit_index = 0
+    for _ in range(3):
+        commit_index = data.draw(st.integers(commit_index, len(counts)))
+        partition.on_committed(commit_index)
+        expected = sum(counts[:commit_index])
+        assert partition.high_watermark == high_watermark_at(cast("PartitionLog", log), commit_index) == expected
+
+
+def test_a_waiter_hears_of_its_commit_once() -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    waiters = [Waiter(), Waiter()]
+    for waiter in waiters:
+        assert partition.wait_for(append(partition)[1], waiter)
+    partition.on_committed(1)
+    assert [waiter.outcome for waiter in waiters] == ["committed", None]
+    partition.on_committed(2)
+    partition.on_committed(2)
+    assert waiters[1].outcome == "committed"
+    assert not partition.wait_for(1, Waiter())
+
+
+def test_a_repetition_waits_for_its_original() -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    original = append(partition, producer_id=5, epoch=0, sequence=0)
+    assert append(partition, producer_id=5, epoch=0, sequence=0) == original == (0, 1)
+    waiter = Waiter()
+    assert partition.wait_for(original[1], waiter)
+    partition.on_committed(1)
+    assert waiter.outcome == "committed"
+    assert append(partition, producer_id=5, epoch=0, sequence=0) == original
+    assert not partition.wait_for(original[1], Waiter())
+
+
+def test_stepping_down_answers_whoever_waits_and_says_so() -> None:
+    partition, host = make(FakeLog())
+    lead(partition)
+    waiter = Waiter()
+    partition.wait_for(append(partition)[1], waiter)
+    host.said.clear()
+    partition.on_leadership(2, 3, is_leader=False, confirmed=False)
+    assert waiter.outcome == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert host.said == [(1, -1, ()), ("heard", 2, 3), "wake"]
+    with pytest.raises(NotLeaderError):
+        append(partition)
+
+
+def test_a_later_term_of_the_same_leader_ends_the_earlier_one() -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    waiter = Waiter()
+    partition.wait_for(append(partition)[1], waiter)
+    partition.on_leadership(3, 1, is_leader=True, confirmed=False)
+    assert waiter.outcome == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not partition.can_serve
+
+
+def test_truncation_takes_the_producers_back() -> None:
+    log = FakeLog()
+    partition, _ = make(log)
+    lead(partition)
+    append(partition, producer_id=5, epoch=0, sequence=0)
+    partition.on_committed(1)
+    append(partition, producer_id=5, epoch=0, sequence=1)
+    partition.on_leadership(2, 3, is_leader=False, confirmed=False)
+    del log.entries[1:]
+    partition.on_truncated(2)
+    # The driver tells late of what the leader had appended itself: it is known, or gone.
+    lead(partition, 4)
+    assert append(partition, producer_id=5, epoch=0, sequence=1) == (1, 2)
+
+
+def test_entries_that_append_has_noted_are_skipped_when_the_driver_tells() -> None:
+    log = FakeLog()
+    partition, _ = make(log)
+    lead(partition)
+    log.add(1, None)
+    append(partition, producer_id=5, epoch=0, sequence=0)
+    partition.on_appended(log.entries)
+    assert partition.producers.applied_index == 2
+    assert len(partition.producers.batches(5)) == 1
+
+
+def test_in_sync_replicas_are_live_and_caught_up_and_announced_when_they_change() -> None:
+    partition, host = make(FakeLog())
+    lead(partition)
+    assert list(partition.isr) == [1, 2, 3]
+    assert (1, 1, (1, 2, 3)) in host.said
+    partition.group.core.progress[3] = follower(0, in_sync=False)
+    assert not partition.review(0)
+    assert list(partition.isr) == [1, 2]
+    partition.group.core.progress[2] = follower(0, live=False)
+    partition.review(0)
+    assert host.said[-1] == (1, 1, (1,))
+    assert partition.has_enough_replicas
+
+
+def test_min_insync_above_a_majority_holds_the_answer_back() -> None:
+    partition, _ = make(FakeLog(), min_insync=3)
+    lead(partition)
+    waiter = Waiter()
+    partition.wait_for(append(partition)[1], waiter)
+    partition.group.core.progress[2] = follower(1)
+    partition.on_committed(1)
+    assert waiter.outcome is None
+    assert partition.review(0), "look again"
+    partition.group.core.progress[3] = follower(1)
+    partition.review(0)
+    assert waiter.outcome == "committed"
