@@ -1,8 +1,9 @@
 """The `barnabas` command: where it starts, and what its mistakes look like.
 
-`broker run` goes straight to the broker, so that a broker loads neither typer nor rich. Everything else is declared in
-cli_app.py, which loads typer and nothing more; each command imports what it does when it runs. Why: three brokers and
-this command share two cores, and `--help` should feel instant.
+`broker run` goes straight to the broker, so that a broker loads neither typer nor rich, and a plain `cluster start`
+to the brokers it starts (cli_start.py). Everything else is declared in cli_app.py, which loads typer and nothing more;
+each command imports what it does when it runs. Why: three brokers and this command share two cores, and `--help`
+should feel instant.
 
 An operator's mistake is one line on stderr and exit status 1, or 2 when the command line itself is wrong. A traceback
 is a bug of ours.
@@ -24,9 +25,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .main import main as run_broker  # noqa: PLC0415 - the broker is loaded by those who run it
 
         return run_broker(arguments[2:])
-    from .cli_app import run  # noqa: PLC0415 - see above
+    from . import cli_errors, cli_start  # noqa: PLC0415 - not for `broker run`
 
-    return run(arguments)
+    if arguments[:2] == ["cluster", "start"] and (wishes := cli_start.read(arguments[2:])) is not None:
+        from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
+
+        return cli_errors.guarded(lambda: cli_cluster.start(**wishes))
+
+    from .cli_app import run  # noqa: PLC0415 - loads typer
+
+    return cli_errors.guarded(lambda: run(arguments))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """The commands of `barnabas`: names, options, help. What they do is in the cli_… modules, imported when they run."""
 
-import errno
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from barnabas_raftlog.errors import BarnabasError
+from . import cli_errors
 
 __all__ = ["app", "run"]
 
@@ -33,34 +30,18 @@ Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait befor
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; every expected failure becomes one line on stderr."""
+    """Parse and run one command; a command line that makes no sense becomes one line on stderr."""
     if len(arguments) < 2 and not (arguments and arguments[0].startswith("-")):
         # `barnabas`, `barnabas topic`: half a command asks what the other half may be.
         arguments = [*arguments, "--help"]
     try:
         # Without standalone mode typer hands its exceptions over instead of printing several lines for each.
         status = typer.main.get_command(app).main(list(arguments), "barnabas", standalone_mode=False)
-        sys.stdout.flush()
     except typer.Abort:
         return 130
     except typer.TyperException as error:
-        return _fail(error.format_message(), 2)
-    except BarnabasError as error:
-        return _fail(str(error), 1)
-    except KeyboardInterrupt:
-        return 130
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            # The reader of our output has gone (`| head`); Python must not complain about it at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        return cli_errors.report(error.format_message(), 2)
     return status if isinstance(status, int) else 0
-
-
-def _fail(text: str, status: int) -> int:
-    print(f"barnabas: {' '.join(text.split())}", file=sys.stderr)
-    return status
 
 
 @cluster.command("start")

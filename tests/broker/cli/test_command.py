@@ -13,7 +13,7 @@ import cluster_handle
 import msgpack
 import pytest
 
-from barnabas_broker import cli
+from barnabas_broker import cli, cli_app, cli_cluster, cli_start
 from barnabas_broker.cluster_files import ClusterFiles
 from barnabas_broker.supervisor import Request, start_cluster, stop_brokers
 from barnabas_raftlog.multiraft import admin
@@ -108,10 +108,45 @@ def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
 
 @pytest.mark.slow
 def test_starting_a_cluster_loads_nothing_heavy_before_the_brokers_run() -> None:
-    code = "import sys, barnabas_broker.cli_app, barnabas_broker.cli_cluster; print(*sys.modules)"
+    refused = "['cluster', 'start', '--data', '/etc/passwd', '--brokers', '3', '--detach']"
+    code = f"import sys; from barnabas_broker import cli; cli.main({refused}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not {"rich", "asyncio", "uvloop", "msgspec", "msgpack", "concurrent", "barnabas_clients"} & loaded
+    heavy = {"typer", "pydantic", "rich", "asyncio", "uvloop", "msgspec", "msgpack", "concurrent", "barnabas_clients"}
+    assert not heavy & loaded
+
+
+def test_a_plain_start_is_read_as_typer_reads_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The options are declared twice, for speed; this is what keeps the two alike."""
+    heard: list[dict[str, object]] = []
+
+    def hear(*arguments: object, **options: object) -> int:
+        names = ("data", "brokers", "port", "peer_port", "host", "settings", "timeout_s")
+        heard.append(dict(zip(names, arguments, strict=False)) | options)
+        return 0
+
+    monkeypatch.setattr(cli_cluster, "start", hear)
+    every = ["--data", "d", "--brokers", "3", "--port=9092", "--peer-port", "1", "--host", "h", "--timeout", "2.5"]
+    every += ["--set", "a=1", "--set=b=-2", "--detach"]
+    for words in (every, ["--data", "d"], ["--data=d"], ["--data", "d", "--set=a=b=c"]):
+        assert cli_app.run(["cluster", "start", *words]) == 0
+        assert cli.main(["cluster", "start", *words]) == 0
+        assert heard[-2] == heard[-1] == cli_start.read(words)
+    capsys.readouterr()
+    assert cli.main(["cluster", "start", "--help"]) == 0
+    declared = set(re.findall(r"^ +(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE))
+    assert declared == cli_start.OPTIONS.keys() | cli_start.FLAGS.keys() | {"--help"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["", "--help", "--data", "--data d --brokers", "--data d --brokers x", "--data d --detach=1", "--data d more",
+     "--data d --timeout 0", "--data --detach", "--datum d", "--brokers 3"],
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_typer(words: str) -> None:
+    assert cli_start.read(words.split()) is None
 
 
 @pytest.mark.slow

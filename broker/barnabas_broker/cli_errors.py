@@ -1,0 +1,36 @@
+"""What a failed command looks like: one line on stderr and an exit status. Tracebacks are for our own bugs."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["guarded", "report"]
+
+FAILED, INTERRUPTED = 1, 130
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command and turn every expected failure into its line and status."""
+    try:
+        status = command()
+        sys.stdout.flush()
+    except BarnabasError as error:
+        return report(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            # The reader of our output has gone (`| head`); Python must not complain about it at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+        return report(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+    return status
+
+
+def report(text: str, status: int) -> int:
+    """Print one line, whatever the text looks like, and return the status."""
+    sys.stderr.write(f"barnabas: {' '.join(text.split())}\n")
+    return status
