@@ -22,8 +22,9 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import admin
 
 from .cluster_files import ClusterFiles
+from .processes import ProcessIdentity, identify
 
-__all__ = ["ask", "cluster_status"]
+__all__ = ["ask", "ask_broker", "cluster_status", "unrecorded"]
 
 ANSWER_TIMEOUT_S = 2.0
 NOBODY_LISTENS = "nobody listens"
@@ -55,6 +56,23 @@ def ask(host: str, port: int, timeout_s: float, secret: str = "") -> dict[str, A
     return _for_json(answer) if isinstance(answer, dict) else f"{NO_ANSWER}: it is not a broker"
 
 
+def ask_broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any] | str:
+    """Ask whoever has a broker's node port; the answer may be another cluster's."""
+    return ask(files.ports.host, files.ports.node_port(node_id), timeout_s, _secret(files, node_id))
+
+
+def unrecorded(files: ClusterFiles, node_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> ProcessIdentity | None:
+    """Return the process of a broker that runs and has no broker.pid: started by hand, or the file was lost."""
+    answer = ask_broker(files, node_id, timeout_s)
+    if isinstance(answer, str) or not _is_ours(files, node_id, answer) or not isinstance(answer.get("pid"), int):
+        return None
+    return identify(answer["pid"])
+
+
+def _is_ours(files: ClusterFiles, node_id: int, answer: Mapping[str, Any]) -> bool:
+    return answer.get("cluster_id") == files.cluster_id and answer.get("node_id") == node_id
+
+
 def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any]:
     ports = files.ports
     process = files.process(node_id)
@@ -70,12 +88,12 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
         "ready": False,
         "log": str(files.log_file(node_id)),
     }
-    answer = ask(ports.host, found["peer_port"], timeout_s, _secret(files, node_id))
+    answer = ask_broker(files, node_id, timeout_s)
     if isinstance(answer, str):
         if process is not None:
             found["state"] = "starting" if answer == NOBODY_LISTENS else "unreachable"
         return found
-    if answer.get("cluster_id") != files.cluster_id or answer.get("node_id") != node_id:
+    if not _is_ours(files, node_id, answer):
         # Somebody else has the port. What is ours cannot be running.
         found["occupied_by"] = f"node {answer.get('node_id')} of cluster {answer.get('cluster_id')}"
         return found

@@ -86,7 +86,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
         with files.lock():
             if is_new and (request.directory / "cluster.json").exists():
                 raise ClusterError(f"another start of {request.directory} was faster; try again")
-            running = {node_id: found for node_id in files.node_ids if (found := files.process(node_id))}
+            running = _running(files, files.node_ids)
             down = [node_id for node_id in files.node_ids if node_id not in running]
             _check_unmoved(files, request, running)
             for node_id in down:
@@ -123,7 +123,7 @@ def stop_brokers(
         PermissionError: a broker belongs to another user.
     """
     node_ids = list(node_ids)
-    processes = {node_id: found for node_id in node_ids if (found := files.process(node_id))}
+    processes = _running(files, node_ids)
     for process in processes.values():
         send_signal(process, signal.SIGTERM)
         # A suspended broker hears nothing else before it is woken.
@@ -144,6 +144,23 @@ def stop_brokers(
         killed=killed,
         down=[node_id for node_id in node_ids if node_id not in processes],
     )
+
+
+def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessIdentity]:
+    """Return the brokers that run, also those that run without a broker.pid, which get one."""
+    found = {}
+    for node_id in node_ids:
+        process = files.process(node_id)
+        # Nobody is asked while the port is free, as it is for every broker that is down.
+        if process is None and taken(files.ports.host, files.ports.node_port(node_id), datagrams=False):
+            from .cluster_status import unrecorded  # noqa: PLC0415 - rare, and slow to load
+
+            process = unrecorded(files, node_id)
+            if process is not None:
+                files.note_process(node_id, process)
+        if process is not None:
+            found[node_id] = process
+    return found
 
 
 def _plan(request: Request) -> tuple[ClusterFiles, bool]:

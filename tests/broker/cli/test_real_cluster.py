@@ -53,3 +53,12 @@ def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
     assert f"TCP port {cluster.port} of 127.0.0.1" in err
     assert f"in use by broker 1 of cluster {cluster.status()['cluster_id']} (process {cluster.pids()[1]})" in err
     assert not elsewhere.exists()
+
+
+def test_a_broker_whose_pid_file_is_lost_is_still_found(cluster: cluster_handle.Cluster) -> None:
+    pid_file = cluster.data / "broker-2" / "broker.pid"
+    before = pid_file.read_text()
+    pid_file.unlink()
+    assert cluster.status()["ready"]
+    cluster.start()
+    assert pid_file.read_text() == before
