@@ -118,7 +118,7 @@ class Exchange:
 
     def hold(self) -> None:
         """Serve nothing more from this connection until this exchange is answered."""
-        if not self.is_answered:
+        if not self.is_answered and not self.is_holding:
             self.is_holding = True
             self.connection._holding += 1
 

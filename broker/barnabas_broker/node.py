@@ -189,6 +189,7 @@ class Node:
         nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
         log = self.storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
         host, port = config.advertised
+        clocks = Clocks(monotonic_ms, wall_ms)
         self.metadata = MetadataService(
             Membership(config.node_id, config.cluster_id, voters, nodes - voters),
             self.multiraft,
@@ -201,11 +202,11 @@ class Node:
                 default_replication_factor=config.replication_factor,
                 session_timeout_ms=config.broker_session_timeout_ms,
             ),
-            clocks=Clocks(monotonic_ms, wall_ms),
+            clocks=clocks,
             on_fact=self._on_metadata_fact,
         )
         announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
-        self.partitions = Partitions(config, self.storage, self.multiraft, announcer, monotonic_ms, self._on_fact)
+        self.partitions = Partitions(config, self.storage, self.multiraft, announcer, clocks, self._on_fact)
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)

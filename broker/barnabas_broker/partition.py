@@ -73,6 +73,7 @@ class PartitionHost(Protocol):
     @property
     def node_id(self) -> int: ...
     def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed."""
 
@@ -96,6 +97,7 @@ class Partition:
         "_saved_size",
         "_short",
         "_waiters",
+        "expiration_ms",
         "group",
         "high_watermark",
         "host",
@@ -128,11 +130,13 @@ class Partition:
         min_insync: int,
         message_bytes_max: int,
         lag_ms_max: int,
+        expiration_ms: int,
     ) -> None:
         self.host, self.log, self.producers = host, log, producers
         self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
         self.replicas = topic.partitions[index].replicas
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
+        self.expiration_ms = expiration_ms
         self.high_watermark = log.log_start_offset
         self.term = 0
         self.leader_id: int | None = None
@@ -176,7 +180,7 @@ class Partition:
                 header.last_offset_delta,
                 index,
                 base_offset,
-                header.max_timestamp,
+                self.host.wall_ms(),
             )
         else:
             producers.skip(index)
@@ -225,6 +229,7 @@ class Partition:
         self._announce_in_sync(now_ms)
         if self._short:
             self._finish_short()
+        self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
         if self.log.size_bytes - self._saved_size > SAVE_BYTES:
             self.save_producers()
         last_index = self.log.last_index
@@ -249,7 +254,7 @@ class Partition:
     # What the driver of the group tells (GroupListener).
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
-        note_entries(self.producers, entries)
+        note_entries(self.producers, entries, self.host.wall_ms())
 
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
@@ -326,8 +331,11 @@ class Partition:
             waiter.on_failed(code)
 
 
-def note_entries(producers: ProducerTable, entries: Sequence[Entry]) -> None:
-    """Bring `producers` up to the last of `entries`; those it knows are skipped."""
+def note_entries(producers: ProducerTable, entries: Sequence[Entry], timestamp_ms: int) -> None:
+    """Bring `producers` up to the last of `entries`, seen at `timestamp_ms`; those it knows are skipped.
+
+    Not the batches' own timestamps: a producer that loads records of ten years ago is not ten years old.
+    """
     for entry in entries:
         index = entry.index
         if index <= producers.applied_index:
@@ -343,5 +351,5 @@ def note_entries(producers: ProducerTable, entries: Sequence[Entry]) -> None:
                 header.last_offset_delta,
                 index,
                 header.base_offset,
-                header.max_timestamp,
+                timestamp_ms,
             )

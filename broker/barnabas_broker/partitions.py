@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, Protocol, cast
 
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
@@ -86,11 +87,11 @@ class Partitions:
         storage: ReplicaStorage,
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
-        clock: Callable[[], int],
+        clocks: Clocks,
         on_fact: Callable[[GroupId, Fact], None],
     ) -> None:
         self.node_id = config.node_id
-        self.now_ms = clock
+        self.now_ms, self.wall_ms = clocks
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
@@ -224,7 +225,7 @@ class Partitions:
         segment_bytes = int(configs.get("segment.bytes", config.log_segment_bytes))
         log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=segment_bytes))
         self._opened.add(group_id)
-        producers = await load_producers(log)
+        producers = await load_producers(log, self.wall_ms())
         hosted = self.topics_by_id.get(topic.topic_id)
         if hosted is None or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
@@ -237,6 +238,7 @@ class Partitions:
             min_insync=int(configs.get("min.insync.replicas", config.min_insync_replicas)),
             message_bytes_max=int(configs.get("max.message.bytes", config.message_max_bytes)),
             lag_ms_max=config.replica_lag_time_max_ms,
+            expiration_ms=config.producer_id_expiration_ms,
         )
         partition.group = self._multiraft.add_group(
             group_id,
@@ -365,8 +367,10 @@ class Partitions:
             fetch.on_woken()
 
 
-async def load_producers(log: PartitionLog) -> ProducerTable:
+async def load_producers(log: PartitionLog, timestamp_ms: int) -> ProducerTable:
     """Return the producer table of everything in `log`: what was saved, and the log from there on.
+
+    Producers that are read from the log count as seen at `timestamp_ms`.
 
     Raises:
         StorageFailedError: the log cannot be read.
@@ -384,7 +388,7 @@ async def load_producers(log: PartitionLog) -> ProducerTable:
         start_index = max(producers.applied_index + 1, log.first_index)
         try:
             async for entry in log.replay(start_index):
-                note_entries(producers, (entry,))
+                note_entries(producers, (entry,), timestamp_ms)
         except CorruptBatchError as error:
             raise StorageFailedError(f"the log does not read back: {error}") from error
     if log.log_start_offset > 0:

@@ -156,6 +156,28 @@ def test_outsiders_do_not_fetch_as_replicas(wire: Wire, topic: str, version: int
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
+def test_what_has_left_memory_is_read_from_disk() -> None:
+    with RunningCluster(1, settings={"log.tail.cache.bytes": 1 << 20}) as running:
+        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        wire.create("cold")
+        for _ in range(40):
+            wire.produce("cold", batch(body_bytes=100_000))
+        offset = 0
+        while offset < 40:
+            found = offsets_of(wire.fetch("cold", offset, max_wait_ms=100).records)
+            assert found[0] == offset
+            offset = found[-1] + 1
+        assert running.cluster.nodes[1].storage.stats.cold_reads > 0
+        # A parked fetch behind it still works: nothing holds the connection back.
+        request = fetch_request("cold", 40, max_wait_ms=30_000)
+        wire.send(request, 12)
+        other = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        other.produce("cold", batch())
+        assert offsets_of(wire.receive(request, 12).responses[0].partitions[0].records) == [40]
+        wire.close()
+        other.close()
+
+
 def test_status_tells_who_fetched_what(wire: Wire, topic: str, one_broker: RunningCluster) -> None:
     for _ in range(3):
         wire.produce(topic, batch(2))

@@ -58,9 +58,13 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.wall = 10_000
 
     def now_ms(self) -> int:
         return 0
+
+    def wall_ms(self) -> int:
+        return self.wall
 
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
@@ -105,6 +109,7 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
         min_insync=min_insync,
         message_bytes_max=1_000,
         lag_ms_max=1_000,
+        expiration_ms=1_000,
     )
     core = SimpleNamespace(progress={2: follower(0), 3: follower(0)})
     partition.group = cast(
@@ -239,3 +244,15 @@ def test_min_insync_above_a_majority_holds_the_answer_back() -> None:
     partition.group.core.progress[3] = follower(1)
     partition.review(0)
     assert waiter.outcome == "committed"
+
+
+def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -> None:
+    partition, host = make(FakeLog())
+    lead(partition)
+    append(partition, producer_id=5, epoch=0, sequence=0, timestamp=1)
+    partition.on_committed(1)
+    partition.review(0)
+    assert partition.producers.batches(5)
+    host.wall += 1_001
+    partition.review(0)
+    assert not partition.producers.batches(5)
