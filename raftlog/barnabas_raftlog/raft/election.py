@@ -65,7 +65,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     """
     assert raft.role is not Role.LEADER
     assert raft.is_voter or pre
-    if pre and not raft.attempts:
+    if (pre or transfer) and not raft.attempts:
         raft.note("campaign" if raft.is_voter else "leader missed", cause)
     raft.role = Role.CANDIDATE if raft.is_voter else Role.FOLLOWER
     raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
@@ -81,7 +81,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         _forget_verified(raft)
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(timeout_ms // 2, timeout_ms)
     if raft.is_lone_voter:
-        _on_majority(raft, cause)
+        _on_majority(raft)
         return
     last_index, last_term, term = raft.log.last_index, raft.log.last_term, raft.term + pre
     outbox = raft.out_messages if pre else raft.out_after_persist
@@ -139,21 +139,21 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         raft.votes.add(response.source)
     needed = majority(len(raft.voters))
     if len(raft.votes) >= needed:
-        _on_majority(raft, f"votes of {sorted(raft.votes)}")
+        _on_majority(raft)
     elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
         # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
         retry_ms = raft.timing.retry_ms
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
 
 
-def _on_majority(raft: RaftState, cause: str) -> None:
+def _on_majority(raft: RaftState) -> None:
     if raft.pre_voting:
-        campaign(raft, cause, pre=False)
+        campaign(raft, "pre-votes", pre=False)
     else:
-        _become_leader(raft, cause)
+        _become_leader(raft)
 
 
-def _become_leader(raft: RaftState, cause: str) -> None:
+def _become_leader(raft: RaftState) -> None:
     """Lead. The no-op that the driver appends next announces it, so no heartbeat is sent here."""
     assert raft.role is Role.CANDIDATE
     assert not raft.pre_voting
@@ -172,7 +172,7 @@ def _become_leader(raft: RaftState, cause: str) -> None:
     raft.transfer_target = None
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
     raft.out_append_no_op = True
-    raft.note("leader elected", cause)
+    raft.note("leader elected", f"votes of {sorted(raft.votes)}")
 
 
 def become_follower(raft: RaftState, term: int, cause: str) -> None:

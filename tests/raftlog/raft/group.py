@@ -1,0 +1,195 @@
+"""A small group of cores that a test moves by hand: every message waits until the test delivers or loses it."""
+
+from collections.abc import Iterable
+from random import Random
+
+import msgspec
+from sim.disk import Disk
+
+from barnabas_raftlog.raft.core import RaftCore, Timing
+from barnabas_raftlog.raft.invariants import check_member
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    Entry,
+    Event,
+    InstallSnapshot,
+    Message,
+    PeerLive,
+    Persisted,
+    Proposed,
+    Ready,
+    Tick,
+)
+
+
+class Group:
+    """Cores, disks, and the messages under way. Disks are quick unless a test makes one slow."""
+
+    def __init__(
+        self, voters: Iterable[int], learners: Iterable[int] = (), *, preferred: int = 1, timing: Timing | None = None
+    ) -> None:
+        self.voters, self.learners = frozenset(voters), frozenset(learners)
+        self.preferred, self.timing = preferred, timing or Timing()
+        self.now_ms = 0
+        self.rng = Random(0)
+        self.inbox = list[Message]()
+        self.lines = list[str]()  # Every effect, in order, as the stories print it.
+        self.slow = set[int]()
+        self.held = dict[int, list[Message]]()
+        self.saving = dict[int, int]()
+        self.disks = {n: Disk() for n in sorted(self.voters | self.learners)}
+        self.cores = {n: self.boot(n) for n in self.disks}
+
+    def boot(self, node: int) -> RaftCore:
+        disk = self.disks[node]
+        self.held[node] = []
+        return RaftCore(
+            node,
+            self.voters,
+            self.learners,
+            disk.hard_state,
+            disk.log,
+            0,
+            self.timing,
+            self.rng,
+            preferred=node == self.preferred,
+            now_ms=self.now_ms,
+            snapshot=lambda: self._snapshot(node),
+        )
+
+    def connect(self) -> None:
+        """Report all links live, everywhere."""
+        for node, core in self.cores.items():
+            for peer in core.peers:
+                self.step(node, PeerLive(peer))
+
+    def step(self, node: int, event: Event) -> Ready:
+        ready = self.cores[node].step(event, self.now_ms)
+        self._carry_out(node, ready)
+        check_member(self.cores[node])
+        if ready.append_no_op:
+            self.step(node, Proposed())
+        if node not in self.slow:
+            self.sync(node)
+        return ready
+
+    def sync(self, node: int) -> None:
+        disk = self.disks[node]
+        while disk.queue:
+            moved = disk.sync()
+            for message in self.held[node]:
+                self._send(message)
+            self.held[node] = []
+            if moved:
+                self._carry_out(node, self.cores[node].step(Persisted(disk.log.durable_index), self.now_ms))
+
+    def propose(self, node: int, *values: str) -> None:
+        log = self.disks[node].log
+        entries = [
+            Entry(log.last_index + 1 + position, self.cores[node].term, value.encode())
+            for position, value in enumerate(values)
+        ]
+        log.append(entries)
+        self.step(node, Proposed())
+
+    def deliver(self, source: int | None = None, target: int | None = None) -> int:
+        """Deliver what is under way now (on one link); return how many messages that was."""
+        batch = self._take(source, target)
+        for message in batch:
+            self.step(message.target, message)
+        return len(batch)
+
+    def lose(self, source: int | None = None, target: int | None = None) -> int:
+        return len(self._take(source, target))
+
+    def settle(self) -> None:
+        """Deliver until nothing is under way."""
+        for _ in range(1_000):
+            if not self.deliver():
+                return
+        raise AssertionError("they never stop talking")
+
+    def elect(self, node: int = 1) -> None:
+        """Let `node`'s timer fire, everybody agree, and all fall silent."""
+        self.connect()
+        self.to_deadline(node)
+        self.settle()
+        if self.cores[node].deadline_ms is not None:
+            self.now_ms += 20
+            self.to_deadline(node)
+            self.settle()
+        self.now_ms += 20
+
+    def to_deadline(self, node: int) -> None:
+        """Let time pass until `node` must act, and tick it."""
+        deadline_ms = self.cores[node].deadline_ms
+        assert deadline_ms is not None, f"node {node} waits for nothing"
+        self.now_ms = max(self.now_ms, deadline_ms)
+        self.step(node, Tick())
+
+    def values(self, node: int) -> list[str]:
+        return [bytes(entry.frame).decode() for entry in self.disks[node].log.held]
+
+    def _take(self, source: int | None, target: int | None) -> list[Message]:
+        chosen = [m for m in self.inbox if source in {None, m.source} and target in {None, m.target}]
+        self.inbox = [m for m in self.inbox if m not in chosen]
+        return chosen
+
+    def _carry_out(self, node: int, ready: Ready) -> None:
+        log, disk = self.disks[node].log, self.disks[node]
+        for fact in ready.facts:
+            self._print(node, f"fact: {fact.kind}, {fact.cause}")
+        if ready.truncate_from is not None:
+            self._print(node, f"truncate from {ready.truncate_from}")
+            log.truncate_from(ready.truncate_from)
+        if ready.append:
+            self._print(node, f"append {_entries(ready.append)}")
+            log.append(ready.append)
+        if ready.append_no_op:
+            self._print(node, f"append no-op at {log.last_index + 1}")
+            log.append([Entry(log.last_index + 1, self.cores[node].term, b"no-op")])
+        if ready.install is not None:
+            self._print(node, f"install the snapshot of {ready.install.snapshot_index}")
+            log.install(ready.install.snapshot_index, ready.install.snapshot_term)
+        if ready.hard_state is not None:
+            self._print(node, f"save term={ready.hard_state.term} voted_for={ready.hard_state.voted_for}")
+            disk.save(ready.hard_state)
+        for message in ready.messages:
+            self._print(node, f"-> n{message.target} {_message(message)}")
+            self._send(message)
+        for message in ready.messages_after_persist:
+            self._print(node, f"-> n{message.target} when saved: {_message(message)}")
+            if disk.queue:
+                self.held[node].append(message)
+            else:
+                self._send(message)
+
+    def _send(self, message: Message) -> None:
+        self.inbox.append(message)
+
+    def _print(self, node: int, text: str) -> None:
+        self.lines.append(f"n{node} {text}")
+
+    def _snapshot(self, node: int) -> tuple[int, int, bytes]:
+        index = self.cores[node].commit_index
+        return index, self.disks[node].log.term_at(index) or 0, b"state"
+
+
+def _entries(entries: Iterable[Entry]) -> str:
+    return " ".join(f"{e.index}:{bytes(e.frame).decode()}(t{e.term})" for e in entries)
+
+
+def _message(message: Message) -> str:
+    """All fields but the ends, which stand before it, and what is as usual."""
+    fields = msgspec.structs.asdict(message)
+    if isinstance(message, AppendEntries):
+        fields["entries"] = f"[{_entries(message.entries)}]"
+    if isinstance(message, InstallSnapshot):
+        fields["data"] = bytes(message.data).decode()
+    usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
+    shown = [f"{name}={value}" for name, value in fields.items() if usual.get(name) != value]
+    return f"{type(message).__name__}({', '.join(shown[:1] + [text for text in shown[1:] if not _is_end(text)])})"
+
+
+def _is_end(text: str) -> bool:
+    return text.startswith(("source=", "target="))

@@ -1,0 +1,141 @@
+"""Golden stories: each file in stories/ is one situation, its commands and every effect they had.
+
+A needless save is as plain to see here as a wrong message. To accept new output after reading it:
+UPDATE_STORIES=1 pytest tests/raftlog/raft/test_stories.py, then git diff.
+"""
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from barnabas_raftlog.raft.messages import (
+    Campaign,
+    PeerLive,
+    PeerSilent,
+    Stalled,
+    StartRound,
+    Tick,
+    TransferLeadership,
+)
+
+from .group import Group
+
+STORIES = sorted(Path(__file__).with_name("stories").glob("*.txt"))
+
+
+class Narrator:
+    """Runs commands; every method is one."""
+
+    group: Group
+
+    def group_of(self, *words: str) -> None:
+        """Make a group: `group_of 1 2 3 learners 4`. Node 1 is the preferred leader."""
+        ids = [int(word) for word in words if word.isdigit()]
+        voter_count = words.index("learners") if "learners" in words else len(ids)
+        self.group = Group(ids[:voter_count], ids[voter_count:])
+
+    def connect(self) -> None:
+        self.group.connect()
+
+    def elect(self, node: str) -> None:
+        """Tell nothing of what the story is not about."""
+        self.group.elect(int(node))
+        self.group.lines.clear()
+
+    def quietly(self, *words: str) -> None:
+        """Run a command without its effects."""
+        self.run(words)
+        self.group.lines.clear()
+
+    def wait(self, ms: str) -> None:
+        self.group.now_ms += int(ms)
+
+    def deadline(self, node: str) -> None:
+        """Let time pass until the node's deadline, and tick it."""
+        self.group.to_deadline(int(node))
+
+    def tick(self, node: str) -> None:
+        self.group.step(int(node), Tick())
+
+    def propose(self, node: str, *values: str) -> None:
+        self.group.propose(int(node), *values)
+
+    def deliver(self, source: str = "", target: str = "") -> None:
+        if not self.group.deliver(int(source) if source else None, int(target) if target else None):
+            self.group.lines.append("nothing to deliver")
+
+    def lose(self, source: str = "", target: str = "") -> None:
+        count = self.group.lose(int(source) if source else None, int(target) if target else None)
+        self.group.lines.append(f"lost {count}")
+
+    def settle(self) -> None:
+        self.group.settle()
+
+    def without(self, node: str, count: str) -> None:
+        """So many deadlines of leader 1 pass; nothing reaches `node`, everybody else answers."""
+        for _ in range(int(count)):
+            self.group.to_deadline(1)
+            self.group.lose(target=int(node))
+            self.group.settle()
+
+    def silent(self, node: str, peer: str) -> None:
+        self.group.step(int(node), PeerSilent(int(peer)))
+
+    def live(self, node: str, peer: str) -> None:
+        self.group.step(int(node), PeerLive(int(peer)))
+
+    def campaign(self, node: str) -> None:
+        self.group.step(int(node), Campaign())
+
+    def stalled(self, node: str) -> None:
+        self.group.step(int(node), Stalled())
+
+    def round(self, node: str) -> None:
+        self.group.step(int(node), StartRound())
+
+    def transfer(self, node: str, target: str) -> None:
+        self.group.step(int(node), TransferLeadership(int(target)))
+
+    def slow(self, node: str) -> None:
+        """From now on the node's writes wait for `sync`."""
+        self.group.slow.add(int(node))
+
+    def sync(self, node: str) -> None:
+        self.group.sync(int(node))
+
+    def restart(self, node: str) -> None:
+        """Crash, losing what was not synced, and come back."""
+        self.group.disks[int(node)].crash(0)
+        self.group.cores[int(node)] = self.group.boot(int(node))
+
+    def compact(self, node: str) -> None:
+        """Forget the committed part of the log, as after a snapshot."""
+        self.group.disks[int(node)].log.drop_prefix(self.group.cores[int(node)].commit_index)
+
+    def status(self) -> None:
+        for n, core in self.group.cores.items():
+            words = [core.role.name.lower(), f"term={core.term}", f"leader={core.leader_id}"]
+            words += [f"commit={core.commit_index}", f"log={core.log.first_index}..{core.log.last_index}"]
+            words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent
+            self.group.lines.append(f"n{n} {' '.join(words)}")
+
+    def run(self, words: tuple[str, ...]) -> None:
+        getattr(self, words[0])(*words[1:])
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
+def test_story(path: Path) -> None:
+    narrator, actual = Narrator(), list[str]()
+    for block in path.read_text().strip().split("\n\n"):
+        head = block.split("\n---\n")[0].removesuffix("\n---")
+        for line in head.splitlines():
+            if not line.startswith("#"):
+                narrator.run(tuple(shlex.split(line)))
+        lines, narrator.group.lines = narrator.group.lines, []
+        actual.append("\n".join([head, "---", *lines] if lines else [head]))
+    text = "\n\n".join(actual) + "\n"
+    if os.environ.get("UPDATE_STORIES"):
+        path.write_text(text)
+    assert path.read_text() == text
