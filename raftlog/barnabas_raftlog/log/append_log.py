@@ -211,6 +211,8 @@ class AppendLog:
         if write is None or not operations or operations[-1] is not write or write.segment is not segment:
             self._serial += 1
             write = self._write = Write(segment, segment.size_bytes, self._serial)
+            if not segment.size_bytes:
+                self._directory_changed = True  # the file is made now
             operations.append(write)
         write.buffers.append(frame)
         write.size_bytes += size
@@ -292,7 +294,9 @@ class AppendLog:
     def queue_checkpoint(self) -> None:
         """Let the write worker sync what this log has. Its row reaches `Storage` when that is done."""
         self._is_dirty = False
-        self._host.writes.add_sync(self, self.sync_operation)
+        if not self._host.writes.add_sync(self, self.sync_operation):
+            # The row will be that of before a truncation: the next checkpoint begins behind it in the journal.
+            self._mark_dirty()
 
     def on_journaled(self, durable_ticket: int) -> None:
         if self._durable.complete(durable_ticket):

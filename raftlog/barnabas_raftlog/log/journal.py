@@ -109,8 +109,10 @@ class Journal:
             except OSError as error:
                 # Making room failed: nothing was written where it matters.
                 disk_full = is_disk_full(error)
-                if not disk_full:
-                    self._failed = f"cannot make room in the journal: {error}"
+                if not disk_full and (reopened or not self._drop_free()):
+                    self._failed = f"cannot begin a journal file: {error}"
+                elif not disk_full:
+                    reopened = str(error)
                 continue
             part = records[done : done + count]
             try:
@@ -198,15 +200,27 @@ class Journal:
         else:
             return False
         self._allocate(file, needed)
-        del self._free[0]
         sequence = self._place.sequence + (self._current is not None)
         previous_end = 0 if self._current is None else self._place.position
         self._files.write(file.fd, [encode_file_header(FileHeader(sequence, previous_end))], 0)
+        del self._free[0]
         if self._current is not None:
             self._full.append(self._current)
         file.sequence = sequence
         self._current = file
         self._place = JournalPlace(sequence, FILE_HEADER_BYTES, self._place.batch)
+        return True
+
+    def _drop_free(self) -> bool:
+        """Give up the file that was to be the next one, which holds nothing; False if that fails too."""
+        if not self._free:
+            return False
+        file = self._free.pop(0)
+        try:
+            self._files.close(file.fd)
+            self._files.remove(file.path)
+        except OSError:
+            return False
         return True
 
     def _write_batch(self, records: list[QueuedRecord]) -> None:

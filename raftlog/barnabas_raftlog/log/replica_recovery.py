@@ -109,6 +109,8 @@ class _Rebuild:
             on_disk = self._remove_all(on_disk)
         else:
             self._trust(on_disk, plan.trusted_index)
+            if plan.trusted_index > self._last_index:
+                self._scan_adopted(on_disk, plan.trusted_index)
         if plan is None or plan.page_cache:
             cut_from = plan.cut_from if plan else None
             self._scan(on_disk, lambda index, _: cut_from is None or index < cut_from)
@@ -126,6 +128,14 @@ class _Rebuild:
             self._start_index = self._last_index = first_index - 1
             self._end_offset = base_offset
             self._segments = [Segment(self._directory, base_offset, first_index)]
+
+    def _scan_adopted(self, on_disk: list[tuple[int, int]], trusted_index: int) -> None:
+        """Find again what was there, and was synced, when the directory was adopted: no checkpoint followed."""
+        if not self._segments:
+            self._adopt(on_disk)
+        self._scan(on_disk, lambda index, _: index <= trusted_index)
+        if self._last_index != trusted_index:
+            raise CorruptBatchError(f"{self._directory} ends with entry {self._last_index}, not {trusted_index}")
 
     def _start_after(self, index: int, term: int, end_offset: int) -> None:
         self._start_index = self._last_index = index

@@ -133,6 +133,10 @@ class _Start:
             and bytes(marker) == str(checkpoint.number).encode()
             and newest < checkpoint.journal.sequence
         )
+        if not was_clean:
+            # A killed process may have made files whose names are not durable yet, and they are used from here on.
+            for part in ("", "/journal", "/replicas"):
+                files.sync_directory(directory + part)
         written = cut = 0
         if not was_clean and (data or self._journal):
             checkpoint, written, cut = self._recover(checkpoint, newest)

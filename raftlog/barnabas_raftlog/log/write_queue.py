@@ -240,16 +240,22 @@ class WriteQueue:
         """`log` has operations that are not with the worker yet."""
         self._waiting[log] = None
 
-    def add_sync(self, log: QueuedLog, now: Callable[[], Sync]) -> None:
-        """Queue a checkpoint's sync: of the state that the first closed gate keeps, else of the state as of `now`."""
+    def add_sync(self, log: QueuedLog, now: Callable[[], Sync]) -> bool:
+        """Queue a checkpoint's sync: of the state that the first closed gate keeps, else of the state as of `now`.
+
+        Return whether it was the latter.
+        """
+        is_current = True
         durable = self._durable_ticket()
         for place, operation in enumerate(log.operations):
             if isinstance(operation, Gate) and (operation.ticket is None or operation.ticket > durable):
                 log.operations.insert(place, operation.before)
+                is_current = False
                 break
         else:
             log.operations.append(now())
         self.add(log)
+        return is_current
 
     def open_gates(self) -> None:
         """`durable_ticket` has moved."""

@@ -206,7 +206,7 @@ class MemoryFiles:
 
     def remove(self, path: str) -> None:
         self._call("remove", path)
-        self._change(parent(path), lambda names: names.pop(path, None) and None)
+        self._change(parent(path), lambda names: names.__delitem__(path))
 
     def remove_tree(self, path: str) -> None:
         self._call("remove_tree", path)
@@ -223,7 +223,7 @@ class MemoryFiles:
     def make_directory(self, path: str) -> None:
         self._call("make_directory", path)
         if path not in self.names:
-            self._change(parent(path), lambda names: names.setdefault(path, None))
+            self._change(parent(path), lambda names: names.__setitem__(path, None))
 
     def list_directory(self, path: str) -> list[str]:
         return sorted(name.rpartition("/")[2] for name in self.names if parent(name) == path)

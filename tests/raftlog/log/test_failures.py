@@ -104,8 +104,8 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
     fill(log, 5)
     node.work()
     node.files.full_at_bytes = used(node.files)
-    with pytest.raises(DiskFullError):
-        for _ in range(100):
+    for _ in range(100):
+        if node.storage._host.refusal is None:
             fill(log, 1)
             node.work()
     accepted, end = log.last_index, log.log_end_offset

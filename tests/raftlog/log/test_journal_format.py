@@ -104,7 +104,5 @@ def test_file_headers() -> None:
 def test_the_bytes_on_disk_do_not_change() -> None:
     buffers, _ = encode_batch(3, 1, [(int(RecordKind.HARD_STATE), GROUP, 2, 9, b"")])
     batch, record = b"".join(buffers[:2]).hex(), b"".join(buffers[2:]).hex()
-    assert batch == (
-        "358094c3" "00000008" "01" "000000" + 20 * "00" + "0000000000000001" "0000000000000068" + b"BNBSBTCH".hex()
-    )
-    assert record == "71bd7367" "00000000" "03" "000000" + 19 * "00" + "01" "0000000000000002" "0000000000000009"
+    assert batch == ("358094c30000000801000000" + 20 * "00" + "00000000000000010000000000000068" + b"BNBSBTCH".hex())
+    assert record == "71bd73670000000003000000" + 19 * "00" + "0100000000000000020000000000000009"
