@@ -98,7 +98,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     if request.pre and request.source == raft.leader_id and request.term > raft.term:
         # Whoever stands does not lead. Were it refused because we trust it, a group could wait for ever.
         _lose_leader(raft, f"node {request.source} stands for election")
-        raft.stand_within(150, 401, preferred_ms=21)
+        raft.stand_without_leader()
     log = raft.log
     log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
     if request.pre:
@@ -123,7 +123,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         raft.role = Role.FOLLOWER
         raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
     elif raft.deadline_ms is None:
-        raft.stand_within(150, 401, preferred_ms=21)
+        raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
     raft.out_after_persist.append(VoteResponse(raft.term, raft.node_id, request.source, granted, pre=False))
 
@@ -193,7 +193,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     raft.votes, raft.refusals = set[int](), set[int]()
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
     if raft.deadline_ms is None:
-        raft.stand_within(150, 401, preferred_ms=21)
+        raft.stand_without_leader()
 
 
 def follow(raft: RaftState, leader_id: int) -> None:

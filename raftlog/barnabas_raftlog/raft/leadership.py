@@ -1,6 +1,6 @@
 """What a leader does besides copying its log: being sure that it leads, falling silent, handing over. Pure.
 
-*CheckQuorum* (paper 6.2 of the thesis): an active leader that no majority has answered for an election timeout
+*CheckQuorum* (thesis 6.2): an active leader that no majority has answered for an election timeout
 steps down, so that clients of a cut-off leader learn it within that time.
 
 *Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says

@@ -47,7 +47,7 @@ class RaftState:
 
     Invariants: `term` and `commit_index` never decrease; `voted_for` is set at most once in a term;
     `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
-    `deadline_ms` is None on a quiescent member, and on a leader without followers.
+    `deadline_ms` is None on a quiescent member (unless it leads and must remind somebody) and on a lone leader.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ class RaftState:
         if self.is_lone_voter:
             self.deadline_ms = now_ms
         else:
-            self.stand_within(150, 401, preferred_ms=21)
+            self.stand_without_leader()
 
     @property
     def answered_round(self) -> int:
@@ -206,6 +206,10 @@ class RaftState:
         if self.preferred:
             return timeout_ms + self.rng.randrange(0, 1 + timeout_ms // 20)
         return timeout_ms + self.rng.randrange(timeout_ms // 20, 1 + timeout_ms // 2)
+
+    def stand_without_leader(self) -> None:
+        """Nobody is known to lead: leave a present leader, or an election under way, the time of some round trips."""
+        self.stand_within(150, 401, preferred_ms=21)
 
     def stand_within(self, start_ms: int, stop_ms: int, preferred_ms: int) -> None:
         """Stand for election `start_ms` to `stop_ms` from now, preferred replicas within `preferred_ms`.
