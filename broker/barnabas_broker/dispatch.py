@@ -14,10 +14,9 @@ Produce is advertised from version 0, because librdkafka turns features off othe
 are refused like any other that we do not speak.
 """
 
-import inspect
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -94,11 +93,16 @@ _ROUTES = sorted(ROUTES.items())
 
 
 class Dispatcher:
-    """Serves exchanges for one broker. `counts` is requests by API name."""
+    """Serves exchanges for one broker."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self.counts = dict.fromkeys((APIS[key].name for key in ROUTES), 0)
+        self._counts = dict.fromkeys(ROUTES, 0)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests served so far, by the API's name."""
+        return {APIS[key].name: count for key, count in self._counts.items()}
 
     def serve(self, exchange: Exchange) -> None:
         """Decode and handle one request; what the handler does before it waits happens before this returns."""
@@ -116,15 +120,15 @@ class Dispatcher:
         except MalformedMessageError as error:
             self._abandon(exchange, f"malformed request: {error}")
             return
-        self.counts[APIS[key].name] += 1
+        self._counts[key] += 1
         try:
             outcome = route.handle(self._broker, exchange, request)
             if outcome is None:
                 return
-            if inspect.iscoroutine(outcome):
-                self._broker.spawn(self._finish(route, exchange, request, outcome))
+            if isinstance(outcome, Message):
+                respond(exchange, outcome)
             else:
-                respond(exchange, cast("Message", outcome))
+                self._broker.spawn(self._finish(route, exchange, request, outcome))
         except (AssertionError, StorageFailedError) as error:
             self._broker.on_fatal(error)
             raise

@@ -303,7 +303,7 @@ class Node:
                 "connections_accepted": self.listener.accepted_count,
                 "connections_refused": self.listener.refused_count,
                 "request_bytes_in_use": self.listener.bytes_in_use,
-                "requests": dict(self.dispatcher.counts),
+                "requests": self.dispatcher.counts,
                 "raft": self.multiraft.status(),
                 "storage": {name: getattr(self.storage.stats, name) for name in self.storage.stats.__struct_fields__},
             },

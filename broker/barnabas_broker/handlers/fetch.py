@@ -76,8 +76,8 @@ class _Fetch:
             self.exchange.hold()
             self.broker.spawn(self._read_cold(look))
             return
-        is_stopping = self.broker.is_stopping
-        if look.has_error or look.size_bytes >= self.request.min_bytes or self.is_last_look or is_stopping:
+        is_enough = look.has_error or look.size_bytes >= self.request.min_bytes or not look.partitions
+        if is_enough or self.is_last_look or self.broker.is_stopping:
             self._answer(look)
         else:
             self._park(look.partitions)
