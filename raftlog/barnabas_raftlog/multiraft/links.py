@@ -128,9 +128,12 @@ class Links:
         """Listen and begin to dial. Raises OSError when the address is taken. `address` has the real port then."""
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
-        await self._listen(loop)
+        # Known before anybody can knock: a member that were refused as a stranger would stay away for a second.
         for node_id, address in sorted(self._addresses.items()):
-            self.add_peer(node_id, address)
+            self._peers[node_id] = Peer(node_id, address, PeerLiveness(self._timeout_ms, self._clock()))
+        await self._listen(loop)
+        for peer in list(self._peers.values()):
+            self._spawn(self._dial(peer))
         self._spawn(self._tick())
         self._spawn(self._datagrams.run())
 
