@@ -8,7 +8,7 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 
 from .frames import data_frame
-from .memory_files import MemoryFiles
+from .memory_files import CrashError, MemoryFiles
 from .node import Node, fill
 
 
@@ -207,3 +207,89 @@ def test_a_lost_index_costs_a_walk_and_nothing_else() -> None:
     frames = node.run(log.read_cold(3, 120, 1))
     assert len(frames) == 1
     assert log.offset_after(17) == 34
+
+
+def test_a_journal_file_that_cannot_be_begun_is_replaced() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    failed: list[str] = []
+
+    def fails(call: str, path: str) -> bool:
+        if call == "write" and path.endswith(".journal") and not failed:
+            failed.append(path)
+            return True
+        return False
+
+    node.files.failing = fails
+    node.work()
+    assert (log.durable_index, node.failures) == (3, [])
+    assert failed[0] not in node.files.names
+
+
+def test_a_checkpoint_over_a_truncation_that_is_not_durable_yet_is_followed_by_a_true_one() -> None:
+    node = Node()
+    log = node.log(mode="page-cache")
+    fill(log, 3)
+    node.work()
+    log.truncate_from(2)
+    for _ in range(2):
+        node.storage.checkpoint()
+    node.work(8)
+    log = node.killed().log(mode="page-cache")
+    assert log.failed is None
+    assert log.last_index == 1
+
+
+def test_names_made_before_a_kill_are_durable_after_the_restart() -> None:
+    node = Node()
+    fill(node.log(), 3)
+    node.files.crash_in = 1  # the journal file has a name by then, and its directory was not synced
+    node.storage.flush()
+    with pytest.raises(CrashError):
+        node.sync_worker.run()
+    node = node.killed()
+    log = node.log()
+    fill(log, 2)
+    node.storage.flush()
+    node.sync_worker.run()
+    durable = log.durable_index
+    assert durable == log.last_index
+    node.files.lose_power(Random(3))
+    assert Node(node.files).log().last_index == durable
+
+
+def test_an_adopted_directory_survives_a_crash_before_the_next_checkpoint() -> None:
+    node = Node()
+    log = node.log(mode="page-cache")
+    fill(log, 3)
+    node.write_worker.inline = True
+    node.storage.flush()
+    assert log.durable_index == 3
+    for _ in range(2):
+        node = node.killed()
+        log = node.log()
+        assert (log.failed, log.last_index) == (None, 3)
+        fill(log, 1)
+        node.storage._commits.flush()
+        node.sync_worker.run()
+        assert log.durable_index == 4
+        log.truncate_from(4)
+        node.storage._commits.flush()
+        node.sync_worker.run()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_made_after_a_restart_with_an_empty_segment_has_a_durable_name(seed: int) -> None:
+    node = Node()
+    node.log()
+    node.storage.flush()
+    node.sync_worker.run()
+    node = node.killed()
+    fill(node.log(), 2)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    node.files.lose_power(Random(seed))
+    log = Node(node.files).log()
+    assert (log.failed, log.last_index) == (None, 2)

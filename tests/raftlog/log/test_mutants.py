@@ -6,7 +6,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from barnabas_raftlog.log import journal_format, recovery, write_queue
+from barnabas_raftlog.log import recovery, write_queue
 from barnabas_raftlog.log.pending import PendingIndexes
 from barnabas_raftlog.log.recovery import ReplicaPlan
 from barnabas_raftlog.log.tail_cache import LogTail
@@ -33,10 +33,6 @@ def segments_are_not_synced_at_checkpoints(patch: pytest.MonkeyPatch) -> None:
     def run(self: write_queue.Sync, files: MemoryFiles, opened: object) -> None: ...
 
     patch.setattr(write_queue.Sync, "run", run)
-
-
-def stale_records_look_new(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(journal_format, "_seed", lambda sequence: 1)
 
 
 def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +66,6 @@ MUTANTS: list[Patch] = [
     old_completions_count_after_a_truncation,
     the_journal_is_not_synced,
     segments_are_not_synced_at_checkpoints,
-    stale_records_look_new,
     files_are_truncated_before_the_journal_says_so,
     truncations_are_not_replayed,
     an_older_vote_wins,

@@ -51,7 +51,7 @@ class PendingMachine(RuleBasedStateMachine):
 
 
 TestPending = PendingMachine.TestCase
-TestPending.settings = settings(max_examples=100, deadline=None)
+TestPending.settings = settings(max_examples=60, deadline=None)
 
 
 def test_an_old_completion_does_not_count_an_entry_that_was_appended_again() -> None:

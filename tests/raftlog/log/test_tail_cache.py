@@ -93,4 +93,4 @@ class TailCacheMachine(RuleBasedStateMachine):
 
 
 TestTailCache = TailCacheMachine.TestCase
-TestTailCache.settings = settings(max_examples=100, deadline=None)
+TestTailCache.settings = settings(max_examples=50, deadline=None)
