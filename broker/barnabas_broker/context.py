@@ -80,8 +80,13 @@ class BrokerContext:
         return NOBODY if hosted is None else self.leader_of(hosted, partition.index)
 
     def brokers(self) -> list[Broker]:
-        """Return the brokers that clients should know, by id."""
+        """Return the brokers that take part, by id."""
         return [broker for _, broker in sorted(self.image.brokers.items()) if not broker.fenced]
+
+    def known_brokers(self) -> list[Broker]:
+        """Return the brokers that clients should know, by id: also those that left a moment ago."""
+        left = self.partitions.has_just_left
+        return [known for node_id, known in sorted(self.image.brokers.items()) if not known.fenced or left(node_id)]
 
     def endpoints(self, leader_ids: Iterable[int]) -> list[Broker]:
         """Return the brokers among `leader_ids`, by id, each once."""

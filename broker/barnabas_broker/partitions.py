@@ -42,6 +42,7 @@ __all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaSt
 logger = logging.getLogger(__name__)
 
 REVIEW_MS = 100
+LEAVING_MS = 10_000
 ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
 OPENED_PER_ITERATION = 20
 _PARTITION = struct.Struct(">I")
@@ -100,6 +101,7 @@ class Partitions:
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
         self._silent_since_ms: dict[int, int] = {}
+        self._fenced_since_ms: dict[int, int] = {}
         self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
         self._woken: dict[Partition, None] = {}
@@ -130,6 +132,8 @@ class Partitions:
 
     def on_image(self, old: Image, new: Image) -> None:
         """Take in a change of the image. Subscribed to the metadata service."""
+        if old.brokers is not new.brokers:
+            self._note_fenced(old, new)
         created, deleted = topic_changes(old, new)
         for topic in deleted:
             self.topics_by_id.pop(topic.topic_id, None)
@@ -281,7 +285,10 @@ class Partitions:
         self._announcer.announce(partition.topic_id, partition.index, term, leader_id, isr)
 
     def hear(self, partition: Partition, term: int, leader_id: int) -> None:
-        self._announcer.hear(partition.topic_id, partition.index, term, leader_id, (leader_id,))
+        # Who is in sync is the leader's to say, and it will in a moment; until then, what was true before.
+        known = self._announcer.table.get(partition.topic_id, partition.index)
+        isr = known.isr if known is not None and leader_id in known.isr else partition.replicas
+        self._announcer.hear(partition.topic_id, partition.index, term, leader_id, isr)
 
     def is_doubtful(self, node_id: int) -> bool:
         """Tell whether `node_id` fell silent so recently that the controller would not have fenced it yet.
@@ -290,6 +297,23 @@ class Partitions:
         """
         since_ms = self._silent_since_ms.get(node_id)
         return since_ms is not None and self.now_ms() - since_ms < 2 * self._config.broker_session_timeout_ms
+
+    def has_just_left(self, node_id: int) -> bool:
+        """Tell whether `node_id` was fenced a moment ago.
+
+        Clients should still hear of it: librdkafka throws away the partitions of a broker that vanishes while they
+        are on their way to another one, and looks for them a second later.
+        """
+        since_ms = self._fenced_since_ms.get(node_id)
+        return since_ms is not None and self.now_ms() - since_ms < LEAVING_MS
+
+    def _note_fenced(self, old: Image, new: Image) -> None:
+        for node_id, broker in new.brokers.items():
+            before = old.brokers.get(node_id)
+            if not broker.fenced:
+                self._fenced_since_ms.pop(node_id, None)
+            elif before is not None and not before.fenced:
+                self._fenced_since_ms[node_id] = self.now_ms()
 
     def expects_leader(self, hosted: HostedTopic) -> bool:
         """Tell whether an election that began within the last second decides who leads a partition of this topic."""
@@ -334,19 +358,25 @@ class Partitions:
     # The end.
 
     async def hand_over(self, targets: set[int], timeout_s: float) -> None:
-        """Transfer every leadership to one of `targets` that is in sync; return when done, or when the time is up."""
+        """Transfer every leadership to one of `targets` that is in sync; return when each has another leader.
 
-        def movable() -> list[tuple[Partition, int]]:
-            led = [partition for partition in self if partition.group.is_leader]
-            able = [(one, [node_id for node_id in one.isr if node_id in targets]) for one in led]
-            return [(one, to[0]) for one, to in able if to]
-
-        for partition, target in movable():
-            partition.group.transfer(target)
+        A transfer that fails is begun again; what is not done when the time is up stays with an election.
+        """
+        moving = {partition for partition in self if partition.group.is_leader and targets.intersection(partition.isr)}
+        transferred: dict[Partition, int] = {}
         try:
             async with asyncio.timeout(timeout_s):
-                while movable():
-                    await self.leaders_changed()
+                while moving:
+                    for partition in list(moving):
+                        if partition.group.is_leader:
+                            # Once in each term: a transfer that is under way is not helped by another.
+                            if transferred.get(partition) != partition.term:
+                                transferred[partition] = partition.term
+                                partition.group.transfer(next(one for one in partition.replicas if one in targets))
+                        elif partition.leader_id is not None:
+                            moving.discard(partition)
+                    if moving:
+                        await self.leaders_changed()
         except TimeoutError:
             return
 

@@ -133,9 +133,9 @@ def _named(
 def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     brokers = [
         MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
-        for known in broker.brokers()
+        for known in broker.known_brokers()
     ]
-    ids = [known.node_id for known in brokers]
+    ids = [known.node_id for known in broker.brokers()]
     return MetadataResponse(
         brokers=brokers,
         cluster_id=broker.cluster_id,
