@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -100,6 +101,9 @@ def test_stopping_the_leader_moves_it_and_loses_nothing(three_brokers: RunningCl
     result = parked.receive(request, 12).responses[0].partitions[0]
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     successor = leader_of(other, "moving")
+    # Clients still hear of who has just left; the cluster's description is about who is there.
+    assert {broker.node_id for broker in other.ask(MetadataRequest(topics=None), 9).brokers} == {1, 2, 3}
+    assert {broker.broker_id for broker in other.ask(DescribeClusterRequest(), 0).brokers} == {1, 2, 3} - {leader}
     assert successor in set(three_brokers.cluster.nodes)
     # The new leader knows the producer from the log.
     assert wires[successor].produce("moving", first).base_offset == 0
