@@ -55,7 +55,7 @@ class Bystander(threading.Thread):
         self.join()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bystander(cluster: cluster_handle.Cluster) -> Iterator[Bystander]:
     words = ("--partitions", 1, "--replication-factor", 3, "--bootstrap-server", cluster.bootstrap)
     cluster_handle.run("topic", "create", TOPIC, *words)
@@ -64,7 +64,6 @@ def bystander(cluster: cluster_handle.Cluster) -> Iterator[Bystander]:
     client.wait_for_more(1)
     before = cluster.pids()
     yield client
-    client.wait_for_more(20)
     client.finish()
     cluster_handle.run("topic", "delete", TOPIC, "--bootstrap-server", cluster.bootstrap)
     assert not client.errors

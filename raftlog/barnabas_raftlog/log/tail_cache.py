@@ -33,6 +33,10 @@ class TailCache:
         by_use[tail] = None
         by_use.move_to_end(tail)
 
+    def offer(self, tail: "LogTail") -> None:
+        """`tail` may have something to evict; a place that it has already stays as it is."""
+        self._by_use.setdefault(tail, None)
+
     def forget(self, tail: "LogTail") -> None:
         self._by_use.pop(tail, None)
         self.bytes -= tail.bytes
@@ -97,8 +101,9 @@ class LogTail:
         """Entries up to `index` are in their segment files."""
         self.written_index = index
         cache = self._cache
+        # Even below the bound: whoever had nothing to give when it was asked has something now.
+        cache.offer(self)
         if cache.bytes > cache.bytes_max:
-            cache.touch(self)
             cache.shrink()
 
     def truncate_from(self, index: int) -> None:

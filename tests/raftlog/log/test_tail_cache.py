@@ -94,3 +94,17 @@ class TailCacheMachine(RuleBasedStateMachine):
 
 TestTailCache = TailCacheMachine.TestCase
 TestTailCache.settings = settings(max_examples=50, deadline=None)
+
+
+def test_a_log_with_nothing_to_give_is_asked_again_once_something_of_it_is_written() -> None:
+    cache = TailCache(BOUND)
+    early, late = LogTail(cache, 1), LogTail(cache, 1)
+    early.add(Entry(1, 1, bytes(200)), 200, 0, is_control=False)
+    for index in range(1, 10):
+        late.add(Entry(index, 1, bytes(100)), 100, index, is_control=False)
+    assert cache.bytes == 1100  # nothing is written, so nothing may go
+    late.truncate_from(9)
+    early.written(1)
+    late.add(Entry(9, 1, bytes(100)), 100, 9, is_control=False)
+    assert early.count == 0
+    assert cache.bytes == 900
