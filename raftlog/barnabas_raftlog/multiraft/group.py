@@ -164,11 +164,11 @@ class Group:
         """Append `frame` to the log at once, stamped with offset and term; send it at the end of this iteration.
 
         Raises:
-            NotLeaderError: this node does not lead the group.
+            NotLeaderError: this node does not lead the group, or is handing leadership on.
             DiskFullError, StorageBusyError: not now; the group goes on.
-        StorageFailedError: the log failed; the group has resigned.
+            StorageFailedError: the log failed; the group has resigned.
         """
-        self._check_leader()
+        self._check_may_propose()
         try:
             entry = self.log.append_batch(self.core.term, frame)
         except (DiskFullError, StorageBusyError):
@@ -181,7 +181,7 @@ class Group:
 
     def propose_control(self, kind: ControlKind, body: bytes = b"") -> Entry:
         """As `propose`, for a frame that takes an index but no offset."""
-        self._check_leader()
+        self._check_may_propose()
         try:
             entry = self.log.append_control(self.core.term, kind, body)
         except (DiskFullError, StorageBusyError):
@@ -226,6 +226,12 @@ class Group:
             return None
         index, term, state = snapshot
         return index, term, self.log.offset_after(index).to_bytes(8, "big") + state
+
+    def _check_may_propose(self) -> None:
+        """Refuse while leadership is handed on (thesis 3.10): under load the target would never have everything."""
+        self._check_leader()
+        if self.core.transfer_target is not None:
+            raise NotLeaderError(self.core.transfer_target)
 
     def _check_leader(self) -> None:
         if self.core.role is not Role.LEADER or self.failed is not None or self.is_removed:
