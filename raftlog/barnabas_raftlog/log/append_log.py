@@ -76,7 +76,7 @@ class AppendLog:
         self._is_dirty = False
         self.is_deleted = False
         self._loading: set[int] = set()
-        self._directory_changed = not row.segments
+        self._directory_changed = False
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
         self.failed: StorageFailedError | None = StorageFailedError(row.failed) if row.failed else None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
@@ -256,7 +256,6 @@ class AppendLog:
         self._host.used_index(self._active)
         self._segments.append(segment)
         self._active = segment
-        self._directory_changed = True
         if self.on_rolled is not None:
             self.on_rolled(self.group)
         return segment
@@ -288,7 +287,8 @@ class AppendLog:
     def _snapshot(self) -> Sync:
         """Return the same without index rows, and count nothing as done: it may never be carried out."""
         handles = [segment.log for segment in self._segments if segment.is_dirty]
-        directories = [self.directory, self.directory.rpartition("/")[0]] if self._directory_changed else []
+        # The name of the directory itself is synced with the checkpoint, once for all.
+        directories = [self.directory] if self._directory_changed else []
         return Sync(self._row(), handles, [], directories)
 
     def queue_checkpoint(self) -> None:

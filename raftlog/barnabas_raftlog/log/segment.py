@@ -49,7 +49,7 @@ class Segment:
         self.time_index = TimeIndex()
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = -1
-        self.is_dirty = True  # not synced since it changed
+        self.is_dirty = False  # not synced since it changed
         self._row_position = 0
 
     @classmethod
@@ -60,7 +60,6 @@ class Segment:
         segment.max_timestamp_offset = row.max_timestamp_offset
         segment.index = OffsetIndex(row.index_rows)
         segment.time_index = TimeIndex(row.time_rows)
-        segment.is_dirty = False
         return segment
 
     def row(self) -> SegmentRow:

@@ -116,6 +116,10 @@ class CrashMachine(RuleBasedStateMachine):
                     log.append_batch(self.term, bytearray(frame))
         except DiskFullError:
             assert self.files.full_at_bytes is not None
+            # The file is cut back to what it was, but after a loss of power whole frames of what was refused may be
+            # there. They can only be a follower's, which are genuine: a leader's single frame is never whole.
+            if follower and not log._journaled:
+                model.before.append((1 << 62, model.items + [(self.term, frame) for frame in frames]))
             return
         model.items += [(self.term, frame) for frame in frames]
         if not log._journaled:
