@@ -12,6 +12,7 @@ from barnabas_raftlog.raft.messages import (
     AppendEntries,
     HardState,
     LeadershipEnded,
+    TransferLeadership,
     VoteRequest,
     VoteResponse,
 )
@@ -365,6 +366,15 @@ async def test_leadership_can_be_handed_on() -> None:
     leader.group(1).transfer(3)
     await network.pass_ms(200)
     assert network.nodes[3].group(1).confirmed
+
+
+async def test_nothing_is_proposed_while_leadership_is_handed_on() -> None:
+    network, leader = await elected(3)
+    await network.pass_ms(1_000)
+    leader.group(1).core.step(TransferLeadership(3), network.now_ms)
+    with pytest.raises(NotLeaderError) as refused:
+        leader.group(1).propose(data_frame())
+    assert refused.value.leader_id == 3
 
 
 async def test_a_follower_too_far_behind_gets_a_snapshot_with_its_offset() -> None:
