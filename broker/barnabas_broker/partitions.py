@@ -134,6 +134,7 @@ class Partitions:
         """Take in a change of the image. Subscribed to the metadata service."""
         if old.brokers is not new.brokers:
             self._note_fenced(old, new)
+            self._fire_changed()
         created, deleted = topic_changes(old, new)
         for topic in deleted:
             self.topics_by_id.pop(topic.topic_id, None)
@@ -163,7 +164,7 @@ class Partitions:
             return
 
     async def leaders_changed(self) -> None:
-        """Return at the next change of the leader table or of the set of topics."""
+        """Return at the next change of anything that decides who is said to lead."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._changed)
@@ -337,6 +338,7 @@ class Partitions:
             self._silent_since_ms.pop(peer, None)
         else:
             self._silent_since_ms[peer] = self.now_ms()
+        self._fire_changed()
         for partition in self:
             if partition.is_leader and peer in partition.replicas:
                 self.review_soon(partition)
@@ -358,11 +360,11 @@ class Partitions:
     # The end.
 
     async def hand_over(self, targets: set[int], timeout_s: float) -> None:
-        """Transfer every leadership to one of `targets` that is in sync; return when each has another leader.
+        """Transfer every leadership to one of `targets`, in sync if possible; return when each has another leader.
 
         A transfer that fails is begun again; what is not done when the time is up stays with an election.
         """
-        moving = {partition for partition in self if partition.group.is_leader and targets.intersection(partition.isr)}
+        moving = {one for one in self if one.group.is_leader and targets.intersection(one.replicas)}
         transferred: dict[Partition, int] = {}
         try:
             async with asyncio.timeout(timeout_s):
@@ -372,7 +374,8 @@ class Partitions:
                             # Once in each term: a transfer that is under way is not helped by another.
                             if transferred.get(partition) != partition.term:
                                 transferred[partition] = partition.term
-                                partition.group.transfer(next(one for one in partition.replicas if one in targets))
+                                able = [node_id for node_id in partition.replicas if node_id in targets]
+                                partition.group.transfer(min(able, key=lambda one: one not in partition.isr))
                         elif partition.leader_id is not None:
                             moving.discard(partition)
                     if moving:
