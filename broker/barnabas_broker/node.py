@@ -206,7 +206,9 @@ class Node:
             on_fact=self._on_metadata_fact,
         )
         announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
-        self.partitions = Partitions(config, self.storage, self.multiraft, announcer, clocks, self._on_fact)
+        self.partitions = Partitions(
+            config, self.storage, self.multiraft, announcer, clocks, self.links.is_live, self._on_fact, self._fail
+        )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)
@@ -230,10 +232,13 @@ class Node:
             await self.metadata.begin_shutdown(min(CONTROLLER_S, max(0.0, until_s - time.monotonic())))
         except (Refused, TimeoutError) as error:
             logger.info("the controller does not know of the stop: %s", error)
-        brokers = self.metadata.image.brokers.values()
-        targets = {known.node_id for known in brokers if known.is_available and self.links.is_live(known.node_id)}
         # Half of what is left: the rest is for closing files.
-        await self.partitions.hand_over(targets - {self.config.node_id}, max(0.0, until_s - time.monotonic()) / 2)
+        await self.partitions.hand_over(self._successors, max(0.0, until_s - time.monotonic()) / 2)
+
+    def _successors(self) -> set[int]:
+        """Return the nodes that could take over from this one now."""
+        brokers = self.metadata.image.brokers.values()
+        return {known.node_id for known in brokers if known.is_available and self.links.is_live(known.node_id)}
 
     def _has_controller(self) -> bool:
         """Tell whether the metadata group can have a leader: a majority of its voters is alive."""

@@ -34,8 +34,9 @@ from .waiting import CommitWaiters
 
 __all__ = ["Partition", "PartitionHost", "PartitionLog", "PendingAppend", "high_watermark_at"]
 
-SAVE_BYTES = 64 << 20
-"""Appended bytes after which the producer table is saved again: bounds what a start after a crash replays."""
+SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
+"""Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
+what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 
 
 class PartitionLog(GroupLog, Protocol):
@@ -74,6 +75,7 @@ class PartitionHost(Protocol):
     def node_id(self) -> int: ...
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
+    def is_live(self, node_id: int) -> bool: ...
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed."""
 
@@ -112,6 +114,7 @@ class Partition:
         "min_insync",
         "producers",
         "replicas",
+        "saved_index",
         "term",
         "topic_id",
         "topic_name",
@@ -146,7 +149,7 @@ class Partition:
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
-        self._saved_size = log.size_bytes
+        self.saved_index, self._saved_size = 0, log.size_bytes
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
@@ -230,16 +233,14 @@ class Partition:
         if self._short:
             self._finish_short()
         self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
-        if self.log.size_bytes - self._saved_size > SAVE_BYTES:
-            self.save_producers()
-        last_index = self.log.last_index
+        # Whoever is live should come back in sync. The core may hear of that later than the links.
         return bool(self._short) or any(
-            follower.live and follower.match_index < last_index for follower in self.group.core.progress.values()
+            replica not in self.isr and self.host.is_live(replica) for replica in self.replicas
         )
 
     def save_producers(self) -> None:
         """Save the table as of the commit index: what lies beyond might be truncated after a crash."""
-        self._saved_size = self.log.size_bytes
+        self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
         table = ProducerTable.from_blob(self.producers.to_blob())
         table.truncate_from(table.commit_index + 1)
         if table.applied_index > 0:
@@ -273,6 +274,8 @@ class Partition:
             else:
                 for waiter in self._waiters.take_committed(commit_index):
                     waiter.on_committed()
+        if self._is_save_due(commit_index):
+            self.save_producers()
         if self.is_leader:
             self.host.wake(self)
             self.host.review_soon(self)
@@ -303,6 +306,13 @@ class Partition:
         return None
 
     # Inside.
+
+    def _is_save_due(self, commit_index: int) -> bool:
+        entries = commit_index - self.saved_index
+        if entries < SAVE_ENTRIES and self.log.size_bytes - self._saved_size < SAVE_BYTES:
+            return False
+        # Writing the table must stay small beside what was written to the log meanwhile.
+        return entries * 4 >= len(self.producers)
 
     def _announce_in_sync(self, now_ms: int) -> None:
         isr = self.in_sync_replicas(now_ms)

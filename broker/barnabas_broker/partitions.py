@@ -89,15 +89,18 @@ class Partitions:
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
         clocks: Clocks,
+        is_live: Callable[[int], bool],
         on_fact: Callable[[GroupId, Fact], None],
+        on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.node_id = config.node_id
         self.now_ms, self.wall_ms = clocks
+        self.is_live = is_live
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
-        self._on_fact = on_fact
+        self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
         self._silent_since_ms: dict[int, int] = {}
@@ -218,8 +221,8 @@ class Partitions:
 
     def _on_reconciled(self, task: asyncio.Task[None]) -> None:
         self._reconciling = None
-        if not task.cancelled():
-            task.result()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
         self._fire_changed()
 
     async def _open(self, topic: Topic, index: int) -> None:
@@ -230,7 +233,7 @@ class Partitions:
         segment_bytes = int(configs.get("segment.bytes", config.log_segment_bytes))
         log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=segment_bytes))
         self._opened.add(group_id)
-        producers = await load_producers(log, self.wall_ms())
+        producers, saved_index = await load_producers(log, self.wall_ms())
         hosted = self.topics_by_id.get(topic.topic_id)
         if hosted is None or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
@@ -245,6 +248,7 @@ class Partitions:
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )
+        partition.saved_index = saved_index
         partition.group = self._multiraft.add_group(
             group_id,
             log,
@@ -359,25 +363,28 @@ class Partitions:
 
     # The end.
 
-    async def hand_over(self, targets: set[int], timeout_s: float) -> None:
-        """Transfer every leadership to one of `targets`, in sync if possible; return when each has another leader.
+    async def hand_over(self, targets: Callable[[], set[int]], timeout_s: float) -> None:
+        """Transfer every leadership to one of `targets()`, in sync if possible; return when each has another leader.
 
-        A transfer that fails is begun again; what is not done when the time is up stays with an election.
+        A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when
+        the time is up, what is not done stays with an election.
         """
-        moving = {one for one in self if one.group.is_leader and targets.intersection(one.replicas)}
-        transferred: dict[Partition, int] = {}
+        moving = {partition for partition in self if partition.group.is_leader}
+        transferred: dict[Partition, tuple[int, int]] = {}
         try:
             async with asyncio.timeout(timeout_s):
                 while moving:
-                    for partition in list(moving):
+                    able = targets()
+                    moving = {one for one in moving if one.group.is_leader or one.leader_id is None}
+                    moving = {one for one in moving if able.intersection(one.replicas)}
+                    for partition in moving:
                         if partition.group.is_leader:
+                            best = [node_id for node_id in partition.replicas if node_id in able]
+                            target = next((node_id for node_id in best if node_id in partition.isr), best[0])
                             # Once in each term: a transfer that is under way is not helped by another.
-                            if transferred.get(partition) != partition.term:
-                                transferred[partition] = partition.term
-                                able = [node_id for node_id in partition.replicas if node_id in targets]
-                                partition.group.transfer(min(able, key=lambda one: one not in partition.isr))
-                        elif partition.leader_id is not None:
-                            moving.discard(partition)
+                            if transferred.get(partition) != (partition.term, target):
+                                transferred[partition] = (partition.term, target)
+                                partition.group.transfer(target)
                     if moving:
                         await self.leaders_changed()
         except TimeoutError:
@@ -400,8 +407,10 @@ class Partitions:
             fetch.on_woken()
 
 
-async def load_producers(log: PartitionLog, timestamp_ms: int) -> ProducerTable:
+async def load_producers(log: PartitionLog, timestamp_ms: int) -> tuple[ProducerTable, int]:
     """Return the producer table of everything in `log`: what was saved, and the log from there on.
+
+    Second comes the index as of which it was saved; 0 if it was not.
 
     Producers that are read from the log count as seen at `timestamp_ms`.
 
@@ -417,6 +426,7 @@ async def load_producers(log: PartitionLog, timestamp_ms: int) -> ProducerTable:
             logger.warning("a saved producer table is of no use, replaying the log: %s", error)
         if producers.applied_index > log.last_index or producers.applied_index < log.first_index - 1:
             producers = ProducerTable()
+    saved_index = producers.applied_index
     if log.last_index > producers.applied_index:
         start_index = max(producers.applied_index + 1, log.first_index)
         try:
@@ -426,4 +436,4 @@ async def load_producers(log: PartitionLog, timestamp_ms: int) -> ProducerTable:
             raise StorageFailedError(f"the log does not read back: {error}") from error
     if log.log_start_offset > 0:
         producers.is_complete = False
-    return producers
+    return producers, saved_index

@@ -59,12 +59,16 @@ class Host:
     def __init__(self) -> None:
         self.said: list[object] = []
         self.wall = 10_000
+        self.live = {2, 3}
 
     def now_ms(self) -> int:
         return 0
 
     def wall_ms(self) -> int:
         return self.wall
+
+    def is_live(self, node_id: int) -> bool:
+        return node_id in self.live
 
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
@@ -224,10 +228,11 @@ def test_in_sync_replicas_are_live_and_caught_up_and_announced_when_they_change(
     assert list(partition.isr) == [1, 2, 3]
     assert (1, 1, (1, 2, 3)) in host.said
     partition.group.core.progress[3] = follower(0, in_sync=False)
-    assert not partition.review(0)
+    assert partition.review(0), "it should come back"
     assert list(partition.isr) == [1, 2]
     partition.group.core.progress[2] = follower(0, live=False)
-    partition.review(0)
+    host.live.clear()
+    assert not partition.review(0), "what is dead costs nothing"
     assert host.said[-1] == (1, 1, (1,))
     assert partition.has_enough_replicas
 

@@ -51,6 +51,12 @@ async def all_in_sync(cluster: Cluster, topic: str) -> None:
             await node.partitions.leaders_changed()
 
 
+async def all_know_it_left(cluster: Cluster, node_id: int) -> None:
+    """Wait until every running broker has applied the record that fences `node_id`."""
+    for node in cluster.nodes.values():
+        await node.metadata.wait_until(lambda image: image.brokers[node_id].fenced, 10.0)
+
+
 async def leader_among(cluster: Cluster, topic: str) -> int:
     """Wait until every running broker names the same one of them as the leader, and return it."""
     while True:
@@ -114,6 +120,7 @@ def test_stopping_the_leader_moves_it_and_loses_nothing(three_brokers: RunningCl
     result = parked.receive(request, 12).responses[0].partitions[0]
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     successor = three_brokers.run(lambda cluster: leader_among(cluster, "moving"))
+    three_brokers.run(lambda cluster: all_know_it_left(cluster, leader))
     # Clients still hear of who has just left; the cluster's description is about who is there.
     assert {broker.node_id for broker in other.ask(MetadataRequest(topics=None), 9).brokers} == {1, 2, 3}
     assert {broker.broker_id for broker in other.ask(DescribeClusterRequest(), 0).brokers} == {1, 2, 3} - {leader}
