@@ -91,8 +91,8 @@ class Cluster:
 
 
 @contextmanager
-def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Start a cluster in a temporary directory, and leave neither process nor file behind."""
+def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None, *, keep: bool = False) -> Iterator[Cluster]:
+    """Start a cluster in a temporary directory, and leave neither process nor file behind; `keep` leaves the files."""
     data = Path(tempfile.mkdtemp(prefix="barnabas-"))
     handle = Cluster(data / "cluster", free_port(brokers), brokers, settings)
     try:
@@ -103,4 +103,7 @@ def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None) -> Iter
             if handle.data.exists():
                 handle.stop()
         finally:
-            shutil.rmtree(data, ignore_errors=True)
+            if keep:
+                print(f"left in {data}")
+            else:
+                shutil.rmtree(data, ignore_errors=True)

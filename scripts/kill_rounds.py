@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from typing import Any
 
 from cluster_handle import Cluster, cluster, run
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -142,6 +143,7 @@ def wait_whole(brokers: Cluster) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
+    partitions: dict[int, Any] = {}
     while True:
         try:
             partitions = consumer.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
@@ -150,7 +152,8 @@ def wait_whole(brokers: Cluster) -> None:
         except KafkaException:
             pass  # The broker asked has just been restarted; the next answer counts.
         if time.perf_counter() > deadline:
-            raise SystemExit(f"replicas are not in sync {ROUND_LIMIT_S:.0f} s after the restart")
+            state = {p.id: (p.leader, list(p.isrs)) for p in partitions.values()}
+            raise SystemExit(f"not in sync {ROUND_LIMIT_S:.0f} s after the restart; leader and replicas: {state}")
         time.sleep(0.05)
     consumer.close()
 
@@ -215,9 +218,10 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each kind")
+    parser.add_argument("--keep", action="store_true", help="leave the brokers' data and logs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    with cluster(settings=dict(item.split("=", 1) for item in options.settings)) as brokers:
+    with cluster(settings=dict(item.split("=", 1) for item in options.settings), keep=options.keep) as brokers:
         create_topic(brokers)
         load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
         load.start()
