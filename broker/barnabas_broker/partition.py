@@ -238,6 +238,10 @@ class Partition:
             replica not in self.isr and self.host.is_live(replica) for replica in self.replicas
         )
 
+    def transfer(self, node_id: int) -> None:
+        """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""
+        self.group.transfer(node_id)
+
     def save_producers(self) -> None:
         """Save the table as of the commit index: what lies beyond might be truncated after a crash."""
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes

@@ -34,6 +34,7 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .config import BrokerConfig
 from .partition import Partition, PartitionLog, note_entries
+from .preferred_leaders import PreferredLeaders
 from .producer_state import ProducerTable
 from .waiting import FetchWaiters
 
@@ -104,6 +105,14 @@ class Partitions:
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
         self._silent_since_ms: dict[int, int] = {}
+        self._live_since_ms: dict[int, int] = {}
+        self._unavailable: set[int] = set()
+        self._preferred: PreferredLeaders | None = None
+        if config.auto_leader_rebalance_enable:
+            interval_ms = config.leader_imbalance_check_interval_seconds * 1000
+            self._preferred = PreferredLeaders(
+                self.node_id, lambda: self, self._available_since_ms, self.now_ms, interval_ms
+            )
         self._fenced_since_ms: dict[int, int] = {}
         self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
@@ -137,6 +146,7 @@ class Partitions:
         """Take in a change of the image. Subscribed to the metadata service."""
         if old.brokers is not new.brokers:
             self._note_fenced(old, new)
+            self._unavailable = {node_id for node_id, broker in new.brokers.items() if not broker.is_available}
             self._fire_changed()
         created, deleted = topic_changes(old, new)
         for topic in deleted:
@@ -288,6 +298,12 @@ class Partitions:
 
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         self._announcer.announce(partition.topic_id, partition.index, term, leader_id, isr)
+        if self._preferred is not None and leader_id == self.node_id != partition.replicas[0]:
+            self._preferred.look_soon()
+
+    def _available_since_ms(self, node_id: int) -> int | None:
+        """Return since when a leadership could be handed to `node_id`; None: not now."""
+        return None if node_id in self._unavailable else self._live_since_ms.get(node_id)
 
     def hear(self, partition: Partition, term: int, leader_id: int) -> None:
         # Who is in sync is the leader's to say, and it will in a moment; until then, what was true before.
@@ -340,8 +356,12 @@ class Partitions:
         """Review what this node leads together with `peer`. Subscribed to the links."""
         if live:
             self._silent_since_ms.pop(peer, None)
+            self._live_since_ms[peer] = self.now_ms()
+            if self._preferred is not None:
+                self._preferred.look_soon()
         else:
             self._silent_since_ms[peer] = self.now_ms()
+            self._live_since_ms.pop(peer, None)
         self._fire_changed()
         for partition in self:
             if partition.is_leader and peer in partition.replicas:
@@ -363,12 +383,18 @@ class Partitions:
 
     # The end.
 
+    def keep_leaders(self) -> None:
+        """Move no leadership back to where it belongs any more: this node is about to stop."""
+        if self._preferred is not None:
+            self._preferred.close()
+
     async def hand_over(self, targets: Callable[[], set[int]], timeout_s: float) -> None:
         """Transfer every leadership to one of `targets()`, in sync if possible; return when each has another leader.
 
         A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when
         the time is up, what is not done stays with an election.
         """
+        self.keep_leaders()
         moving = {partition for partition in self if partition.group.is_leader}
         transferred: dict[Partition, tuple[int, int]] = {}
         try:
@@ -384,7 +410,7 @@ class Partitions:
                             # Once in each term: a transfer that is under way is not helped by another.
                             if transferred.get(partition) != (partition.term, target):
                                 transferred[partition] = (partition.term, target)
-                                partition.group.transfer(target)
+                                partition.transfer(target)
                     if moving:
                         await self.leaders_changed()
         except TimeoutError:
@@ -394,6 +420,7 @@ class Partitions:
         """Answer whoever waits, and save the producer tables. The groups go on until the driver closes."""
         self._closing = True
         self._queue.clear()
+        self.keep_leaders()
         if self._reconciling is not None:
             self._reconciling.cancel()
             await asyncio.wait([self._reconciling])
