@@ -3,8 +3,10 @@
 import hashlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +24,24 @@ class SparkResult(NamedTuple):
     imports: list[tuple[Any, ...]]
     packages: list[tuple[Any, ...]]
     took_s: float
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what Spark's processes write to standard error, and show it only if something goes wrong."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as kept:
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(before, kept.read())
+            raise
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def session() -> SparkSession:
@@ -84,7 +104,7 @@ def imported(lines: DataFrame) -> DataFrame:
 
 def packages(lines: DataFrame) -> DataFrame:
     """Say of the largest packages how many of their lines are comments or blank, and how long they get."""
-    package = f.regexp_extract("file", r"(?:site-packages|python3\.\d+)/([A-Za-z0-9_]+)", 1)
+    package = f.regexp_extract("file", r"(?:site-packages|python3\.\d+)/(?!site-packages)([A-Za-z0-9_]+)", 1)
     return (
         lines.withColumn("package", package)
         .groupBy("package")
@@ -101,6 +121,11 @@ def packages(lines: DataFrame) -> DataFrame:
 
 def read_back(bootstrap: str, topic: str) -> SparkResult:
     """Read the whole topic through the Barnabas data source and answer from one snapshot of it."""
+    with quiet():
+        return _read_back(bootstrap, topic)
+
+
+def _read_back(bootstrap: str, topic: str) -> SparkResult:
     spark = session()
     try:
         began = time.perf_counter()
