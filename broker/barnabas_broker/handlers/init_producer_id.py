@@ -1,8 +1,9 @@
 """InitProducerId: give an idempotent producer its id and epoch.
 
 Ids come from the controller in blocks; a block that this broker has begun is lost when it stops, which costs nothing of
-2^63. A producer that already has an id (version 3 and later) wants to go on after an error: it gets the same id with
-the next epoch, and all its sequences start at 0 again. When the epochs are used up it gets a new id.
+2^63. A producer that already has an id (version 3 and later) wants to go on after an error: without a transactional id
+it gets a new one, as from Kafka. To bump the epoch of whatever id a request names would let any client take over the
+identity of any other.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one code on which every client stops at
 once and says so; there is no transaction coordinator yet.
@@ -19,7 +20,6 @@ from .create_topics import code_of
 __all__ = ["handle", "refuse"]
 
 BLOCK_TIMEOUT_S = 5.0
-EPOCH_MAX = 32_766  # 32,767 would leave no epoch to fence it with
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -28,8 +28,6 @@ async def handle(broker: BrokerContext, _: Exchange, request: InitProducerIdRequ
         return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return refuse(request, ErrorCode.INVALID_REQUEST)
-    if request.producer_id >= 0 and request.producer_epoch < EPOCH_MAX:
-        return InitProducerIdResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
     while not broker.producer_ids:
         try:
             block = await broker.metadata.allocate_producer_ids(BLOCK_TIMEOUT_S)
