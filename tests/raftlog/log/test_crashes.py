@@ -157,6 +157,22 @@ class CrashMachine(RuleBasedStateMachine):
         assert log.durable_index == model.durable
         self.term += 1
 
+    @rule(
+        number=st.integers(0, 2),
+        share=st.floats(0, 1),
+        sizes=st.lists(st.integers(0, 800), min_size=1, max_size=3),
+        checkpoint=st.booleans(),
+    )
+    def rewrite(self, number: int, share: float, sizes: list[int], checkpoint: bool) -> None:
+        """What a new leader does to a follower: replace the end of its log. Single rules seldom get this far."""
+        self.append(number, sizes, follower=True)
+        self.work()
+        if checkpoint:
+            self.storage.checkpoint()
+            self.work()
+        self.truncate(number, share)
+        self.append(number, sizes, follower=True)
+
     @rule(number=st.integers(0, 2), voted_for=st.sampled_from([None, 0, 2]))
     def save_hard_state(self, number: int, voted_for: int | None) -> None:
         self.term += 1
@@ -237,15 +253,25 @@ class CrashMachine(RuleBasedStateMachine):
         for group, log in self.logs.items():
             self._settle_on(group, log, len(self.models[group].items))
 
-    @rule(calls=st.integers(0, 25), power=st.booleans(), seed=st.integers(0, 1 << 16), calls_again=st.integers(0, 60))
-    def crash(self, calls: int, power: bool, seed: int, calls_again: int) -> None:
+    @rule(
+        calls=st.integers(0, 25),
+        power=st.booleans(),
+        seed=st.integers(0, 1 << 16),
+        calls_again=st.integers(0, 60),
+        write_first=st.booleans(),
+    )
+    def crash(self, calls: int, power: bool, seed: int, calls_again: int, write_first: bool) -> None:
         """Die somewhere in the work that is due; perhaps again during recovery."""
         self.files.crash_in = calls
         try:
             for _ in range(2):
                 self.storage.flush()
-                self.sync_worker.run()
-                self.write_worker.run()
+                # Nothing orders the two threads: either may be ahead of the other.
+                first, second = self.sync_worker, self.write_worker
+                if write_first:
+                    first, second = second, first
+                first.run()
+                second.run()
         except CrashError:
             pass
         assert self.storage.failed is None

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
 
 from .frames import data_frame
@@ -239,6 +240,35 @@ def test_a_checkpoint_over_a_truncation_that_is_not_durable_yet_is_followed_by_a
     log = node.killed().log(mode="page-cache")
     assert log.failed is None
     assert log.last_index == 1
+
+
+@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+def test_no_file_shows_a_truncation_before_the_journal_has_it(mode: Mode) -> None:
+    node = Node()
+    log = node.log(mode=mode)
+    fill(log, 3)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    log.truncate_from(2)
+    node.storage._writes.flush()
+    node.write_worker.run()  # it gets ahead of the sync worker
+    log = node.killed().log(mode=mode)
+    assert (log.failed, log.last_index) == (None, 3)
+
+
+@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+def test_what_was_appended_after_a_truncation_survives_a_kill(mode: Mode) -> None:
+    node = Node()
+    log = node.log(mode=mode)
+    fill(log, 3)
+    node.work()
+    log.truncate_from(2)
+    fill(log, 2, term=2)
+    node.work(8)
+    assert log.durable_index == 3
+    log = node.killed().log(mode=mode)
+    assert (log.failed, log.last_index, log.last_term) == (None, 3, 2)
 
 
 def test_names_made_before_a_kill_are_durable_after_the_restart() -> None:

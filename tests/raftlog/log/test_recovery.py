@@ -1,0 +1,78 @@
+"""The plan that recovery makes from journal records, rule by rule."""
+
+import pytest
+
+from barnabas_raftlog.log.recovery import Location, ReplicaPlan, merge_hard_state
+from barnabas_raftlog.raft.messages import HardState
+
+
+def plan(trusted_index: int, *, page_cache: bool = False) -> ReplicaPlan:
+    return ReplicaPlan("t-0", trusted_index, page_cache=page_cache)
+
+
+def at(term: int) -> Location:
+    return Location(term, 1, 0, 100)
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "later"),
+    [
+        (None, HardState(1, None), HardState(1, None)),
+        (HardState(3, 1), HardState(2, 2), HardState(3, 1)),
+        (HardState(3, 1), HardState(3, None), HardState(3, 1)),
+        (HardState(3, None), HardState(3, 2), HardState(3, 2)),
+        (HardState(3, 1), HardState(4, None), HardState(4, None)),
+    ],
+)
+def test_a_hard_state_never_goes_back(known: HardState | None, found: HardState, later: HardState) -> None:
+    assert merge_hard_state(known, found) == later
+
+
+def test_entries_that_the_segments_have_are_not_written_again() -> None:
+    replayed = plan(2)
+    for index in (1, 2, 3, 4):
+        replayed.entry(index, at(1))
+    assert replayed.entries_after() == [(3, at(1)), (4, at(1))]
+
+
+def test_a_replaced_entry_is_never_the_last_word() -> None:
+    replayed = plan(5)
+    replayed.entry(5, at(3))
+    replayed.truncated_from(5, 1)
+    replayed.entry(5, at(4))
+    assert (replayed.trusted_index, replayed.entries_after()) == (4, [(5, at(4))])
+
+
+def test_a_gap_that_a_later_truncation_explains_is_none() -> None:
+    replayed = plan(4)  # the checkpoint was taken after the truncation, the journal begins before it
+    replayed.entry(6, at(3))
+    replayed.truncated_from(5, 1)
+    replayed.entry(5, at(4))
+    assert replayed.entries_after() == [(5, at(4))]
+
+
+def test_a_gap_that_nothing_explains_is_damage() -> None:
+    replayed = plan(4)
+    replayed.entry(6, at(3))
+    with pytest.raises(ValueError, match="entry 6 but not entry 5"):
+        replayed.entries_after()
+
+
+def test_in_page_cache_mode_a_truncation_counts_until_it_was_carried_out() -> None:
+    replayed = plan(9, page_cache=True)
+    replayed.truncated_from(5, 1)
+    replayed.truncated_from(3, 2)
+    cuts = [replayed.cut_from]
+    for number in (2, 1):
+        replayed.truncation_done(number)
+        cuts.append(replayed.cut_from)
+    assert cuts == [3, 5, None]
+    assert replayed.trusted_index == 2
+
+
+def test_a_snapshot_forgets_what_came_before_it() -> None:
+    replayed = plan(9)
+    replayed.entry(10, at(1))
+    replayed.installed(100, 7, 555)
+    replayed.entry(101, at(7))
+    assert (replayed.reset, replayed.entries_after()) == ((100, 7, 555), [(101, at(7))])
