@@ -56,6 +56,7 @@ class ReplicaStorage(Protocol):
         self, group: GroupId, name: str, mode: Literal["fsync", "page-cache"], *, segment_bytes: int | None = None
     ) -> object: ...
     def delete_log(self, group: GroupId) -> None: ...
+    def unopened(self) -> list[tuple[GroupId, str, Literal["fsync", "page-cache"]]]: ...
 
 
 class ParkedFetch(Protocol):
@@ -162,6 +163,18 @@ class Partitions:
         if self._queue and self._reconciling is None and not self._closing:
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
+
+    def remove_strays(self) -> None:
+        """Delete replicas of topics that were deleted while this node was away.
+
+        Only to be called when the image is not older than this start: what it does not name then is gone for good.
+        """
+        for group_id, name, mode in self._storage.unopened():
+            if group_id[:16] not in self.topics_by_id:
+                self._storage.open_log(group_id, name, mode)
+                self._storage.delete_log(group_id)
+                text = f"{name}: the topic was deleted while this broker was away"
+                self._on_fact(group_id, Fact("replica removed", 0, text))
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""

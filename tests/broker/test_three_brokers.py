@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -158,3 +160,23 @@ def test_a_stopped_cluster_comes_back_with_everything() -> None:
         assert wire.produce("kept", batch(producer_id=3, epoch=0, sequence=2)).base_offset == 2
         assert wire.produce("kept", batch(producer_id=3, epoch=0, sequence=5)).error_code
         wire.close()
+
+
+def test_a_topic_deleted_while_a_broker_is_away_leaves_nothing_on_its_disk(
+    three_brokers: RunningCluster, wires: Wires
+) -> None:
+    wires[1].create("forgotten", factor=3)
+    node = three_brokers.cluster.nodes[3]
+    replicas = Path(node.config.log_dir) / "replicas"
+    assert list(replicas.glob("forgotten-*"))
+    three_brokers.run(lambda cluster: cluster.stop(3))
+    deletion = DeleteTopicsRequest(topic_names=["forgotten"], timeout_ms=5_000)
+    assert wires[1].ask(deletion, 5).responses[0].error_code == 0
+
+    async def restart(cluster: Cluster) -> None:
+        await cluster.start(3)
+        await cluster.wait_ready()
+
+    three_brokers.run(restart)
+    assert "replica removed" in {event["kind"] for event in three_brokers.cluster.nodes[3].events.to_list()}
+    assert not [path for path in replicas.glob("forgotten-*") if not path.name.endswith(".deleted")]

@@ -184,6 +184,14 @@ class Storage:
             log.created()
         return log
 
+    def unopened(self) -> list[tuple[GroupId, str, Mode]]:
+        """Return the replicas that the checkpoint knows and nobody has opened: (group, name, mode)."""
+        return [
+            (GroupId(group), row.name, "page-cache" if row.page_cache else "fsync")
+            for group, (row, _) in self._rows.items()
+            if group not in self._logs
+        ]
+
     def delete_log(self, group: GroupId) -> None:
         """Forget a replica, its hard state and its files."""
         log = self._logs.pop(group)
