@@ -193,7 +193,9 @@ def all_at_once(brokers: Cluster, load: Load, rounds: int) -> list[float]:
 
 def read_back(bootstrap: str, acked: list[int]) -> list[str]:
     """Read every partition from 0 and return what is wrong: numbers must be dense, once, in order, offsets too."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True, "enable.auto.commit": False}
+    )
     consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
     wrong, following, at_end = [], [0] * PARTITIONS, set[int]()
     deadline = time.perf_counter() + 120
