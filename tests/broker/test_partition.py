@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.partition import Partition, PartitionLog, high_watermark_at
+from barnabas_broker.partition import SAVE_ENTRIES, Partition, PartitionLog, high_watermark_at
 from barnabas_broker.producer_state import ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
@@ -261,3 +261,17 @@ def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -
     host.wall += 1_001
     partition.review(0)
     assert not partition.producers.batches(5)
+
+
+def test_a_follower_saves_its_producers_every_so_many_entries() -> None:
+    """What a start after a crash has to replay stays small, however small the batches are."""
+    log = FakeLog([1] * (SAVE_ENTRIES + 10))
+    saved: list[int] = []
+    log.save_state = lambda index, _: saved.append(index)  # type: ignore[attr-defined]
+    partition, _ = make(log)
+    partition.on_appended(log.entries)
+    partition.on_committed(SAVE_ENTRIES - 1)
+    assert saved == []
+    partition.on_committed(SAVE_ENTRIES)
+    partition.on_committed(SAVE_ENTRIES + 10)
+    assert saved == [SAVE_ENTRIES]
