@@ -1,0 +1,81 @@
+"""From `barnabas cluster start` to ready (every leader elected) and to the first acks=all record that is answered.
+
+Three situations: an empty directory, the same cluster with data after a clean stop, and again after `kill -9` of all
+three brokers at once. The clock starts before the command does.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from confluent_kafka import Producer
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from cluster_handle import Cluster, cluster, run
+
+TOPIC, PARTITIONS = "start", 6
+
+
+def produce(bootstrap: str, records: int) -> None:
+    """Return when `records` of 1 KiB, spread over the partitions, are acknowledged by all."""
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0})
+    value = b"x" * 1024
+    for number in range(records):
+        while True:
+            try:
+                producer.produce(TOPIC, value, partition=number // 512 % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if producer.flush(120):
+        raise RuntimeError("not everything was acknowledged")
+
+
+def start(brokers: Cluster) -> tuple[float, float]:
+    """Start what is down; return the seconds until ready, and until a record to each partition was acknowledged."""
+    began = time.perf_counter()
+    ready_s = brokers.start()
+    produce(brokers.bootstrap, PARTITIONS * 512)
+    return ready_s, time.perf_counter() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--records", type=int, default=200_000, help="records in the cluster before the restarts")
+    options = parser.parse_args()
+    samples: dict[str, list[tuple[float, float]]] = {"empty": [], "after a clean stop": [], "after kill -9 of all": []}
+    for _ in range(options.rounds):
+        began = time.perf_counter()
+        with cluster() as brokers:
+            words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+            run("topic", "create", TOPIC, *words)
+            produce(brokers.bootstrap, 1)
+            samples["empty"].append((brokers.ready_s, time.perf_counter() - began))
+            produce(brokers.bootstrap, options.records)
+            brokers.stop()
+            samples["after a clean stop"].append(start(brokers))
+            brokers.kill(1, 2, 3)
+            samples["after kill -9 of all"].append(start(brokers))
+    table = Table(title=f"start of three brokers, {options.records} records of 1 KiB, {options.rounds} rounds")
+    for heading in ("situation", "ready (median)", "longest", "first record acknowledged (median)", "longest"):
+        table.add_column(heading)
+    for name, found in samples.items():
+        ready, first = [pair[0] for pair in found], [pair[1] for pair in found]
+        table.add_row(
+            name,
+            f"{statistics.median(ready):.2f} s",
+            f"{max(ready):.2f} s",
+            f"{statistics.median(first):.2f} s",
+            f"{max(first):.2f} s",
+        )
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
