@@ -111,6 +111,7 @@ def main() -> int:
         parser.error(f"unknown system: {', '.join(sorted(unknown))}")
     samples: dict[tuple[str, str], list[float]] = defaultdict(list)
     missing: dict[str, str] = {}
+    failed = 0
     for mode in options.modes.split(","):
         for number in range(options.rounds):
             for name in names if number % 2 == 0 else reversed(names):
@@ -121,6 +122,10 @@ def main() -> int:
                 except systems.NotInstalledError as error:
                     missing[name] = str(error)
                     console.print(f"{name}: not measured: {error}")
+                    continue
+                except (RuntimeError, subprocess.SubprocessError) as error:
+                    failed += 1  # The other systems and rounds still count; the exit status tells.
+                    console.print(f"{mode} round {number + 1}: {name} failed: {error}")
                     continue
                 samples[mode, name].append(rate)
                 console.print(f"{mode} round {number + 1}: {name} {rate:.1f} MB/s")
@@ -139,7 +144,7 @@ def main() -> int:
     console.print(table)
     if options.json:
         options.json.write_text(json.dumps({f"{mode}/{name}": found for (mode, name), found in samples.items()}))
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

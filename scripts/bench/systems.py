@@ -9,6 +9,7 @@ What a peer needs is fetched once, through Maven or Go, into a cache outside the
 it. A peer that cannot be had raises `NotInstalledError`, and the benchmark prints "not measured" for it.
 """
 
+import hashlib
 import os
 import shutil
 import signal
@@ -59,7 +60,8 @@ def install_kafka() -> Path:
 
 def install_nats() -> tuple[Path, Path]:
     """Return the server and the load generator, building both if need be."""
-    server, load = CACHE / "nats-server", CACHE / "natsload"
+    source_sum = hashlib.sha256((HERE / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
+    server, load = CACHE / "nats-server", CACHE / f"natsload-{source_sum}"
     if not server.exists():
         _fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
     if not load.exists():

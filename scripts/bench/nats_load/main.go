@@ -47,12 +47,18 @@ func main() {
 	subjects := make([]string, *streams)
 	for number := range subjects {
 		subjects[number] = fmt.Sprintf("%s.%d", prefix, number)
-		_, err := js.CreateStream(context.Background(), jetstream.StreamConfig{
+		stream := jetstream.StreamConfig{
 			Name:     fmt.Sprintf("%s_%d", prefix, number),
 			Subjects: []string{subjects[number]},
 			Replicas: *replicas,
 			Storage:  jetstream.FileStorage,
-		})
+		}
+		// Servers that are healthy may not know of each other yet; then there are too few peers for the replicas.
+		_, err := js.CreateStream(context.Background(), stream)
+		for deadline := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(deadline); {
+			time.Sleep(200 * time.Millisecond)
+			_, err = js.CreateStream(context.Background(), stream)
+		}
 		stopOn(err)
 	}
 
