@@ -26,6 +26,7 @@ PARTITIONS, REPLICAS = 6, 3
 KAFKA_WARM_RECORDS = 1_000_000  # its figures keep rising for about that long: the JVM compiles
 WARM_RECORDS = 100_000
 DELIVERY_LIMIT_S = 180.0
+Key = tuple[str, str]  # mode and system
 
 
 def produce(bootstrap: str, records: int, record_bytes: int) -> float:
@@ -97,21 +98,10 @@ def measure(name: str, *, synced: bool, records: int, record_bytes: int) -> floa
         return load(address, records, record_bytes)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, default=600_000, help="records of a measurement")
-    parser.add_argument("--bytes", type=int, default=1024, help="size of a record")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="barnabas,kafka,nats", help="systems, comma separated")
-    parser.add_argument("--modes", default="page-cache,synced", help="durability modes, comma separated")
-    parser.add_argument("--json", type=Path, help="write the raw samples to this file")
-    options = parser.parse_args()
-    names, console = options.only.split(","), Console()
-    if unknown := set(names) - {"barnabas", "kafka", "nats"}:
-        parser.error(f"unknown system: {', '.join(sorted(unknown))}")
-    samples: dict[tuple[str, str], list[float]] = defaultdict(list)
-    missing: dict[str, str] = {}
-    failed = 0
+def collect(options: argparse.Namespace, names: list[str], console: Console) -> tuple[dict[Key, list[float]], int]:
+    """Measure every system in every mode and round; return the samples, and how many measurements failed."""
+    samples: dict[Key, list[float]] = defaultdict(list)
+    missing, failed = set[str](), 0
     for mode in options.modes.split(","):
         for number in range(options.rounds):
             for name in names if number % 2 == 0 else reversed(names):
@@ -120,15 +110,19 @@ def main() -> int:
                 try:
                     rate = measure(name, synced=mode == "synced", records=options.records, record_bytes=options.bytes)
                 except systems.NotInstalledError as error:
-                    missing[name] = str(error)
+                    missing.add(name)
                     console.print(f"{name}: not measured: {error}")
-                    continue
                 except (RuntimeError, subprocess.SubprocessError) as error:
                     failed += 1  # The other systems and rounds still count; the exit status tells.
                     console.print(f"{mode} round {number + 1}: {name} failed: {error}")
-                    continue
-                samples[mode, name].append(rate)
-                console.print(f"{mode} round {number + 1}: {name} {rate:.1f} MB/s")
+                else:
+                    samples[mode, name].append(rate)
+                    console.print(f"{mode} round {number + 1}: {name} {rate:.1f} MB/s")
+    return samples, failed
+
+
+def summary(options: argparse.Namespace, names: list[str], samples: dict[Key, list[float]]) -> Table:
+    """Return medians and their ratios to Kafka's."""
     table = Table(title=f"produce, {options.bytes}-byte records, {PARTITIONS} partitions, RF {REPLICAS}, acks=all")
     for heading in ("mode", "system", "MB/s (median)", "min to max", "ratio to Kafka"):
         table.add_column(heading)
@@ -141,7 +135,25 @@ def main() -> int:
             middle = statistics.median(found)
             ratio = f"{middle / statistics.median(base):.2f}" if base else "not measured"
             table.add_row(mode, name, f"{middle:.1f}", f"{min(found):.1f} to {max(found):.1f}", ratio)
-    console.print(table)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=600_000, help="records of a measurement")
+    parser.add_argument("--bytes", type=int, default=1024, help="size of a record")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="barnabas,kafka,nats", help="systems, comma separated")
+    parser.add_argument("--modes", default="page-cache,synced", help="durability modes, comma separated")
+    parser.add_argument("--json", type=Path, help="write the raw samples to this file")
+    options = parser.parse_args()
+    names, console = options.only.split(","), Console()
+    if unknown := set(names) - {"barnabas", "kafka", "nats"}:
+        parser.error(f"unknown system: {', '.join(sorted(unknown))}")
+    if unknown := set(options.modes.split(",")) - {"page-cache", "synced"}:
+        parser.error(f"unknown mode: {', '.join(sorted(unknown))}")
+    samples, failed = collect(options, names, console)
+    console.print(summary(options, names, samples))
     if options.json:
         options.json.write_text(json.dumps({f"{mode}/{name}": found for (mode, name), found in samples.items()}))
     return 1 if failed else 0
