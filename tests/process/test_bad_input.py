@@ -70,9 +70,10 @@ def bystander(cluster: cluster_handle.Cluster) -> Iterator[Bystander]:
     assert cluster.pids() == before, "a broker was restarted"
 
 
-def answer_to(port: int, data: bytes) -> bytes:
-    """Send `data` and return what comes back until the broker closes the connection."""
+def answer_to(port: int, data: bytes) -> tuple[bytes, str]:
+    """Send `data`; return what comes back until the broker closes the connection, and our own address."""
     with socket.create_connection(("127.0.0.1", port), timeout=15) as link:
+        host, own_port = link.getsockname()
         link.sendall(data)
         received = bytearray()
         try:
@@ -80,7 +81,12 @@ def answer_to(port: int, data: bytes) -> bytes:
                 received += chunk
         except ConnectionResetError:
             pass  # Closed with our bytes unread: closed all the same.
-        return bytes(received)
+        return bytes(received), f"{host}:{own_port}"
+
+
+def log_lines(cluster: cluster_handle.Cluster, containing: str) -> list[str]:
+    lines = [line for path in cluster.data.glob("broker-*/broker.log") for line in path.read_text().splitlines()]
+    return [line for line in lines if containing in line]
 
 
 def frame(body: bytes) -> bytes:
@@ -111,10 +117,10 @@ BAD_FRAMES = {
 def test_bad_frame_closes_only_its_own_connection(
     cluster: cluster_handle.Cluster, bystander: Bystander, name: str
 ) -> None:
-    assert answer_to(cluster.port, BAD_FRAMES[name]) == b""
+    answer, address = answer_to(cluster.port, BAD_FRAMES[name])
+    assert answer == b""
     bystander.wait_for_more(5)
-    logs = "".join(path.read_text() for path in cluster.data.glob("broker-*/broker.log"))
-    assert "127.0.0.1" in logs, "the reason is logged with the address"
+    assert len(log_lines(cluster, f"closing the connection from {address}: ")) == 1, "closed with a logged reason"
 
 
 def test_unknown_version_of_api_versions_is_answered_as_kafka_does(cluster: cluster_handle.Cluster) -> None:
@@ -132,8 +138,10 @@ def test_garbage_between_nodes_is_closed_and_harms_nobody(
 ) -> None:
     rng = random.Random(7)
     port = cluster.port + cluster_handle.BROKER_PORT_SPACING
+    before = len(log_lines(cluster, "connection with 127.0.0.1"))
     for _ in range(20):
         answer_to(port, struct.pack(">I", 2**32 - 1) + rng.randbytes(2000))
+    assert len(log_lines(cluster, "connection with 127.0.0.1")) > before, "closed with a logged reason"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams:
         for size in (0, 1, 20, 100, 1200, 9000):
             for _ in range(50):
