@@ -1,7 +1,9 @@
 """From `barnabas cluster start` to ready (every leader elected) and to the first acks=all record that is answered.
 
 Three situations: an empty directory, the same cluster with data after a clean stop, and again after `kill -9` of all
-three brokers at once. The clock starts before the command does.
+three brokers at once. The clock starts before the command does; the client is made when the command has returned, and
+on the empty cluster it creates its topic first. It is not idempotent: librdkafka spends half a second on its first
+producer id, whatever the broker, and that is not what is measured here.
 """
 
 import argparse
@@ -11,23 +13,24 @@ import time
 from pathlib import Path
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cluster_handle import Cluster, cluster, run
+from cluster_handle import Cluster, cluster
 
 TOPIC, PARTITIONS = "start", 6
 
 
 def produce(bootstrap: str, records: int) -> None:
     """Return when `records` of 1 KiB, spread over the partitions, are acknowledged by all."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0})
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
     value = b"x" * 1024
     for number in range(records):
         while True:
             try:
-                producer.produce(TOPIC, value, partition=number // 512 % PARTITIONS)
+                producer.produce(TOPIC, value, partition=number % PARTITIONS)
                 break
             except BufferError:
                 producer.poll(0.01)
@@ -39,7 +42,7 @@ def start(brokers: Cluster) -> tuple[float, float]:
     """Start what is down; return the seconds until ready, and until a record to each partition was acknowledged."""
     began = time.perf_counter()
     ready_s = brokers.start()
-    produce(brokers.bootstrap, PARTITIONS * 512)
+    produce(brokers.bootstrap, PARTITIONS)
     return ready_s, time.perf_counter() - began
 
 
@@ -52,17 +55,17 @@ def main() -> int:
     for _ in range(options.rounds):
         began = time.perf_counter()
         with cluster() as brokers:
-            words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
-            run("topic", "create", TOPIC, *words)
-            produce(brokers.bootstrap, 1)
+            admin = AdminClient({"bootstrap.servers": brokers.bootstrap, "log_level": 0})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(30)
+            produce(brokers.bootstrap, PARTITIONS)
             samples["empty"].append((brokers.ready_s, time.perf_counter() - began))
             produce(brokers.bootstrap, options.records)
             brokers.stop()
             samples["after a clean stop"].append(start(brokers))
             brokers.kill(1, 2, 3)
             samples["after kill -9 of all"].append(start(brokers))
-    table = Table(title=f"start of three brokers, {options.records} records of 1 KiB, {options.rounds} rounds")
-    for heading in ("situation", "ready (median)", "longest", "first record acknowledged (median)", "longest"):
+    table = Table(title=f"start of three brokers, {options.records} records of 1 KiB, {options.rounds} rounds, medians")
+    for heading in ("situation", "ready", "longest", "first ack", "longest"):
         table.add_column(heading)
     for name, found in samples.items():
         ready, first = [pair[0] for pair in found], [pair[1] for pair in found]
