@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -65,6 +66,14 @@ def session() -> SparkSession:
     spark.sparkContext.setLogLevel("ERROR")
     spark.sparkContext.addPyFile(__file__)  # `hash_files` runs in Spark's Python workers
     return spark
+
+
+def end_jvm() -> None:
+    """Wait until Spark's JVM is gone and its temporary files with it; by itself it would outlive us by a second."""
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(timeout=30)
 
 
 def hash_files(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,3 +166,4 @@ def _read_back(bootstrap: str, topic: str) -> SparkResult:
         )
     finally:
         spark.stop()
+        end_jvm()
