@@ -245,8 +245,10 @@ class Partition:
     def save_producers(self) -> None:
         """Save the table as of the commit index: what lies beyond might be truncated after a crash."""
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
-        table = ProducerTable.from_blob(self.producers.to_blob())
-        table.truncate_from(table.commit_index + 1)
+        table = self.producers
+        if table.applied_index > table.commit_index:
+            table = ProducerTable.from_blob(table.to_blob())
+            table.truncate_from(table.commit_index + 1)
         if table.applied_index > 0:
             self.log.save_state(table.applied_index, table.to_blob())
 

@@ -169,28 +169,12 @@ class Group:
             StorageFailedError: the log failed; the group has resigned.
         """
         self._check_may_propose()
-        try:
-            entry = self.log.append_batch(self.core.term, frame)
-        except (DiskFullError, StorageBusyError):
-            raise
-        except StorageFailedError as error:
-            self._driver.fail(self, error)
-            raise
-        self._driver.on_proposed(self, entry)
-        return entry
+        return self._appended(lambda: self.log.append_batch(self.core.term, frame))
 
     def propose_control(self, kind: ControlKind, body: bytes = b"") -> Entry:
         """As `propose`, for a frame that takes an index but no offset."""
         self._check_may_propose()
-        try:
-            entry = self.log.append_control(self.core.term, kind, body)
-        except (DiskFullError, StorageBusyError):
-            raise
-        except StorageFailedError as error:
-            self._driver.fail(self, error)
-            raise
-        self._driver.on_proposed(self, entry)
-        return entry
+        return self._appended(lambda: self.log.append_control(self.core.term, kind, body))
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""
@@ -226,6 +210,18 @@ class Group:
             return None
         index, term, state = snapshot
         return index, term, self.log.offset_after(index).to_bytes(8, "big") + state
+
+    def _appended(self, append: Callable[[], Entry]) -> Entry:
+        """Append, tell the driver, and let a log that failed take this group out of service."""
+        try:
+            entry = append()
+        except (DiskFullError, StorageBusyError):
+            raise
+        except StorageFailedError as error:
+            self._driver.fail(self, error)
+            raise
+        self._driver.on_proposed(self, entry)
+        return entry
 
     def _check_may_propose(self) -> None:
         """Refuse while leadership is handed on (thesis 3.10): under load the target would never have everything."""
