@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
+from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.registry import Message, encode_response
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
@@ -88,10 +89,11 @@ class BrokerContext:
         left = self.partitions.has_just_left
         return [known for node_id, known in sorted(self.image.brokers.items()) if not known.fenced or left(node_id)]
 
-    def endpoints(self, leader_ids: Iterable[int]) -> list[Broker]:
-        """Return the brokers among `leader_ids`, by id, each once."""
-        known = self.image.brokers
-        return [known[leader_id] for leader_id in sorted(set(leader_ids)) if leader_id in known]
+    def endpoints(self, leader_ids: Iterable[int]) -> list[NodeEndpoint]:
+        """Return where the brokers among `leader_ids` are, by id, each once (KIP-951)."""
+        brokers = self.image.brokers
+        known = [brokers[leader_id] for leader_id in sorted(set(leader_ids)) if leader_id in brokers]
+        return [NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in known]
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a request that must wait. Bounded by the unanswered requests of all connections."""

@@ -36,7 +36,6 @@ from barnabas_clients.protocol.fetch import (
     FetchRequest,
     FetchResponse,
     LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
 )
 from barnabas_raftlog.errors import StorageFailedError
@@ -249,10 +248,7 @@ class _Look:
         response = FetchResponse(responses=self.topics)
         if self.has_error and self.version >= HINTS_SINCE:
             leader_ids = {result.current_leader.leader_id for topic in self.topics for result in topic.partitions}
-            response.node_endpoints = [
-                NodeEndpoint(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
-                for known in self.broker.endpoints(leader_ids)
-            ]
+            response.node_endpoints = self.broker.endpoints(leader_ids)
         return response
 
 

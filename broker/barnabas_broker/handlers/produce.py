@@ -23,7 +23,6 @@ from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import (
     LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -272,7 +271,4 @@ def _add_endpoints(broker: BrokerContext, version: int, response: ProduceRespons
         for result in topic.partition_responses
         if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     }
-    response.node_endpoints = [
-        NodeEndpoint(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
-        for known in broker.endpoints(leader_ids)
-    ]
+    response.node_endpoints = broker.endpoints(leader_ids)

@@ -28,6 +28,8 @@ from barnabas_raftlog.wire.schema import (
     wire,
 )
 
+from .leader_hints import LeaderIdAndEpoch, NodeEndpoint
+
 __all__ = [
     "AbortedTransaction",
     "EpochEndOffset",
@@ -106,13 +108,6 @@ class EpochEndOffset(FrozenStruct):
     end_offset: Int64 = -1
 
 
-class LeaderIdAndEpoch(FrozenStruct):
-    """Who leads, when the request came to somebody else; -1 is unknown."""
-
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
-
-
 class SnapshotId(FrozenStruct):
     """A snapshot to fetch in place of the log. Never set by this broker."""
 
@@ -149,15 +144,6 @@ class FetchableTopicResponse(Struct):
     topic: Annotated[String, wire(until=12)] = ""
     topic_id: Annotated[Uuid, wire(since=13)] = NO_UUID
     partitions: list[PartitionData] = field(default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    """Where to reach a leader that the response names."""
-
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
-    rack: String | None = None
 
 
 @message(api_key=1, versions=range(4, 19), flexible_since=12)

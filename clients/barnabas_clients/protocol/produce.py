@@ -11,7 +11,6 @@ from typing import Annotated
 
 from barnabas_raftlog.wire.schema import (
     NO_UUID,
-    FrozenStruct,
     Int16,
     Int32,
     Int64,
@@ -24,6 +23,8 @@ from barnabas_raftlog.wire.schema import (
     message,
     wire,
 )
+
+from .leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
 __all__ = [
     "BatchIndexAndErrorMessage",
@@ -70,13 +71,6 @@ class BatchIndexAndErrorMessage(Struct):
     batch_index_error_message: String | None = None
 
 
-class LeaderIdAndEpoch(FrozenStruct):
-    """Who leads, when the request came to somebody else; -1 is unknown."""
-
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
-
-
 class PartitionProduceResponse(Struct):
     """`log_append_time_ms` is -1 unless the topic stamps records at append."""
 
@@ -96,15 +90,6 @@ class TopicProduceResponse(Struct):
     name: Annotated[String, wire(until=12)] = ""
     topic_id: Annotated[Uuid, wire(since=13)] = NO_UUID
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
-
-
-class NodeEndpoint(Struct):
-    """Where to reach a leader that the response names."""
-
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
-    rack: String | None = None
 
 
 @message(api_key=0, versions=range(3, 14), flexible_since=9)
