@@ -35,6 +35,7 @@ PURE = (
         for name in ("wire", "framing", "handshake", "liveness", "deadlines", "strays")
     ),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
+    "barnabas_clients.topic_partition",
     *(
         f"barnabas_metadata_quorum.{name}"
         for name in (

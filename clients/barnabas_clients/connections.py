@@ -1,8 +1,8 @@
 """A client's way into a cluster: connections to its brokers, what it knows of them, and asking until answered.
 
-`Cluster` keeps one connection per broker, opened when first needed, and a `ClusterView` that is refreshed when an
-answer or a lost connection says that it is out of date. Dialling and refreshing are single flight: whoever wants what
-is already under way waits for it, inside a deadline of their own, and leaving does not disturb the others.
+`Cluster` keeps one connection per broker and lane, opened when first needed, and a `ClusterView` that is refreshed when
+an answer or a lost connection says that it is out of date. Dialling and refreshing are single flight: whoever wants
+what is already under way waits for it, inside a deadline of their own, and leaving does not disturb the others.
 
 The `request_…` methods retry what is retriable (errors.py, protocol/errors.py) with growing pauses until their
 deadline, and then raise `DeadlineExceededError` naming the last failure. What they send may therefore be carried out
@@ -11,8 +11,12 @@ more than `SUSPICION_S` makes the cluster be asked again, elsewhere, and a broke
 connection, which sends its callers on to the new leader. One that is still listed but lets a whole
 `request_timeout_s` pass loses it too: everything behind the unanswered request would share its fate.
 
-Limits: connections are at most the brokers known plus the bootstrap servers; one refresh and one dial per broker at
-a time. Topics once asked for stay in the periodic refresh.
+*Lanes.* A broker answers the requests of a connection in order, so a fetch that waits for records, or a join that waits
+for the rest of its group, holds back whatever was sent behind it. Such requests name a lane, and each lane of a broker
+is a connection of its own; everything that is answered at once shares the lane "".
+
+Limits: connections are at most the brokers known, once for each lane in use, plus the bootstrap servers; one refresh at
+a time, one dial at a time for each of them. Topics once asked for stay in the periodic refresh.
 
 Not here: what an answer means. `check` is the caller's, and raises a `KafkaError` for an error code.
 """
@@ -43,6 +47,13 @@ CONNECT_TIMEOUT_S = 5.0
 METADATA_TIMEOUT_S = 1.5
 # Refreshes are shared, so a poll that is merely long costs one small request a second for the whole client.
 SUSPICION_S = 1.0
+
+
+class _Way(NamedTuple):
+    """What a connection is for: the broker at `endpoint`, and the traffic that may share it."""
+
+    endpoint: Endpoint
+    lane: str = ""
 
 
 class _Flight(NamedTuple):
@@ -81,8 +92,8 @@ class Cluster:
         self._jitter: Jitter = jitter or random.Random()
         self._topics: frozenset[str] = frozenset()
         self._refreshed_at_s = 0.0
-        self._connections: dict[Endpoint, Connection] = {}
-        self._dials: dict[Endpoint, asyncio.Task[Connection]] = {}
+        self._connections: dict[_Way, Connection] = {}
+        self._dials: dict[_Way, asyncio.Task[Connection]] = {}
         self._flight: _Flight | None = None
         self._closed = asyncio.Event()
 
@@ -147,8 +158,8 @@ class Cluster:
             return await self.ask_any(message, timeout_s)
         return await self.ask_broker(self.view.controller_id, message, timeout_s)
 
-    async def ask_broker(self, node_id: int, message: Message, timeout_s: float) -> Any:
-        """Ask one broker, once.
+    async def ask_broker(self, node_id: int, message: Message, timeout_s: float, lane: str = "") -> Any:
+        """Ask one broker, once, in the lane for requests of this kind (see the module).
 
         Raises:
             UnknownLeaderError: the metadata does not list this broker.
@@ -156,7 +167,7 @@ class Cluster:
         broker = self.view.brokers.get(node_id)
         if broker is None:
             raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
-        return await self._ask(broker, message, self._now() + timeout_s)
+        return await self._ask(broker, message, self._now() + timeout_s, lane)
 
     # Knowing.
 
@@ -274,8 +285,8 @@ class Cluster:
 
     # Connections.
 
-    async def _ask(self, broker: BrokerAddress, message: Message, deadline: float) -> Any:
-        connection = await self._connection((broker.host, broker.port), deadline)
+    async def _ask(self, broker: BrokerAddress, message: Message, deadline: float, lane: str = "") -> Any:
+        connection = await self._connection((broker.host, broker.port), deadline, lane)
         return await self._request_on(connection, message, deadline)
 
     async def _request_on(self, connection: Connection, message: Message, deadline: float) -> Any:
@@ -314,7 +325,11 @@ class Cluster:
 
         A busy connection may be one to a broker that has stopped answering.
         """
-        opened = {endpoint: connection for endpoint, connection in self._connections.items() if connection.is_open}
+        opened = {
+            way.endpoint: connection
+            for way, connection in self._connections.items()
+            if connection.is_open and not way.lane
+        }
         idle = [endpoint for endpoint, connection in opened.items() if not connection.in_flight]
         busy = sorted(opened.keys() - set(idle), key=lambda endpoint: opened[endpoint].in_flight)
         known = self._shuffled((broker.host, broker.port) for broker in self.view.brokers.values())
@@ -324,27 +339,28 @@ class Cluster:
     def _shuffled(self, endpoints: Iterable[Endpoint]) -> list[Endpoint]:
         return sorted(endpoints, key=lambda _: self._jitter.random())
 
-    async def _connection(self, endpoint: Endpoint, deadline: float) -> Connection:
-        """Return an open connection; dials at most once at a time per endpoint."""
-        connection = self._connections.get(endpoint)
+    async def _connection(self, endpoint: Endpoint, deadline: float, lane: str = "") -> Connection:
+        """Return an open connection; dials at most once at a time per endpoint and lane."""
+        way = _Way(endpoint, lane)
+        connection = self._connections.get(way)
         if connection is not None and connection.is_open:
             return connection
-        dial = self._dials.get(endpoint)
+        dial = self._dials.get(way)
         if dial is None:
             self._check_open()
-            dial = self._spawn(self._dial(endpoint))
-            self._dials[endpoint] = dial
+            dial = self._spawn(self._dial(way))
+            self._dials[way] = dial
         return await self._join(dial, deadline)
 
-    async def _dial(self, endpoint: Endpoint) -> Connection:
+    async def _dial(self, way: _Way) -> Connection:
         try:
             connection = await Connection.open(
-                *endpoint, timeout_s=CONNECT_TIMEOUT_S, client_id=self.client_id, in_flight_max=self._in_flight_max
+                *way.endpoint, timeout_s=CONNECT_TIMEOUT_S, client_id=self.client_id, in_flight_max=self._in_flight_max
             )
-            self._connections[endpoint] = connection
+            self._connections[way] = connection
             return connection
         finally:
-            del self._dials[endpoint]
+            del self._dials[way]
 
     # Metadata.
 
@@ -403,13 +419,13 @@ class Cluster:
         self.view = self.view.with_metadata(response, topics)
         self._refreshed_at_s = self._now()
         listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
-        for endpoint, connection in list(self._connections.items()):
+        for way, connection in list(self._connections.items()):
             # A bootstrap server under another name may be busy with this very answer's questions; a broker that
             # was listed and is not any more answers nobody.
-            is_gone = endpoint in before - listed
-            is_spare = bool(listed) and endpoint not in listed and not connection.in_flight
+            is_gone = way.endpoint in before - listed
+            is_spare = bool(listed) and way.endpoint not in listed and not connection.in_flight
             if is_gone or is_spare or not connection.is_open:
-                del self._connections[endpoint]
+                del self._connections[way]
                 await connection.close()
 
     # Tasks and time.

@@ -342,3 +342,27 @@ def test_an_unknown_topic_cannot_be_described(run: Run) -> None:
                 await admin.describe_topics(asking, ["nowhere"], FOREVER_S)
 
     run(main())
+
+
+def test_a_request_that_waits_holds_back_only_its_own_lane(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker(1)
+        FakeCluster(broker).topics["t"] = [(1, 1)]
+        released = asyncio.Event()
+
+        async def poll(_: ListOffsetsRequest) -> Answer:
+            await released.wait()
+            return offsets()
+
+        broker.answers[ListOffsetsRequest] = poll
+        async with serving(broker), client(broker) as cluster:
+            waiting = asyncio.create_task(cluster.ask_broker(1, ListOffsetsRequest(), FOREVER_S, "fetch"))
+            while not any(isinstance(request, ListOffsetsRequest) for request, _ in broker.seen):
+                await cluster.refresh(("t",), timeout_s=FOREVER_S)
+            await cluster.refresh(("t",), timeout_s=FOREVER_S)
+            assert not waiting.done()
+            assert len(broker.connections) == 2
+            released.set()
+            await waiting
+
+    run(main())
