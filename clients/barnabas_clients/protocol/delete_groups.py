@@ -1,0 +1,36 @@
+"""DeleteGroups, API key 42: groups without members, and the offsets that they have committed, go. Pure.
+
+Versions: 2 flexible.
+"""
+
+from collections.abc import Sequence
+
+from barnabas_raftlog.wire.schema import Int16, Int32, Message, String, Struct, field, message
+
+__all__ = [
+    "DeletableGroupResult",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+]
+
+
+@message(api_key=42, versions=range(3), flexible_since=2)
+class DeleteGroupsRequest(Message):
+    """Which groups to delete; all of them should be coordinated by the broker that is asked."""
+
+    groups_names: Sequence[String] = ()
+
+
+class DeletableGroupResult(Struct):
+    """What became of one group."""
+
+    group_id: String = ""
+    error_code: Int16 = 0
+
+
+@message(api_key=42, versions=range(3), flexible_since=2)
+class DeleteGroupsResponse(Message):
+    """One result for each group of the request."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[DeletableGroupResult] = field(default_factory=list)
