@@ -3,19 +3,25 @@
 Each function takes a deadline, retries what is retriable within it, and raises the `KafkaError` of the first topic
 that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and the
 next one then fails with TOPIC_ALREADY_EXISTS. The functions here take that answer for success when an earlier attempt
-of the same call may have got through, and likewise UNKNOWN_TOPIC_OR_PARTITION when deleting.
+of the same call may have got through, and likewise UNKNOWN_TOPIC_OR_PARTITION when deleting and INVALID_PARTITIONS
+when adding partitions.
 
-Not here yet: reading and changing configurations, groups, ACLs, quotas. They come with the full `Admin`.
+Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
+
+`Admin` (admin_client.py) is these functions as methods, together with those over offsets (admin_offsets.py) and groups
+(admin_groups.py). Not here: changing configurations, ACLs, quotas, moving replicas.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from .cluster_view import TopicView
+from .admin_offsets import ListedOffset, OffsetSpec, delete_records, left_s, list_offsets
+from .cluster_view import BrokerAddress, TopicView
 from .connections import Cluster
-from .errors import ClientError
+from .errors import ClientError, DeadlineExceededError
+from .protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from .protocol.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -23,20 +29,34 @@ from .protocol.create_topics import (
     CreateTopicsResponse,
 )
 from .protocol.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from .protocol.errors import ErrorCode, KafkaError, error_for
-from .protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from .protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from .protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse
+from .protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
 
 __all__ = [
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
     "ListedOffset",
     "NewTopic",
     "OffsetSpec",
+    "create_partitions",
     "create_topic",
     "create_topics",
+    "delete_records",
     "delete_topics",
+    "describe_cluster",
+    "describe_configs",
     "describe_topics",
+    "known_topics",
     "list_offsets",
     "list_topics",
 ]
+
+
+SPREAD_S = 1.0
 
 
 class NewTopic(NamedTuple):
@@ -48,20 +68,63 @@ class NewTopic(NamedTuple):
     configs: Mapping[str, str] = {}
 
 
-class OffsetSpec(IntEnum):
-    """Positions that ListOffsets knows by a negative timestamp. Anything from 0 up is a timestamp in ms."""
+class ClusterDescription(NamedTuple):
+    """A cluster as one of its brokers sees it. `controller_id` is -1 when there is none at the moment."""
 
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerAddress, ...]
 
 
-class ListedOffset(NamedTuple):
-    """Where a partition stands. `offset` and `timestamp_ms` are -1 when no record is that late."""
+class ConfigResourceType(IntEnum):
+    """What has configurations; the numbers are the protocol's."""
 
-    offset: int
-    timestamp_ms: int
-    leader_epoch: int
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResource(NamedTuple):
+    """A topic by name, or a broker by its id in decimal digits."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> Self:
+        return cls(ConfigResourceType.BROKER, str(node_id))
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are the protocol's, UNKNOWN stands for those that are not listed here."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration of one resource. `value` is None when it is sensitive, or has no value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """True when nobody has set it for this topic or this broker."""
+        return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
 
 
 async def create_topics(
@@ -109,18 +172,56 @@ async def create_topic(
     """Create one topic and return it once every partition has a leader that clients can be sent to."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     await create_topics(cluster, [NewTopic(name, partitions, replication_factor, configs or {})], timeout_s)
+    return await _wait_led(cluster, name, 1, deadline)
+
+
+async def create_partitions(
+    cluster: Cluster, name: str, count: int, timeout_s: float, *, validate_only: bool = False
+) -> TopicView:
+    """Give a topic `count` partitions in all; returns once every one has a leader that clients can be sent to.
+
+    Records with a key go to other partitions than before from then on: what shares a key is no longer in order across
+    the change.
+
+    Raises:
+        KafkaError: the topic does not exist, or has as many or more (INVALID_PARTITIONS).
+        DeadlineExceededError: no answer in time, or no leaders; the partitions may come into being.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+        timeout_ms=int(timeout_s * 1000),
+        validate_only=validate_only,
+    )
+    attempts = _Attempts()
+
+    def check(response: CreatePartitionsResponse) -> None:
+        attempts.check(
+            [(row.error_code, row.name, row.error_message) for row in response.results], ErrorCode.INVALID_PARTITIONS
+        )
+
+    await known_topics(cluster, [name], timeout_s)
+    await cluster.retry(
+        f"adding partitions to {name}", timeout_s, lambda until: attempts.ask(cluster, request, until, check)
+    )
+    return await _wait_led(cluster, name, 1 if validate_only else count, deadline)
+
+
+async def _wait_led(cluster: Cluster, name: str, count: int, deadline: float) -> TopicView:
+    """Return a topic when at least `count` of its partitions are known and every one has a leader."""
 
     async def led(until: float) -> TopicView:
-        left_s = until - asyncio.get_running_loop().time()
-        view = (await cluster.refresh((name,), timeout_s=left_s)).topics.get(name)
+        view = (await cluster.refresh((name,), timeout_s=left_s(until))).topics.get(name)
         missing = ErrorCode.LEADER_NOT_AVAILABLE
         if view is None:
             raise error_for(cluster.view.errors.get(name, missing), name)
-        if any(cluster.view.leader(name, partition) is None for partition in view.partitions):
+        if len(view.partitions) < count or any(
+            cluster.view.leader(name, partition) is None for partition in view.partitions
+        ):
             raise error_for(missing, name)
         return view
 
-    return await cluster.retry(f"leaders of {name}", deadline - asyncio.get_running_loop().time(), led)
+    return await cluster.retry(f"leaders of {name}", left_s(deadline), led)
 
 
 async def delete_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> None:
@@ -165,82 +266,99 @@ async def describe_topics(cluster: Cluster, names: Sequence[str], timeout_s: flo
     return [view.topics[name] for name in names]
 
 
-async def list_offsets(
-    cluster: Cluster,
-    partitions: Mapping[tuple[str, int], int],
-    timeout_s: float,
-    *,
-    read_committed: bool = False,
-) -> dict[tuple[str, int], ListedOffset]:
-    """Look positions up: `partitions` maps (topic, partition) to an `OffsetSpec` or a timestamp in ms.
+async def known_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> list[TopicView]:
+    """Return the named topics, giving brokers a moment to hear of new ones.
 
-    Leaders are asked at the same time, one request each; what a leader cannot answer yet is asked again.
+    What follows such a call would go on asking about a topic that does not exist until its deadline, which is right
+    for a topic made a moment ago and tiresome for a name mistyped. A second is far more than metadata takes to spread.
 
     Raises:
-        KafkaError: a partition does not exist, or may not be read.
-        DeadlineExceededError: some partition had no leader that could answer within `timeout_s`.
+        UnknownTopicOrPartitionError: nobody has heard of one of them for `SPREAD_S`, or `timeout_s` if less.
     """
-    found: dict[tuple[str, int], ListedOffset] = {}
+    deadline = asyncio.get_running_loop().time() + timeout_s
+
+    async def attempt(until: float) -> list[TopicView]:
+        return await describe_topics(cluster, names, left_s(until))
+
+    try:
+        return await cluster.retry("looking topics up", min(timeout_s, SPREAD_S), attempt)
+    except DeadlineExceededError as error:
+        if isinstance(error.__cause__, UnknownTopicOrPartitionError):
+            raise error.__cause__ from None
+    # Something else was in the way, as a broker that does not answer: that has all the time it was given.
+    return await cluster.retry("looking topics up", left_s(deadline), attempt)
+
+
+async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescription:
+    """Ask one broker who belongs to the cluster.
+
+    Raises:
+        UnsupportedVersionError: the broker is older than this question (Apache Kafka 2.8).
+    """
+
+    def check(response: DescribeClusterResponse) -> None:
+        _raise_for(response.error_code, "describing the cluster", response.error_message)
+
+    found: DescribeClusterResponse = await cluster.request_any(DescribeClusterRequest(), timeout_s, check)
+    brokers = sorted(BrokerAddress(row.broker_id, row.host, row.port, row.rack) for row in found.brokers)
+    return ClusterDescription(found.cluster_id, found.controller_id, tuple(brokers))
+
+
+async def describe_configs(
+    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """Return the configurations of topics and brokers by name; a broker is asked about itself.
+
+    Raises:
+        KafkaError: the first refusal, naming the resource.
+        UnknownLeaderError: a broker is not in the cluster.
+        DeadlineExceededError: no answer in time.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    if topics := [resource.name for resource in resources if resource.type is ConfigResourceType.TOPIC]:
+        await known_topics(cluster, topics, timeout_s)
+    found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+
+    def take(response: DescribeConfigsResponse) -> None:
+        for row in response.results:
+            _raise_for(row.error_code, row.resource_name, row.error_message)
+            resource = ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
+            found[resource] = {
+                config.name: ConfigEntry(
+                    config.name,
+                    config.value,
+                    _source_of(config.config_source),
+                    config.read_only,
+                    config.is_sensitive,
+                )
+                for config in sorted(row.configs, key=lambda config: config.name)
+            }
 
     async def attempt(deadline: float) -> None:
-        by_leader: dict[int, list[tuple[str, int]]] = {}
-        for topic, partition in sorted(partitions.keys() - found.keys()):
-            leader = await cluster.find_leader(topic, partition, deadline)
-            by_leader.setdefault(leader.node_id, []).append((topic, partition))
-        left_s = deadline - asyncio.get_running_loop().time()
-        answers = await asyncio.gather(
-            *(
-                cluster.ask_broker(node_id, _offsets_request(cluster, wanted, partitions, read_committed), left_s)
-                for node_id, wanted in sorted(by_leader.items())
-            ),
-            return_exceptions=True,
-        )
-        failures: list[BaseException] = []
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                failures.append(answer)
-            else:
-                failures += _take_offsets(answer, found)
-        # A failure that no retry mends goes first.
-        failures.sort(key=lambda failure: isinstance(failure, ClientError | KafkaError) and failure.retriable)
-        if failures:
-            raise failures[0]
-
-    topics = sorted({topic for topic, _ in partitions})
-    if unknown := [topic for topic in topics if topic not in cluster.view.topics]:
-        await cluster.refresh(unknown, timeout_s=timeout_s)
-    await cluster.retry("listing offsets", timeout_s, attempt, topics)
-    return found
-
-
-def _offsets_request(
-    cluster: Cluster, wanted: Sequence[tuple[str, int]], partitions: Mapping[tuple[str, int], int], read_committed: bool
-) -> ListOffsetsRequest:
-    by_topic: dict[str, list[ListOffsetsPartition]] = {}
-    for topic, partition in wanted:
-        epoch = cluster.view.topics[topic].partitions[partition].leader_epoch
-        by_topic.setdefault(topic, []).append(
-            ListOffsetsPartition(
-                partition_index=partition, current_leader_epoch=epoch, timestamp=int(partitions[topic, partition])
+        # Any broker knows the topics' configurations, only a broker itself knows its own.
+        asked: dict[int | None, list[ConfigResource]] = {}
+        for resource in resources:
+            if resource not in found:
+                node_id = int(resource.name) if resource.type is ConfigResourceType.BROKER else None
+                asked.setdefault(node_id, []).append(resource)
+        for node_id, wanted in asked.items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=int(resource.type), resource_name=resource.name)
+                    for resource in wanted
+                ]
             )
-        )
-    return ListOffsetsRequest(
-        replica_id=-1,
-        isolation_level=int(read_committed),
-        topics=[ListOffsetsTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
-    )
-
-
-def _take_offsets(response: ListOffsetsResponse, found: dict[tuple[str, int], ListedOffset]) -> list[KafkaError]:
-    """Put what was answered into `found` and return what was refused."""
-    refused = []
-    for topic in response.topics:
-        for row in topic.partitions:
-            if row.error_code:
-                refused.append(error_for(row.error_code, f"{topic.name}-{row.partition_index}"))
+            if node_id is None:
+                take(await cluster.ask_any(request, left_s(deadline)))
             else:
-                found[topic.name, row.partition_index] = ListedOffset(row.offset, row.timestamp, row.leader_epoch)
-    return refused
+                take(await cluster.ask_broker(node_id, request, left_s(deadline)))
+
+    await cluster.retry("describing configurations", left_s(deadline), attempt)
+    return {resource: found[resource] for resource in resources}
+
+
+def _source_of(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in ConfigSource.__members__.values() else ConfigSource.UNKNOWN
 
 
 class _Attempts:
@@ -250,9 +368,8 @@ class _Attempts:
         self._may_be_done = False
 
     async def ask(self, cluster: Cluster, request: Any, deadline: float, check: Any) -> None:
-        left_s = deadline - asyncio.get_running_loop().time()
         try:
-            response = await cluster.ask_controller(request, left_s)
+            response = await cluster.ask_controller(request, left_s(deadline))
         except ClientError as error:
             self._may_be_done |= error.may_be_done
             raise
