@@ -132,6 +132,27 @@ class BrokerConfig:
         86_400_000, "A producer that has written nothing to a partition for this long is forgotten there.", low=1_000
     )
 
+    group_initial_rebalance_delay_ms: int = _number(
+        500, "How long a new group waits for more members before its first assignment.", high=600_000
+    )
+    group_min_session_timeout_ms: int = _number(6_000, "Shortest session that a group member may ask for.", low=1)
+    group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
+    group_max_size: int = _number(10_000, "Members of one group; one more is refused.", low=1)
+    group_rebalance_interval_ms: int = _number(
+        2_000, "Least time between rebalances of a group whose members come and go all the time.", high=600_000
+    )
+    offsets_topic_num_partitions: int = _number(
+        16, "Partitions of the topic that holds the groups' state; counts when it is made.", low=1, high=1_000
+    )
+    offsets_topic_replication_factor: int = _number(
+        0, "Replicas of that topic. 0: three, or all if there are fewer brokers.", high=15
+    )
+    offsets_retention_minutes: int = _number(
+        10_080, "How long the offsets of a group without members, or of a topic it left, are kept.", low=1
+    )
+    offsets_retention_check_interval_ms: int = _number(600_000, "How often expired offsets are looked for.", low=10)
+    offset_metadata_max_bytes: int = _number(4_096, "Largest note that may be stored with an offset.", high=32_767)
+
     raft_election_timeout_ms: int = _number(1_000, "Silence after which a leader is doubted.", low=50, high=600_000)
     raft_heartbeat_interval_ms: int = _number(
         100, "Between heartbeats of a group that is not idle.", low=5, high=60_000
@@ -156,6 +177,11 @@ class BrokerConfig:
             raise ConfigError(
                 f"raft.election.timeout.ms ({self.raft_election_timeout_ms}) must be at least three times "
                 f"raft.heartbeat.interval.ms ({self.raft_heartbeat_interval_ms}), or followers will revolt"
+            )
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ConfigError(
+                f"group.min.session.timeout.ms ({self.group_min_session_timeout_ms}) is larger than "
+                f"group.max.session.timeout.ms ({self.group_max_session_timeout_ms}): no member could join"
             )
         if self.message_max_bytes > self.socket_request_max_bytes:
             raise ConfigError(
