@@ -1,0 +1,173 @@
+"""Values that enter and leave a consumer group's state machine. Nothing here performs I/O. Pure.
+
+A request that may have to wait carries a *ticket*: any object of the caller's, handed back in exactly one answer (or
+none, once the caller has said that nobody waits for it any more). An answer may leave at once or after any later call.
+
+Times called `now_ms` come from a monotonic clock. `current_state_timestamp_ms` alone is wall-clock time, and the group
+does not know it: in what it asks to be saved the field is -1, and the caller stamps it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.raft.messages import Fact
+
+__all__ = [
+    "Answer",
+    "Effects",
+    "Fact",
+    "GroupConfig",
+    "JoinAnswer",
+    "JoinRequest",
+    "JoinedMember",
+    "SavedGroup",
+    "SavedMember",
+    "SyncAnswer",
+    "SyncRequest",
+    "failed_save_answer",
+]
+
+
+class GroupConfig(NamedTuple):
+    """What an operator may set; the same for every group of a broker. Times in milliseconds, none negative."""
+
+    initial_rebalance_delay_ms: int = 500
+    """group.initial.rebalance.delay.ms: how long an empty group waits for more members after each that comes."""
+
+    session_timeout_ms_min: int = 6_000
+    session_timeout_ms_max: int = 1_800_000
+    """group.min.session.timeout.ms and group.max.session.timeout.ms, both inclusive."""
+
+    size_max: int = 10_000
+    """group.max.size: members of one group."""
+
+    rebalance_interval_ms: int = 2_000
+    """group.rebalance.interval.ms: see spacing.py."""
+
+
+class JoinRequest(NamedTuple):
+    """One JoinGroup. `member_id` is empty for who has none; `protocols` are (name, metadata) in order of preference.
+
+    `requires_known_member_id` (version 4 and later, KIP-394) and `skips_assignment` (version 9 and later, KIP-814) say
+    what the client's version of the message can do. `rebalance_timeout_ms` is the session timeout in version 0.
+    """
+
+    ticket: object
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    requires_known_member_id: bool
+    skips_assignment: bool
+    reason: str
+
+
+class JoinedMember(NamedTuple):
+    """A member as the leader of its group sees it: `metadata` is that of the protocol which was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinAnswer(NamedTuple):
+    """The answer to the JoinGroup of `ticket`. `members` is empty for all but the leader."""
+
+    ticket: object
+    error: ErrorCode
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    member_id: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+class SyncRequest(NamedTuple):
+    """One SyncGroup. Only the leader's `assignments` (by member id) count; protocol type and name may be None."""
+
+    ticket: object
+    member_id: str
+    group_instance_id: str | None
+    generation_id: int
+    protocol_type: str | None
+    protocol_name: str | None
+    assignments: Mapping[str, bytes]
+
+
+class SyncAnswer(NamedTuple):
+    """The answer to the SyncGroup of `ticket`."""
+
+    ticket: object
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class SavedMember(NamedTuple):
+    """A member as the log remembers it: of its protocols only the metadata of the one that was chosen."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class SavedGroup(NamedTuple):
+    """What a new coordinator needs to carry on: the fields of Kafka's GroupMetadataValue.
+
+    `current_state_timestamp_ms` is wall-clock time, -1 for not known. No members: the group is empty, and then there
+    is neither a leader nor a protocol name.
+    """
+
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader: str | None
+    current_state_timestamp_ms: int
+    members: tuple[SavedMember, ...]
+
+
+Answer: TypeAlias = JoinAnswer | SyncAnswer
+
+
+class Effects(NamedTuple):
+    """What the caller now owes: give the answers, save the group, tell the operator.
+
+    `save` replaces whatever was saved of this group before. For each one the caller says `Group.on_saved` once, when
+    it is committed or has failed, in the order in which they were asked for.
+    """
+
+    answers: tuple[Answer, ...] = ()
+    save: SavedGroup | None = None
+    facts: tuple[Fact, ...] = ()
+
+
+_FAILED_SAVES = {
+    **dict.fromkeys(
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT),
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def failed_save_answer(error: ErrorCode) -> ErrorCode:
+    """Return what a member is told when an append to the group's log failed with `error`, as Kafka translates it."""
+    return _FAILED_SAVES.get(error, error)
