@@ -152,6 +152,10 @@ class Connection(asyncio.BufferedProtocol):
         self._lose("closed by this client")
         await asyncio.shield(self._gone)
 
+    async def wait_closed(self) -> None:
+        """Return once the connection has ended, whoever ended it."""
+        await asyncio.shield(self._gone)
+
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

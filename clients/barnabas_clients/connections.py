@@ -22,6 +22,7 @@ Not here: what an answer means. `check` is the caller's, and raises a `KafkaErro
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
@@ -169,6 +170,20 @@ class Cluster:
             raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
         return await self._ask(broker, message, self._now() + timeout_s, lane)
 
+    async def drop(self, node_id: int, lane: str) -> None:
+        """Close the connection in a lane, if there is one: the next request there dials anew. Waits for no broker."""
+        if (broker := self.view.brokers.get(node_id)) is not None:
+            connection = self._connections.pop(_Way((broker.host, broker.port), lane), None)
+            if connection is not None:
+                await connection.close()
+
+    async def wait_lost(self, node_id: int, lane: str) -> None:
+        """Return once the connection in a lane has ended, at once if there is none. The caller sets the deadline."""
+        if (broker := self.view.brokers.get(node_id)) is not None:
+            connection = self._connections.get(_Way((broker.host, broker.port), lane))
+            if connection is not None:
+                await connection.wait_closed()
+
     # Knowing.
 
     async def leader(self, topic: str, partition: int, timeout_s: float) -> BrokerAddress:
@@ -287,9 +302,13 @@ class Cluster:
 
     async def _ask(self, broker: BrokerAddress, message: Message, deadline: float, lane: str = "") -> Any:
         connection = await self._connection((broker.host, broker.port), deadline, lane)
-        return await self._request_on(connection, message, deadline)
+        # Whoever names a lane knows how long a request there may take.
+        return await self._request_on(connection, message, deadline, math.inf if lane else self.request_timeout_s)
 
-    async def _request_on(self, connection: Connection, message: Message, deadline: float) -> Any:
+    async def _request_on(
+        self, connection: Connection, message: Message, deadline: float, limit_s: float | None = None
+    ) -> Any:
+        limit_s = self.request_timeout_s if limit_s is None else limit_s
         left_s = deadline - self._now()
         loop = asyncio.get_running_loop()
         watch: asyncio.TimerHandle
@@ -301,9 +320,9 @@ class Cluster:
 
         watch = loop.call_later(SUSPICION_S, suspect)
         try:
-            return await connection.request(message, min(left_s, self.request_timeout_s))
+            return await connection.request(message, min(left_s, limit_s))
         except DeadlineExceededError:
-            if left_s >= self.request_timeout_s:
+            if left_s >= limit_s:
                 await connection.close()
             raise
         finally:

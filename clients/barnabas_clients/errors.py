@@ -13,6 +13,7 @@ from barnabas_raftlog.errors import BarnabasError
 __all__ = [
     "ClientClosedError",
     "ClientError",
+    "CommitFailedError",
     "ConnectionLostError",
     "DeadlineExceededError",
     "UnknownLeaderError",
@@ -60,3 +61,7 @@ class UnknownLeaderError(ClientError):
 
 class ClientClosedError(ClientError):
     """The client was closed while the call was under way, or before it."""
+
+
+class CommitFailedError(ClientError):
+    """Positions were not stored, because this member lost the partitions, or its membership, before they were."""

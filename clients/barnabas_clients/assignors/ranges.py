@@ -1,0 +1,43 @@
+"""`range`: each topic by itself, in runs of neighbouring partitions. Pure.
+
+Of a topic with P partitions and M subscribed members the first P mod M members, in member order, get one partition
+more than the others, P div M. Topics with equally many partitions and the same subscribers are therefore divided
+alike: whoever has partition 3 of one has partition 3 of the others, which is what joins between topics rely on
+(co-partitioning). The price: with many small topics the first members get all the odd ones.
+"""
+
+from collections.abc import Collection, Mapping
+
+from barnabas_clients.topic_partition import TopicPartition
+
+from .assignor import Assignment, RebalanceProtocol, Subscription, in_member_order
+
+__all__ = ["RANGE"]
+
+
+class _Range:
+    """See the module."""
+
+    name = "range"
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        order = in_member_order(members)
+        for topic, count in sorted(partition_counts.items()):
+            subscribed = [member_id for member_id in order if topic in members[member_id].topics]
+            if not subscribed:
+                continue
+            each, odd = divmod(count, len(subscribed))
+            start = 0
+            for place, member_id in enumerate(subscribed):
+                end = start + each + (place < odd)
+                assignment[member_id] += [TopicPartition(topic, partition) for partition in range(start, end)]
+                start = end
+        return assignment
+
+
+RANGE = _Range()

@@ -1,0 +1,41 @@
+"""`roundrobin`: all partitions of all topics, dealt out one by one like cards. Pure.
+
+Partitions in order of topic and number go to the members in turn, passing over members that do not subscribe to the
+topic. With equal subscriptions nobody has more than one partition more than another; with different ones it may be
+less even than it could be, as in Kafka.
+"""
+
+from collections.abc import Collection, Mapping
+
+from barnabas_clients.topic_partition import TopicPartition
+
+from .assignor import Assignment, RebalanceProtocol, Subscription, in_member_order
+
+__all__ = ["ROUND_ROBIN"]
+
+
+class _RoundRobin:
+    """See the module."""
+
+    name = "roundrobin"
+    protocols = frozenset({RebalanceProtocol.EAGER})
+
+    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:  # noqa: ARG002
+        return None
+
+    def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
+        assignment: Assignment = {member_id: [] for member_id in members}
+        order = in_member_order(members)
+        wanted = frozenset[str]().union(*(subscription.topics for subscription in members.values()))
+        turn = 0
+        for topic in sorted(wanted & partition_counts.keys()):
+            for partition in range(partition_counts[topic]):
+                # Someone subscribes to the topic, so this ends within one round.
+                while topic not in members[order[turn]].topics:
+                    turn = (turn + 1) % len(order)
+                assignment[order[turn]].append(TopicPartition(topic, partition))
+                turn = (turn + 1) % len(order)
+        return assignment
+
+
+ROUND_ROBIN = _RoundRobin()
