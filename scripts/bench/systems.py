@@ -50,7 +50,7 @@ def install_kafka() -> Path:
     """Return the folder with Kafka's jars, fetching them if need be."""
     jars = CACHE / "kafka-4.3.1"
     if not any(jars.glob("kafka_2.13-*.jar")):
-        _fetch(
+        fetch(
             "mvn", "-q", "-B", "-f", HERE / "kafka.pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"
         )
     if shutil.which("java") is None:
@@ -63,16 +63,17 @@ def install_nats() -> tuple[Path, Path]:
     source_sum = hashlib.sha256((HERE / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
     server, load = CACHE / "nats-server", CACHE / f"natsload-{source_sum}"
     if not server.exists():
-        _fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
+        fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
     if not load.exists():
         with tempfile.TemporaryDirectory() as copy:  # Go writes go.sum beside the source: not into the checkout.
             source = shutil.copytree(HERE / "nats_load", Path(copy) / "nats_load")
-            _fetch("go", "mod", "tidy", cwd=source)
-            _fetch("go", "build", "-o", load, ".", cwd=source)
+            fetch("go", "mod", "tidy", cwd=source)
+            fetch("go", "build", "-o", load, ".", cwd=source)
     return server, load
 
 
-def _fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+    """Run a command that fetches or builds something into the cache; what keeps it from that is `NotInstalledError`."""
     CACHE.mkdir(parents=True, exist_ok=True)
     words = [str(word) for word in command]
     try:
