@@ -27,7 +27,7 @@ class _CooperativeSticky:
     name = "cooperative-sticky"
     protocols = frozenset({RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE})
 
-    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:  # noqa: ARG002
+    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:
         return _GENERATION.pack(generation_id)
 
     def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:

@@ -21,7 +21,7 @@ class _Range:
     name = "range"
     protocols = frozenset({RebalanceProtocol.EAGER})
 
-    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:  # noqa: ARG002
+    def user_data(self, previous: Collection[TopicPartition], generation_id: int) -> bytes | None:
         return None
 
     def assign(self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
