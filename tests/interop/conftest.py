@@ -1,0 +1,82 @@
+"""Which brokers third-party clients are driven against, and what was left out for want of a runtime.
+
+Three Barnabas brokers, shared with the other tests of the run. `BARNABAS_INTEROP_BOOTSTRAP=host:port` drives the same
+tests against something else: against Apache Kafka they say whether a test asks for what Kafka does.
+"""
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from . import runtimes, workload
+
+NewTopicMaker = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    if given := os.environ.get("BARNABAS_INTEROP_BOOTSTRAP"):
+        return given
+    return str(request.getfixturevalue("cluster").bootstrap)
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    """An administrator for what a test needs but does not test."""
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="session")
+def replicas(admin: AdminClient) -> int:
+    return min(3, len(admin.list_topics(timeout=20).brokers))
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that nobody else uses, for a topic or a group."""
+    return f"interop-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+def new_topic(admin: AdminClient, replicas: int) -> Iterator[NewTopicMaker]:
+    """Make topics of that many partitions, with leaders, that are deleted when the module is done."""
+    made = []
+
+    def make(partitions: int = 1, **configs: str) -> str:
+        topic = f"interop-{uuid.uuid4().hex[:12]}"
+        wanted = {key.replace("_", "."): value for key, value in configs.items()}
+        admin.create_topics([NewTopic(topic, partitions, replicas, config=wanted)])[topic].result(20)
+        made.append(topic)
+        wait_for_leaders(admin, topic, partitions)
+        return topic
+
+    yield make
+    for future in admin.delete_topics(made).values() if made else ():
+        future.result(20)
+
+
+@pytest.fixture(scope="module")
+def codec_topic(new_topic: NewTopicMaker) -> str:
+    """A topic with a partition for each compression, that takes a record of 1 MiB."""
+    return new_topic(len(workload.COMPRESSIONS), max_message_bytes=str(workload.BATCH_BYTES_MAX))
+
+
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions.values()
+        if len(found) == partitions and all(partition.leader >= 0 for partition in found):
+            return
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+        time.sleep(0.02)  # between two questions; nothing announces a leader to a client
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = [report.longrepr[2] for report in skipped if "tests/interop/" in report.nodeid]
+    for line in runtimes.summary(reasons):
+        terminalreporter.write_line(line, yellow=True)

@@ -1,0 +1,59 @@
+"""The runtimes that some clients need beside Python: what is missing here, and what to install.
+
+Where `CI` is set, a missing runtime is a failure: nobody reads "skipped" there. Elsewhere the checks that need it are
+skipped, and `summary` says at the end of the run how many that were and what would bring them back.
+"""
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import systems
+
+KAFKAJS = Path(__file__).resolve().parent / "kafkajs"
+REASON = "needs "
+
+
+def kafkajs() -> Path:
+    """Return the folder with KafkaJS and this project's scenarios, fetched once into the benchmarks' cache."""
+    if missing := [program for program in ("node", "npm") if shutil.which(program) is None]:
+        leave_out(f"Node.js: no {' and no '.join(missing)} on the PATH")
+    package = (KAFKAJS / "package.json").read_bytes()
+    # Another package.json gets another folder, so that a checkout never runs with another one's versions.
+    home = systems.CACHE / f"kafkajs-{hashlib.sha256(package).hexdigest()[:12]}"
+    if not (home / "node_modules" / ".package-lock.json").exists():
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "package.json").write_bytes(package)
+        try:
+            systems.fetch("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", cwd=home)
+        except systems.NotInstalledError as error:
+            leave_out(f"KafkaJS, which npm could not fetch: {error}")
+    return home
+
+
+def kafka_jars() -> Path:
+    """Return the folder with Apache Kafka's jars, fetched once into the benchmarks' cache."""
+    if shutil.which("java") is None:
+        leave_out("Java 17 or newer: no java on the PATH")
+    try:
+        return systems.install_kafka()
+    except systems.NotInstalledError as error:
+        leave_out(f"Apache Kafka's jars, which Maven (mvn) fetches once: {error}")
+
+
+def leave_out(what: str) -> NoReturn:
+    """Skip the test that asks, or fail it where `CI` is set. `what` names what to install."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{REASON}{what}", pytrace=False)
+    pytest.skip(f"{REASON}{what}")
+
+
+def summary(reasons: Iterable[str]) -> list[str]:
+    """Return the closing lines for tests that were skipped for these reasons."""
+    counted = Counter(reason.split(REASON, 1)[1] for reason in reasons if REASON in reason)
+    return [f"{count} interop checks were left out: they need {what}" for what, count in sorted(counted.items())]
