@@ -43,7 +43,7 @@ PURE = (
             *("topic_names", "topic_configs", "sessions", "descriptions", "replica"),
         )
     ),
-    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state")),
+    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state", "groups")),
     *("barnabas_spark.options", "barnabas_spark.planning"),
 )
 SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their __init__ holds a docstring only
