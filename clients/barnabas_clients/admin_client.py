@@ -1,0 +1,304 @@
+"""`Admin`: topics, records, configurations, groups and their offsets, in one object with one set of connections.
+
+The work is done by functions over a `Cluster` (admin.py, admin_offsets.py, admin_groups.py), for those who have one
+already. What holds for every method:
+
+*Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
+the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. What was asked for may
+still happen.
+
+*Errors.* What a broker refuses is a `KafkaError` with Kafka's code, naming the topic, partition or group. After `close`
+there is `ClientClosedError`.
+
+*Cancellation.* Always safe. What was to change may have changed, or may a moment later.
+
+Several calls may be under way at once. Memory: what the answers hold, and metadata of every topic once named here.
+
+Not here: changing configurations, ACLs, quotas, moving replicas; transactions; the groups of KIP-848, beyond their
+place in a list.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Self
+
+from . import admin, admin_groups
+from .admin import ClusterDescription, ConfigEntry, ConfigResource, NewTopic
+from .admin_groups import GroupDescription, GroupListing, GroupMember, PartitionLag
+from .admin_offsets import ListedOffset, OffsetSpec, left_s
+from .cluster_view import TopicView
+from .connections import Cluster
+from .offset_resets import OffsetChange, ResetTo
+from .protocol.errors import ErrorCode, error_for
+from .topic_partition import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "Admin",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "ListedOffset",
+    "NewTopic",
+    "OffsetChange",
+    "OffsetSpec",
+    "PartitionLag",
+    "ResetTo",
+]
+
+
+class Admin:
+    """A client for administration; use it as `async with`, from one event loop.
+
+    Entering connects, within `timeout_s`.
+
+    Args:
+        bootstrap: brokers to start from, `host:port`, a list or separated by commas.
+        client_id: how brokers' logs and quotas name this client.
+        timeout_s: the deadline of calls that name none.
+    """
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], *, client_id: str = "barnabas-admin", timeout_s: float = 30.0
+    ) -> None:
+        self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=timeout_s)
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
+        await self._cluster.close()
+
+    # The cluster.
+
+    async def describe_cluster(self, *, timeout_s: float | None = None) -> ClusterDescription:
+        """Return the cluster's id, its brokers and its controller."""
+        return await admin.describe_cluster(self._cluster, self._limit(timeout_s))
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, timeout_s: float | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the configurations of topics and brokers by name: `ConfigResource.topic("orders")`, `.broker(1)`."""
+        return await admin.describe_configs(self._cluster, list(resources), self._limit(timeout_s))
+
+    # Topics.
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> TopicView:
+        """Create a topic and return it once every partition has a leader; -1 takes the cluster's default.
+
+        Raises:
+            TopicAlreadyExistsError: it is there.
+        """
+        limit_s = self._limit(timeout_s)
+        return await admin.create_topic(self._cluster, name, partitions, replication_factor, configs, timeout_s=limit_s)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> None:
+        """Create topics, or with `validate_only` say whether they could be; leaders are elected a moment later.
+
+        Raises:
+            KafkaError: the first refusal; other topics may have been created.
+        """
+        await admin.create_topics(self._cluster, topics, self._limit(timeout_s), validate_only=validate_only)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
+        """Delete topics and everything in them.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not there; nothing was deleted.
+            KafkaError: the first refusal; other topics may be gone.
+        """
+        deadline = self._deadline(timeout_s)
+        await admin.known_topics(self._cluster, names, left_s(deadline))
+        await admin.delete_topics(self._cluster, names, left_s(deadline))
+
+    async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
+        """Return every topic, sorted by name."""
+        return await admin.list_topics(self._cluster, self._limit(timeout_s), include_internal=include_internal)
+
+    async def describe_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> list[TopicView]:
+        """Return topics in the order of their names.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not there.
+        """
+        return await admin.known_topics(self._cluster, names, self._limit(timeout_s))
+
+    async def create_partitions(
+        self, name: str, count: int, *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> TopicView:
+        """Give a topic `count` partitions in all; returns once every one has a leader.
+
+        Records with a key go to other partitions from then on: order by key is not kept across the change.
+
+        Raises:
+            InvalidPartitionsError: it has that many already, or more.
+        """
+        limit_s = self._limit(timeout_s)
+        return await admin.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+
+    # Records.
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Look up, for each partition, an `OffsetSpec` (LATEST, EARLIEST, MAX_TIMESTAMP) or a timestamp in ms.
+
+        A timestamp finds the first record that is not older; offset -1 when there is none. With `read_committed` LATEST
+        is the last stable offset instead of the high watermark.
+        """
+        deadline = self._deadline(timeout_s)
+        await self._know(partitions, deadline)
+        return await admin.list_offsets(self._cluster, partitions, left_s(deadline), read_committed=read_committed)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset, -1 for all there are, from each partition; return the new starts.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is beyond the end of its partition; others may be done.
+        """
+        deadline = self._deadline(timeout_s)
+        await self._know(before, deadline)
+        return await admin.delete_records(self._cluster, before, left_s(deadline))
+
+    # Groups.
+
+    async def list_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> list[GroupListing]:
+        """Return every group, sorted by id; with `states` ("Stable", "Empty", ...) those in one of them."""
+        return await admin_groups.list_groups(self._cluster, self._limit(timeout_s), states=states)
+
+    async def describe_groups(
+        self, group_ids: Collection[str], *, timeout_s: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Return the state of groups, their members and who reads what.
+
+        Raises:
+            GroupIdNotFoundError: one of them is not there.
+        """
+        return await admin_groups.describe_groups(self._cluster, group_ids, self._limit(timeout_s))
+
+    async def delete_groups(self, group_ids: Collection[str], *, timeout_s: float | None = None) -> None:
+        """Delete groups without members, with all that they have committed.
+
+        Raises:
+            NonEmptyGroupError: one has members. GroupIdNotFoundError: one is not there. Others may be gone.
+        """
+        await admin_groups.delete_groups(self._cluster, group_ids, self._limit(timeout_s))
+
+    async def group_offsets(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a group has committed, of some partitions or of all; those without a position are left out."""
+        return await admin_groups.group_offsets(self._cluster, group_id, self._limit(timeout_s), partitions)
+
+    async def group_lag(self, group_id: str, *, timeout_s: float | None = None) -> dict[TopicPartition, PartitionLag]:
+        """Return how far a group has got in every partition in which it has committed, or that a member reads.
+
+        Raises:
+            GroupIdNotFoundError: it is not there.
+        """
+        return await admin_groups.group_lag(self._cluster, group_id, self._limit(timeout_s))
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set positions of a group without members; a group that is not there comes into being.
+
+        Raises:
+            NonEmptyGroupError: it has members. UnknownTopicOrPartitionError: a partition is not there.
+        """
+        deadline = self._deadline(timeout_s)
+        await self._know(offsets, deadline)
+        await admin_groups.alter_group_offsets(self._cluster, group_id, offsets, left_s(deadline))
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        target: ResetTo,
+        *,
+        partitions: Collection[TopicPartition] | None = None,
+        topics: Collection[str] | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetChange]:
+        """Move a group's positions to a target: `ResetTo.earliest()`, `.time(timestamp_ms)`, `.shift(-100)` and others.
+
+        All partitions in which it has committed, or those named. Returns what has changed, or with `dry_run` would. An
+        offset outside of a partition's log becomes its start or its end.
+
+        Raises:
+            NonEmptyGroupError: it has members. A dry run does not care.
+            GroupIdNotFoundError: no partition is named, and the group has committed nothing.
+            UnknownTopicOrPartitionError: a partition is not there.
+            ValueError: a shift of a partition where nothing is committed.
+        """
+        return await admin_groups.reset_group_offsets(
+            self._cluster,
+            group_id,
+            target,
+            self._limit(timeout_s),
+            partitions=partitions,
+            topics=topics,
+            dry_run=dry_run,
+        )
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> None:
+        """Make a group forget positions; where it has none, nothing happens.
+
+        Raises:
+            KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic; GROUP_ID_NOT_FOUND.
+        """
+        await admin_groups.delete_group_offsets(self._cluster, group_id, partitions, self._limit(timeout_s))
+
+    def _limit(self, timeout_s: float | None) -> float:
+        return self._timeout_s if timeout_s is None else timeout_s
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return asyncio.get_running_loop().time() + self._limit(timeout_s)
+
+    async def _know(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        """Refuse what does not exist at once; asking its leader would go on until the deadline."""
+        topics = self._cluster.view.topics
+        missing = {
+            key for key in partitions if key.topic not in topics or key.partition not in topics[key.topic].partitions
+        }
+        if not missing:
+            return
+        names = sorted({key.topic for key in missing})
+        found = dict(zip(names, await admin.known_topics(self._cluster, names, left_s(deadline)), strict=True))
+        for key in sorted(missing):
+            if key.partition not in found[key.topic].partitions:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(key))
