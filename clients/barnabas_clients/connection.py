@@ -12,8 +12,12 @@ Limits: `in_flight_max` requests are unanswered at any time; further callers wai
 also while the transport says that its buffer is full. An answer may have at most `FRAME_BYTES_MAX` bytes; views of it
 (record batches) stay valid as long as someone holds them.
 
-Not here: which broker to ask and whether to ask again (connections.py); requests without an answer (produce with
-acks=0), which come with the producer; TLS and SASL: until then a connection is plaintext.
+*Order.* `request` may wait for its turn, and then two callers' requests go out in the order in which they got it. Who
+must decide the order itself (the producer, whose batches are numbered) waits for `room` first, and then calls `submit`
+or, for a request without an answer (produce with acks=0), `post`: these send at once, without an await in between.
+
+Not here: which broker to ask and whether to ask again (connections.py); TLS and SASL: until then a connection is
+plaintext.
 """
 
 import asyncio
@@ -147,6 +151,49 @@ class Connection(asyncio.BufferedProtocol):
         deadline = self._loop.time() + timeout_s
         return await self._request(message, self.version_of(type(message)), deadline)
 
+    @property
+    def has_room(self) -> bool:
+        """True if `submit` and `post` would send now, or would fail now because the connection is lost."""
+        return self._has_room()
+
+    async def room(self, timeout_s: float) -> None:
+        """Wait until `has_room`.
+
+        Raises:
+            DeadlineExceededError: the broker did not make room within `timeout_s`.
+        """
+        deadline = self._loop.time() + timeout_s
+        while not self._has_room():
+            await self._wait_for_room(deadline)
+
+    def submit(self, message: registry.Message, timeout_s: float) -> "asyncio.Future[Any]":
+        """Send a request now; there must be room. The future has its answer, or raises what `request` raises.
+
+        Cancel the future to discard the answer. Buffers of the message belong to the connection until it is done.
+
+        Raises:
+            ConnectionLostError: the connection was lost before; nothing was sent.
+            UnsupportedVersionError: the broker does not offer this API.
+        """
+        version = self.version_of(type(message))
+        if self.lost_because is not None:
+            raise ConnectionLostError(self.broker, self.lost_because)
+        answer, timer = self._send(message, version, self._loop.time() + timeout_s)
+        answer.add_done_callback(lambda _: timer.cancel())
+        return answer
+
+    def post(self, message: registry.Message) -> None:
+        """Send a request that has no answer now; there must be room.
+
+        Raises:
+            ConnectionLostError: the connection was lost before; nothing was sent.
+            UnsupportedVersionError: the broker does not offer this API.
+        """
+        version = self.version_of(type(message))
+        if self.lost_because is not None:
+            raise ConnectionLostError(self.broker, self.lost_because)
+        self._write(message, version)
+
     async def close(self) -> None:
         """Close the connection; whatever is pending fails. Returns within two turns of the loop."""
         self._lose("closed by this client")
@@ -198,20 +245,30 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(self.broker, self.lost_because)
         if self._loop.time() >= deadline:
             raise DeadlineExceededError(f"the deadline passed before {type(message).__name__} was sent")
-        assert self._transport is not None
-        self._correlation_id = correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
-        # Encoding comes first: a message that cannot be encoded must leave no trace.
-        buffers = registry.encode_request(message, version, correlation_id, self._client_id)
-        answer = self._loop.create_future()
-        self._pending.append(_Pending(correlation_id, type(message), version, answer))
-        self._transport.writelines(buffers)
+        answer, timer = self._send(message, version, deadline)
         if self._waiting and self._has_room():
             self._admit_next()
-        timer = self._loop.call_at(deadline, self._expire, answer, type(message).__name__)
         try:
             return await answer
         finally:
             timer.cancel()
+
+    def _send(
+        self, message: registry.Message, version: int, deadline: float
+    ) -> tuple["asyncio.Future[Any]", asyncio.TimerHandle]:
+        correlation_id = self._write(message, version)
+        answer = self._loop.create_future()
+        self._pending.append(_Pending(correlation_id, type(message), version, answer))
+        return answer, self._loop.call_at(deadline, self._expire, answer, type(message).__name__)
+
+    def _write(self, message: registry.Message, version: int) -> int:
+        assert self._transport is not None
+        correlation_id = (self._correlation_id + 1) & _CORRELATION_ID_MAX
+        # A message that cannot be encoded leaves no trace.
+        buffers = registry.encode_request(message, version, correlation_id, self._client_id)
+        self._correlation_id = correlation_id
+        self._transport.writelines(buffers)
+        return correlation_id
 
     def _expire(self, answer: "asyncio.Future[Any]", name: str) -> None:
         if not answer.done():

@@ -184,6 +184,18 @@ class Cluster:
             if connection is not None:
                 await connection.wait_closed()
 
+    async def connect(self, node_id: int, timeout_s: float, lane: str = "") -> Connection:
+        """Return an open connection to one broker, for who decides the order of requests itself.
+
+        Raises:
+            UnknownLeaderError: the metadata does not list this broker.
+            ConnectionLostError, DeadlineExceededError: it cannot be reached.
+        """
+        broker = self.view.brokers.get(node_id)
+        if broker is None:
+            raise UnknownLeaderError(f"broker {node_id} is not in the metadata")
+        return await self._connection((broker.host, broker.port), self._now() + timeout_s, lane)
+
     # Knowing.
 
     async def leader(self, topic: str, partition: int, timeout_s: float) -> BrokerAddress:

@@ -19,7 +19,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 from .compression import Compression, compress
 from .header import CRC_POSITION, CRC_START, HEADER_BYTES, MAGIC, NO_PRODUCER_ID, SIZE_PREFIX_BYTES, TRANSACTIONAL
 
-__all__ = ["Header", "NewRecord", "build_batch", "varint"]
+__all__ = ["Header", "NewRecord", "build_batch", "varint", "write_header"]
 
 Buffer = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
@@ -88,26 +88,55 @@ def build_batch(
     assert count > 0, "a batch holds at least one record"
     payload = b"".join(pieces)
 
-    content = compress(compression, payload)
-    attributes = compression | (TRANSACTIONAL if is_transactional else 0)
     frame = bytearray(HEADER_BYTES)
-    frame += content
+    frame += compress(compression, payload)
+    write_header(
+        frame,
+        attributes=compression | (TRANSACTIONAL if is_transactional else 0),
+        record_count=count,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+    return frame
+
+
+def write_header(  # noqa: PLR0913 - these are the header's fields
+    frame: bytearray,
+    *,
+    attributes: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> None:
+    """Write the header into the first 61 bytes of `frame`, whose body is already there, checksum included.
+
+    It may be written anew, with another sequence for example; the body stays as it is.
+    """
     _BEFORE_CRC.pack_into(frame, 0, base_offset, len(frame) - SIZE_PREFIX_BYTES, leader_epoch, MAGIC)
     _AFTER_CRC.pack_into(
         frame,
         CRC_START,
         attributes,
-        count - 1,
+        record_count - 1,
         base_timestamp,
         max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        count,
+        record_count,
     )
     with memoryview(frame) as view, view[CRC_START:] as covered:
         _CRC.pack_into(frame, CRC_POSITION, crc32c(covered))
-    return frame
 
 
 def _add_bytes(body: list[bytes], content: Buffer | None) -> None:

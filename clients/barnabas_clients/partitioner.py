@@ -1,0 +1,57 @@
+"""Which partition a record goes to, as Kafka's own producer decides it. Pure.
+
+*Records with a key* go where every other client would put them: `murmur2` of the key with Java's seed, its sign bit
+cleared, modulo the number of partitions. So records of one key stay together and in order, whoever wrote them, until
+the topic gets more partitions.
+
+*Records without a key* may go anywhere. Spread record by record they would fill many small batches at once; `sticky`
+(KIP-480, KIP-794) stays with one partition until its batch is complete and then takes the one with the least waiting
+for it, so that a slow broker is given less. `round-robin` goes record by record, for those who want it so.
+
+A callable in place of a name is asked about every record that names no partition.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+__all__ = ["Partitioner", "least_loaded", "murmur2", "partition_of"]
+
+Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, bytes | None, int], int]
+"""A name, or a function of (topic, key, number of partitions) that returns a partition, from 0."""
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Return the 32-bit hash of `data`, 0..2**32-1, with the seed of Kafka's Java clients."""
+    size = len(data)
+    whole = size & ~3
+    hashed = _SEED ^ size
+    for word in memoryview(data)[:whole].cast("I") if _IS_LITTLE else _words(data, whole):
+        mixed = (word * _M) & _MASK
+        mixed = ((mixed ^ (mixed >> 24)) * _M) & _MASK
+        hashed = ((hashed * _M) & _MASK) ^ mixed
+    if size != whole:
+        hashed = ((hashed ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
+    hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
+    return hashed ^ (hashed >> 15)
+
+
+def partition_of(key: bytes, partition_count: int) -> int:
+    """Return the partition of a key among `partition_count`, 1 or more."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+
+
+def least_loaded(loads: Sequence[int], after: int) -> int:
+    """Return the index of the smallest load; among equals the first that comes after index `after`, going round."""
+    count = len(loads)
+    return min(range(count), key=lambda index: (loads[index], (index - after - 1) % count))
+
+
+def _words(data: bytes, end: int) -> Sequence[int]:
+    return [int.from_bytes(data[start : start + 4], "little") for start in range(0, end, 4)]
+
+
+_IS_LITTLE: Final = memoryview(b"\x01\x00\x00\x00").cast("I")[0] == 1
