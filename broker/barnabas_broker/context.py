@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.registry import Message, encode_response
+from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
 
 from .config import BrokerConfig
 from .connections import Exchange, Listener
+from .coordinator import Coordinator
 from .events import EventHistory, FetchCounters
 from .partition import Partition
 from .partitions import HostedTopic, Partitions
@@ -48,6 +50,8 @@ class BrokerContext:
         self.node_id, self.cluster_id = config.node_id, config.cluster_id
         self.now_ms, self.on_fatal = clock, on_fatal
         self.timers = Timers(clock)
+        clocks = Clocks(clock, partitions.wall_ms)
+        self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal)
         self.fetches = FetchCounters()
         self.producer_ids = range(0)
         self.is_stopping = False
@@ -103,6 +107,7 @@ class BrokerContext:
 
     async def close(self) -> None:
         """Cancel what is still waiting."""
+        await self.coordinator.close()
         self.timers.close()
         for task in list(self._tasks):
             task.cancel()

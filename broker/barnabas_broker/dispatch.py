@@ -27,21 +27,32 @@ from .connections import Exchange
 from .context import BrokerContext, respond
 from .handlers import (
     create_topics,
+    delete_groups,
     delete_topics,
     describe_cluster,
+    describe_groups,
     fetch,
+    find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 
 __all__ = ["Dispatcher", "Outcome", "Route"]
 
 logger = logging.getLogger(__name__)
 
-Outcome = Message | None | Coroutine[Any, Any, Message]
+Outcome = Message | None | Coroutine[Any, Any, Message | None]
 Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
 Refuse = Callable[[Any, ErrorCode], Message | None]
 
@@ -81,11 +92,22 @@ ROUTES = {
         Route(1, range(4, 19), 4, fetch.handle, fetch.refuse),
         Route(2, range(1, 12), 1, list_offsets.handle, list_offsets.refuse),
         Route(3, range(14), 0, metadata.handle, metadata.refuse),
+        Route(8, range(2, 11), 2, offset_commit.handle, offset_commit.refuse),
+        Route(9, range(1, 11), 1, offset_fetch.handle, offset_fetch.refuse),
+        Route(10, range(7), 0, find_coordinator.handle, find_coordinator.refuse),
+        Route(11, range(10), 0, join_group.handle, join_group.refuse),
+        Route(12, range(5), 0, heartbeat.handle, heartbeat.refuse),
+        Route(13, range(6), 0, leave_group.handle, leave_group.refuse),
+        Route(14, range(6), 0, sync_group.handle, sync_group.refuse),
+        Route(15, range(7), 0, describe_groups.handle, describe_groups.refuse),
+        Route(16, range(6), 0, list_groups.handle, list_groups.refuse),
         Route(API_VERSIONS, range(5), 0, _api_versions, lambda _, code: ApiVersionsResponse(error_code=code)),
         Route(19, range(2, 8), 2, create_topics.handle, create_topics.refuse),
         Route(20, range(1, 7), 1, delete_topics.handle, delete_topics.refuse),
         Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
         Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
+        Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
+        Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
         Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
     )
 }
@@ -136,10 +158,12 @@ class Dispatcher:
             self._fail(route, exchange, request, error)
 
     async def _finish(
-        self, route: Route, exchange: Exchange, request: Message, coroutine: Coroutine[Any, Any, Message]
+        self, route: Route, exchange: Exchange, request: Message, coroutine: Coroutine[Any, Any, Message | None]
     ) -> None:
         try:
-            respond(exchange, await coroutine)
+            response = await coroutine
+            if response is not None:
+                respond(exchange, response)
         except (AssertionError, StorageFailedError):
             raise  # The task's owner passes it on.
         except Exception as error:  # noqa: BLE001 - the same place, for those who wait

@@ -213,6 +213,7 @@ class Node:
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)
         self.broker = BrokerContext(config, self.metadata, self.partitions, self.events, monotonic_ms, self._fail)
+        self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
 
     async def _let_clients_in(self) -> None:
@@ -303,6 +304,7 @@ class Node:
                 hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
             },
             "controller": self.metadata.leader_id,
+            "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
             "events": self.events.to_list(),
             "stats": {

@@ -32,7 +32,7 @@ from barnabas_raftlog.records.header import BatchHeader, parse_header
 from .producer_state import ProducerTable
 from .waiting import CommitWaiters
 
-__all__ = ["Partition", "PartitionHost", "PartitionLog", "PendingAppend", "high_watermark_at"]
+__all__ = ["Partition", "PartitionHost", "PartitionLog", "PartitionObserver", "PendingAppend", "high_watermark_at"]
 
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
@@ -66,6 +66,16 @@ class PendingAppend(Protocol):
 
     def on_failed(self, code: ErrorCode) -> None:
         """It will not be known whether it commits."""
+
+
+class PartitionObserver(Protocol):
+    """Who keeps state that rests on this partition, as the group coordinator does. Called before waiters are."""
+
+    def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
+        """One of these has changed."""
+
+    def on_ended(self) -> None:
+        """This replica serves nothing any more."""
 
 
 class PartitionHost(Protocol):
@@ -112,6 +122,7 @@ class Partition:
         "log",
         "message_bytes_max",
         "min_insync",
+        "observer",
         "producers",
         "replicas",
         "saved_index",
@@ -145,6 +156,7 @@ class Partition:
         self.leader_id: int | None = None
         self.is_leader = self.is_confirmed = False
         self.isr: tuple[int, ...] = ()
+        self.observer: PartitionObserver | None = None
         self._led_term = 0
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
@@ -255,6 +267,8 @@ class Partition:
     def end(self, code: ErrorCode) -> None:
         """Answer whoever waits: this replica serves nothing any more."""
         self.is_leader = self.is_confirmed = False
+        if self.observer is not None:
+            self.observer.on_ended()
         self._fail_waiters(code)
         self.host.wake(self)
 
@@ -290,6 +304,8 @@ class Partition:
         led_term = self._led_term if self.is_leader else 0
         was_confirmed = self.is_confirmed and led_term == term
         self.term, self.leader_id, self.is_leader, self.is_confirmed = term, leader_id, is_leader, confirmed
+        if self.observer is not None:
+            self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
         if led_term and (not is_leader or led_term != term):
             self.host.announce(self, led_term, NO_LEADER, ())
             self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -33,7 +33,7 @@ from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .config import BrokerConfig
-from .partition import Partition, PartitionLog, note_entries
+from .partition import Partition, PartitionLog, PartitionObserver, note_entries
 from .preferred_leaders import PreferredLeaders
 from .producer_state import ProducerTable
 from .waiting import FetchWaiters
@@ -101,6 +101,7 @@ class Partitions:
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
+        self.observers: dict[str, Callable[[Partition], PartitionObserver]] = {}  # by the name of the topic
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
@@ -272,6 +273,8 @@ class Partitions:
             expiration_ms=config.producer_id_expiration_ms,
         )
         partition.saved_index = saved_index
+        if topic.name in self.observers:
+            partition.observer = self.observers[topic.name](partition)
         partition.group = self._multiraft.add_group(
             group_id,
             log,

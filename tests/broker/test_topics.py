@@ -17,7 +17,9 @@ from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestT
 from .wire_client import Wire, batch
 
 OFFERED = {
-    0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13), 18: (0, 4),
+    0: (0, 13), 1: (4, 18), 2: (1, 11), 3: (0, 13),
+    8: (2, 10), 9: (1, 10), 10: (0, 6), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 15: (0, 6), 16: (0, 5),
+    42: (0, 2), 47: (0, 0), 18: (0, 4),
     19: (2, 7), 20: (1, 6), 22: (0, 5), 23: (2, 4), 60: (0, 2),
 }  # fmt: skip
 
@@ -39,7 +41,7 @@ class TestNegotiation:
         assert {key.api_key for key in response.api_keys} == set(OFFERED)
         assert wire.ask(ApiVersionsRequest(), 2).error_code == ErrorCode.NONE
 
-    @pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (1, 3), (3, 14), (99, 0), (-1, 0), (10, 0)])
+    @pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (1, 3), (3, 14), (99, 0), (-1, 0), (10, 7)])
     def test_what_is_not_served_closes_the_connection_with_a_reason(
         self, wire: Wire, key: int, version: int, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.partitions import ELECTION_MS, HostedTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
@@ -30,7 +31,7 @@ from barnabas_clients.protocol.metadata import (
     MetadataResponseTopic,
 )
 from barnabas_metadata_quorum.commands import NewTopic, RefusalReason, Refused
-from barnabas_metadata_quorum.topic_names import name_complaint
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
 __all__ = ["handle", "refuse"]
@@ -93,9 +94,8 @@ async def _await_leaders(broker: BrokerContext, request: MetadataRequest, versio
 
 
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
-    config = broker.config
     fates: dict[str, ErrorCode] = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in names if name_complaint(name)}
-    wanted = [NewTopic(name, config.num_partitions, config.replication_factor) for name in names if name not in fates]
+    wanted = [_new_topic(broker, name) for name in names if name not in fates]
     try:
         created = await broker.metadata.create_topics(wanted, CREATION_S) if wanted else ()
     except Refused:
@@ -106,6 +106,12 @@ async def _create(broker: BrokerContext, request: MetadataRequest, version: int,
             [topic.topic_id for topic in created if topic.error is None], CREATION_S
         )
     return _response(broker, _named(broker, request, version, fates))
+
+
+def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
+    if name == OFFSETS_TOPIC:
+        return offsets_topic(broker.config, len(broker.brokers()))
+    return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
 def _named(
@@ -162,7 +168,10 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
                 offline_replicas=tuple(node_id for node_id in desired.replicas if node_id not in available),
             )
         )
-    return MetadataResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
+    is_internal = topic.name in INTERNAL_TOPICS
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=is_internal, partitions=partitions
+    )
 
 
 def _known(isr: Iterable[int], replicas: tuple[int, ...]) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from barnabas_clients.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
 from barnabas_raftlog.records.header import (
@@ -177,6 +178,8 @@ def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *,
     if hosted is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise _Refused(code, "this broker knows no such topic")
+    if hosted.topic.name in INTERNAL_TOPICS:
+        raise _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, "only the cluster itself writes to an internal topic")
     partition = hosted.partitions.get(index)
     if partition is None:
         if not 0 <= index < len(hosted.topic.partitions):

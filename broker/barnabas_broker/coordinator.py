@@ -1,0 +1,249 @@
+"""Who coordinates a group, on this broker: the shards of the offsets partitions that it leads, and the way to them.
+
+Every broker computes a group's partition from its id (`groups.location`); the leader of that partition is the group's
+coordinator. A broker holds a `Shard` for each offsets partition that it leads, from the moment its leadership is
+confirmed to the moment it ends; requests for a group whose shard is elsewhere are answered NOT_COORDINATOR, for one
+that is still being read COORDINATOR_LOAD_IN_PROGRESS.
+
+The offsets topic is made when a client first looks for a coordinator (`ensure_topic`), by the controller, whichever
+broker is asked. Callers at the same time share one creation.
+
+A topic that is deleted takes its offsets with it: the shards write tombstones when the image says so. What a shard
+missed, because nobody led it then, is found by the next round of upkeep.
+
+Limits: one task for each shard that is being loaded, one for the creation, one for upkeep, which goes shard by shard.
+One entry in the node's heap of deadlines per group, and one per parked request.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.active_controller import Clocks
+from barnabas_metadata_quorum.commands import RefusalReason, Refused
+from barnabas_metadata_quorum.image import Image, topic_changes
+from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError, StorageFailedError
+
+from .config import BrokerConfig
+from .coordinator_shard import Shard, ShardState
+from .coordinator_upkeep import Upkeep
+from .events import EventHistory
+from .groups.location import OFFSETS_TOPIC, offsets_topic, partition_for
+from .groups.messages import GroupConfig
+from .partition import Partition
+from .partitions import Partitions
+from .timers import Timers
+
+__all__ = ["Coordinator"]
+
+logger = logging.getLogger(__name__)
+
+CREATION_S = 5.0
+
+
+class Coordinator:
+    """See the module. Made with the broker's context; `attach` makes an observer for each replica of the topic."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataService,
+        partitions: Partitions,
+        events: EventHistory,
+        timers: Timers,
+        clocks: Clocks,
+        on_fatal: Callable[[BaseException], None],
+    ) -> None:
+        self.config, self.timers, self.fail = config, timers, on_fatal
+        self.now_ms, self.wall_ms = clocks
+        self.group_config = GroupConfig(
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            session_timeout_ms_min=config.group_min_session_timeout_ms,
+            session_timeout_ms_max=config.group_max_session_timeout_ms,
+            size_max=config.group_max_size,
+            rebalance_interval_ms=config.group_rebalance_interval_ms,
+        )
+        self.tell = events.add
+        self.shards: dict[int, Shard] = {}
+        self._metadata, self._partitions = metadata, partitions
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._creation: asyncio.Task[None] | None = None
+        self._closed = False
+        self._upkeep = Upkeep(
+            self,
+            metadata,
+            self.active_shards,
+            self.spawn,
+            config.offsets_retention_check_interval_ms,
+            config.offsets_retention_minutes * 60_000,
+        )
+        partitions.observers[OFFSETS_TOPIC] = self.attach
+
+    # Where groups are.
+
+    def partition_of(self, group_id: str) -> int | None:
+        """Return the offsets partition of a group; None while there is no offsets topic."""
+        hosted = self._partitions.topics.get(OFFSETS_TOPIC)
+        return None if hosted is None else partition_for(group_id, len(hosted.topic.partitions))
+
+    def shard_of(self, group_id: str) -> Shard | ErrorCode:
+        """Return the shard that has a group, or why this broker does not answer for it now."""
+        index = self.partition_of(group_id)
+        if index is None or self._closed:
+            return ErrorCode.NOT_COORDINATOR
+        shard = self.shards.get(index)
+        if shard is not None and shard.state is ShardState.ACTIVE:
+            return shard
+        partition = self._partitions.topics[OFFSETS_TOPIC].partitions.get(index)
+        if shard is not None or (partition is not None and partition.is_leader):
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
+
+    def active_shards(self) -> list[Shard]:
+        """Return the shards that serve, by partition."""
+        return [shard for _, shard in sorted(self.shards.items()) if shard.state is ShardState.ACTIVE]
+
+    @property
+    def is_loading(self) -> bool:
+        """True while a partition that this broker leads is being read."""
+        return any(shard.state is ShardState.LOADING for shard in self.shards.values())
+
+    async def ensure_topic(self) -> str | None:
+        """Have the offsets topic made if there is none; return None when it is there, with leaders, else why not.
+
+        Takes at most `CREATION_S`. Cancelled, the creation goes on.
+        """
+        if OFFSETS_TOPIC in self._partitions.topics:
+            return None
+        creation = self._creation
+        if creation is None:
+            creation = self._creation = self._start(self._create())
+        await asyncio.wait([creation])
+        return None if OFFSETS_TOPIC in self._partitions.topics else "the offsets topic could not be made"
+
+    async def _create(self) -> None:
+        brokers = sum(broker.is_available for broker in self._metadata.image.brokers.values())
+        try:
+            async with asyncio.timeout(CREATION_S):
+                wanted = offsets_topic(self.config, brokers)
+                (made,) = await self._metadata.create_topics([wanted], CREATION_S)
+                if made.error not in {None, RefusalReason.TOPIC_ALREADY_EXISTS}:
+                    logger.warning("%s is not made: %s", OFFSETS_TOPIC, made.message)
+                    return
+                image = await self._metadata.wait_until(
+                    lambda image: image.topic_named(OFFSETS_TOPIC) is not None, CREATION_S
+                )
+                topic = image.topic_named(OFFSETS_TOPIC)
+                assert topic is not None
+                await self._partitions.wait_for_leaders([topic.topic_id], CREATION_S)
+        except (Refused, TimeoutError) as error:
+            logger.warning("%s is not made: %s", OFFSETS_TOPIC, error)
+        finally:
+            self._creation = None
+
+    # Replicas come, lead, and go.
+
+    def attach(self, partition: Partition) -> "_Replica":
+        """Watch a replica of the offsets topic. Called by `Partitions` before the replica takes part."""
+        return _Replica(self, partition)
+
+    def begin(self, partition: Partition) -> Shard:
+        """This broker leads `partition` for sure: read what it holds."""
+        self._upkeep.start()
+        shard = self.shards[partition.index] = Shard(self, partition)
+        self.spawn(self._load(shard))
+        return shard
+
+    def end(self, shard: Shard) -> None:
+        """This broker does not lead it any more."""
+        if self.shards.get(shard.partition.index) is shard:
+            del self.shards[shard.partition.index]
+        if shard.state is ShardState.ACTIVE:
+            self.tell("coordinator unloaded", str(shard), f"{len(shard.groups)} groups (term {shard.term})")
+        shard.end(ErrorCode.NOT_COORDINATOR)
+
+    async def _load(self, shard: Shard) -> None:
+        begun_ms = self.now_ms()
+        try:
+            count = await shard.load()
+        except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
+            # It stays loading for its clients: to answer from half of the records would take offsets back.
+            if shard.state is not ShardState.ENDED:
+                self.tell("coordinator cannot load", str(shard), str(error))
+            return
+        if shard.state is ShardState.ACTIVE:
+            took_ms = self.now_ms() - begun_ms
+            text = f"{len(shard.groups)} groups, {len(shard.offsets)} offsets from {count} records in {took_ms} ms"
+            self.tell("coordinator loaded", str(shard), f"{text} (term {shard.term})")
+
+    def on_image(self, old: Image, new: Image) -> None:
+        """Forget the offsets of deleted topics. Subscribed to the metadata service."""
+        deleted = topic_changes(old, new).deleted
+        if deleted:
+            self._upkeep.forget_topics([(topic.name, topic.topic_id) for topic in deleted])
+
+    # The end, and what others ask.
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator may ask, as plain values."""
+        states: Counter[str] = Counter()
+        for shard in self.shards.values():
+            states.update(hosted.group.state.value for hosted in shard.groups.values())
+        return {
+            "groups": sum(states.values()),
+            "members": sum(
+                len(hosted.group.members) for shard in self.shards.values() for hosted in shard.groups.values()
+            ),
+            "states": dict(states),
+            "offsets": sum(len(shard.offsets) for shard in self.shards.values()),
+            "partitions": {index: shard.state.value for index, shard in sorted(self.shards.items())},
+        }
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something beside the requests; a bug in it stops the process."""
+        _ = self._start(coroutine)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+        return task
+
+    async def close(self) -> None:
+        """Serve nothing any more, and end every task."""
+        self._closed = True
+        self._upkeep.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+
+class _Replica:
+    """What a replica of the offsets topic tells (PartitionObserver): a shard comes and goes with each leadership."""
+
+    __slots__ = ("_coordinator", "_partition", "_shard")
+
+    def __init__(self, coordinator: Coordinator, partition: Partition) -> None:
+        self._coordinator, self._partition = coordinator, partition
+        self._shard: Shard | None = None
+
+    def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
+        if self._shard is not None and (not is_leader or term != self._shard.term):
+            self.on_ended()
+        if is_leader and confirmed and self._shard is None:
+            self._shard = self._coordinator.begin(self._partition)
+
+    def on_ended(self) -> None:
+        if self._shard is not None:
+            shard, self._shard = self._shard, None
+            self._coordinator.end(shard)

@@ -1,0 +1,482 @@
+"""The groups of one partition of the offsets topic, on the broker that leads it.
+
+A shard lives as long as one leadership. It begins LOADING: it replays every record that was committed when leadership
+was confirmed, so that it knows everything that any coordinator before it has promised, and answers nothing until then.
+Then it is ACTIVE. When leadership ends it is ENDED: whoever is parked is told NOT_COORDINATOR, and nothing of it is
+used again.
+
+*What is promised rests on the log.* An offset commit, a group's new generation, a deletion: each is a batch of
+ordinary records (`groups.records`), and is answered and shown only when the batch is committed. A shard that was
+deposed without knowing it can append, but never commit; and it does not answer reads, because they ask for
+confirmation first (`confirm`). So no committed offset ever goes back, whoever asks whom.
+
+*The group's state machine decides* (`groups.group`): requests go in, and what comes out is carried out here: answers
+to the requests that carry their tickets, a record to save, a line for the operator. Its next deadline goes into the
+node's one heap of deadlines; a deadline that has moved away (every heartbeat does that) costs nothing until the old
+one fires.
+
+Limits: `GROUPS_MAX` groups; batches of `BATCH_BYTES_MAX`, so that a replay never holds the loop for longer than one
+takes, a few milliseconds; a group whose record exceeds what the log takes is not saved, and says UNKNOWN_SERVER_ERROR
+as in Kafka.
+
+Not here: expiry and compaction (`coordinator_upkeep`), and which broker is whose coordinator (`coordinator`).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Protocol, cast
+
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.header import CONTROL, parse_header
+from barnabas_raftlog.records.reader import read_batch
+
+from .groups.group import Group
+from .groups.messages import Answer, Effects, GroupConfig, SavedGroup, failed_save_answer
+from .groups.offsets import OffsetTable, record_of
+from .groups.records import (
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+    encode_group,
+    encode_group_key,
+)
+from .groups.states import GroupState
+from .partition import Partition
+from .timers import Timers
+from .waiting import Deadline
+
+__all__ = ["BATCH_BYTES_MAX", "HostedGroup", "Parked", "Shard", "ShardHost", "ShardState", "Slices"]
+
+GROUPS_MAX = 100_000
+BATCH_BYTES_MAX = 64 * 1024
+BATCH_OVERHEAD_BYTES = 1024
+SLICE_S = 0.005
+CONFIRM_S = 2.0
+Change = tuple[OffsetKey, CommittedOffset | None]
+Done = Callable[[ErrorCode], None]
+
+
+class ShardHost(Protocol):
+    """What a shard needs of its broker."""
+
+    timers: Timers
+    group_config: GroupConfig
+
+    def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+    def tell(self, kind: str, subject: str, cause: str) -> None:
+        """Remember an event for the operator."""
+
+    def fail(self, error: BaseException) -> None:
+        """A bug: stop the process."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a task; it ends with the broker."""
+
+
+class Parked(Protocol):
+    """A request that waits for its group; its ticket."""
+
+    def on_answer(self, answer: Answer) -> None: ...
+
+
+class ShardState(Enum):
+    """See the module."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    ENDED = "ended"
+
+
+class _Save:
+    """A group's record on its way. `outcome`: None while it is."""
+
+    __slots__ = ("generation_id", "outcome")
+
+    def __init__(self, generation_id: int) -> None:
+        self.generation_id = generation_id
+        self.outcome: ErrorCode | None = None
+
+
+class HostedGroup:
+    """A group, with what its log remembers of it (`saved`: None when nothing) and the saves that are under way."""
+
+    __slots__ = ("deadline", "group", "group_id", "is_removed", "saved", "saved_bytes", "saves")
+
+    def __init__(self, group_id: str, group: Group) -> None:
+        self.group_id, self.group = group_id, group
+        self.saved: SavedGroup | None = None
+        self.saved_bytes = 0
+        self.saves: deque[_Save] = deque()
+        self.deadline: Deadline[Callable[[], None]] | None = None
+        self.is_removed = False
+
+
+class _Append:
+    """A batch on its way (PendingAppend)."""
+
+    __slots__ = ("apply", "done")
+
+    def __init__(self, apply: Callable[[], None], done: Done | None) -> None:
+        self.apply, self.done = apply, done
+
+    def on_committed(self) -> None:
+        self.apply()
+        if self.done is not None:
+            self.done(ErrorCode.NONE)
+
+    def on_failed(self, code: ErrorCode) -> None:
+        if self.done is not None:
+            self.done(failed_save_answer(code))
+
+
+class Slices:
+    """Lets the loop do other things each time that this has run for `SLICE_S`."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until_s = self._loop.time() + SLICE_S
+
+    async def breathe(self) -> None:
+        if self._loop.time() >= self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = self._loop.time() + SLICE_S
+
+
+class Shard:
+    """See the module. Owned by the loop; `groups` has every group that this partition knows, also empty ones."""
+
+    def __init__(self, host: ShardHost, partition: Partition) -> None:
+        self._host, self.partition, self.term = host, partition, partition.term
+        self.state = ShardState.LOADING
+        self.groups: dict[str, HostedGroup] = {}
+        self.offsets = OffsetTable()
+        self.group_bytes = 0
+        self.is_compacting = False
+        self._is_recovering = False
+
+    def __repr__(self) -> str:
+        return repr(self.partition)
+
+    @property
+    def is_certain(self) -> bool:
+        """True while a majority has confirmed this leadership since anything could have gone wrong."""
+        return self.state is ShardState.ACTIVE and self.partition.can_serve
+
+    @property
+    def live_bytes(self) -> int:
+        """About what the records that count would take in the log."""
+        return self.offsets.live_bytes + self.group_bytes
+
+    async def confirm(self, timeout_s: float) -> ErrorCode:
+        """Return NONE when a majority has said, after this call, that this is the coordinator; else why it is not."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.partition.group.confirm()
+        except TimeoutError:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        except NotLeaderError:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.NONE if self.state is ShardState.ACTIVE else ErrorCode.NOT_COORDINATOR
+
+    # The beginning and the end.
+
+    async def load(self) -> int:
+        """Replay what is committed, then serve; return how many records that were.
+
+        Cancelled, it leaves a shard that serves nothing.
+
+        Raises:
+            StorageFailedError: the log cannot be read.
+            MalformedMessageError, CorruptBatchError: it holds something that nobody can have meant.
+        """
+        partition = self.partition
+        commit_index = partition.producers.commit_index
+        saved: dict[str, tuple[SavedGroup, int]] = {}
+        count, slices = 0, Slices()
+        async for entry in partition.log.replay(partition.log.first_index):
+            if entry.index > commit_index or self.state is ShardState.ENDED:
+                break
+            count += self._replay(entry, saved)
+            await slices.breathe()
+        now_ms, config = self._host.now_ms(), self._host.group_config
+        for group_id, (record, size) in saved.items():
+            hosted = self.groups[group_id] = HostedGroup(group_id, Group.from_saved(group_id, record, config, now_ms))
+            self._remember(hosted, record, size)
+            await slices.breathe()
+        for group_id in self.offsets.group_ids():
+            if group_id not in self.groups:
+                self.groups[group_id] = HostedGroup(group_id, Group(group_id, config))
+        if self.state is ShardState.LOADING:
+            self.state = ShardState.ACTIVE
+            for hosted in self.groups.values():
+                self._arm(hosted)
+        return count
+
+    def end(self, error: ErrorCode) -> None:
+        """Serve nothing any more; answer whoever is parked with `error`."""
+        was_active, self.state = self.state is ShardState.ACTIVE, ShardState.ENDED
+        for hosted in self.groups.values():
+            if hosted.deadline is not None:
+                self._host.timers.cancel(hosted.deadline)
+            hosted.is_removed = True
+            if was_active:
+                self._answer(hosted.group.end(error))
+
+    def _replay(self, entry: Entry, saved: dict[str, tuple[SavedGroup, int]]) -> int:
+        frame = memoryview(entry.frame)
+        header = parse_header(frame)
+        if header.attributes & CONTROL or header.is_raft_control:
+            return 0
+        count = 0
+        for record in read_batch(header, frame):
+            count += 1
+            key = None if record.key is None else decode_key(record.key)
+            match key:
+                case OffsetKey():
+                    self.offsets.put(key, None if record.value is None else decode_offset(record.value))
+                case GroupKey(group_id) if record.value is None:
+                    saved.pop(group_id, None)
+                case GroupKey(group_id):
+                    assert record.value is not None
+                    saved[group_id] = (decode_group(record.value), len(record.value) + len(record.key or b""))
+                case None:
+                    pass
+        return count
+
+    # Groups.
+
+    def group(self, group_id: str) -> HostedGroup | None:
+        return self.groups.get(group_id)
+
+    def make_group(self, group_id: str) -> HostedGroup | None:
+        """Return the group, a new one if there is none; None when there are too many."""
+        hosted = self.groups.get(group_id)
+        if hosted is None and len(self.groups) < GROUPS_MAX:
+            hosted = self.groups[group_id] = HostedGroup(group_id, Group(group_id, self._host.group_config))
+        return hosted
+
+    def carry_out(self, hosted: HostedGroup, effects: Effects) -> None:
+        """Do what a group's state machine has asked for, and see to its next deadline."""
+        if hosted.is_removed:
+            return
+        for fact in effects.facts:
+            self._host.tell(fact.kind, f"group {hosted.group_id}", f"{fact.cause} (generation {fact.term})")
+        if effects.save is not None:
+            self._save(hosted, effects.save)
+        self._answer(effects)
+        self.settle(hosted)
+
+    def settle(self, hosted: HostedGroup) -> None:
+        """Arm a group's deadline after anything that it was told; forget it if there is nothing to know of it."""
+        if hosted.is_removed or self.state is not ShardState.ACTIVE:
+            return
+        self._arm(hosted)
+        group_id = hosted.group_id
+        if (
+            hosted.saved is None
+            and not hosted.saves
+            and hosted.group.state is GroupState.EMPTY
+            and hosted.group.deadline_ms is None
+            and not self.offsets.of_group(group_id)
+            and not self.offsets.has_under_way(group_id)
+        ):
+            self._take_out(hosted)
+
+    def remove_group(self, hosted: HostedGroup, done: Done | None = None) -> None:
+        """Delete an empty group and its offsets. It is gone at once; `done` says when that can be relied on."""
+        assert hosted.group.state is GroupState.EMPTY
+        group_id = hosted.group_id
+        self._take_out(hosted)
+        changes: list[Change] = [(OffsetKey(group_id, *place), None) for place in self.offsets.of_group(group_id)]
+        if not changes and hosted.saved is None and not hosted.saves:
+            _tell(done, ErrorCode.NONE)
+            return
+        if hosted.saved is not None or hosted.saves:
+            error = self._append([(encode_group_key(group_id), None)], _nothing, None if changes else done)
+            if error is not ErrorCode.NONE:
+                _tell(done, error)
+                return
+        if changes:
+            self.write_offsets(changes, done)
+
+    def _take_out(self, hosted: HostedGroup) -> None:
+        hosted.is_removed = True
+        self.group_bytes -= hosted.saved_bytes
+        if hosted.deadline is not None:
+            self._host.timers.cancel(hosted.deadline)
+        del self.groups[hosted.group_id]
+
+    def _answer(self, effects: Effects) -> None:
+        for answer in effects.answers:
+            cast("Parked", answer.ticket).on_answer(answer)
+
+    def _save(self, hosted: HostedGroup, asked: SavedGroup) -> None:
+        record = asked._replace(current_state_timestamp_ms=self._host.wall_ms())
+        key, value = encode_group_key(hosted.group_id), encode_group(record)
+        save = _Save(record.generation_id)
+        hosted.saves.append(save)
+
+        def saved() -> None:
+            if not hosted.is_removed:
+                self._remember(hosted, record, len(key) + len(value))
+
+        def done(error: ErrorCode) -> None:
+            save.outcome = error
+            self._finish_saves(hosted)
+
+        error = ErrorCode.NONE
+        if len(value) + BATCH_OVERHEAD_BYTES > self.partition.message_bytes_max:
+            text = f"its record of {len(value)} bytes does not fit into the log: {self.partition.message_bytes_max}"
+            self._host.tell("group not saved", f"group {hosted.group_id}", text)
+            error = ErrorCode.MESSAGE_TOO_LARGE
+        else:
+            error = self._append([(key, value)], saved, done)
+        if error is not ErrorCode.NONE:
+            done(error)
+
+    def _finish_saves(self, hosted: HostedGroup) -> None:
+        """Tell the group of its saves in their order: one that cannot begin fails before an older one is through."""
+        while hosted.saves and (outcome := hosted.saves[0].outcome) is not None:
+            save = hosted.saves.popleft()
+            if not hosted.is_removed:
+                now_ms = self._host.now_ms()
+                self.carry_out(hosted, hosted.group.on_saved(save.generation_id, outcome, now_ms))
+
+    def _remember(self, hosted: HostedGroup, record: SavedGroup, size_bytes: int) -> None:
+        self.group_bytes += size_bytes - hosted.saved_bytes
+        hosted.saved, hosted.saved_bytes = record, size_bytes
+
+    def rewrite_group(self, hosted: HostedGroup, done: Done) -> None:
+        """Write again what is known of a group, which has nothing under way, so that the older record may go."""
+        assert hosted.saved is not None
+        assert not hosted.saves
+        error = self._append([(encode_group_key(hosted.group_id), encode_group(hosted.saved))], _nothing, done)
+        if error is not ErrorCode.NONE:
+            done(error)
+
+    def _arm(self, hosted: HostedGroup) -> None:
+        at_ms = hosted.group.deadline_ms
+        if at_ms is None or (hosted.deadline is not None and hosted.deadline.at_ms <= at_ms):
+            return
+        if hosted.deadline is not None:
+            self._host.timers.cancel(hosted.deadline)
+        delay_ms = at_ms - self._host.now_ms()
+        hosted.deadline = self._host.timers.add(delay_ms, partial(self._on_deadline, hosted))
+
+    def _on_deadline(self, hosted: HostedGroup) -> None:
+        hosted.deadline = None
+        if hosted.is_removed:
+            return
+        if not self.partition.can_serve:
+            # This node stood still: neither the members' silence nor its own leadership mean anything now.
+            if not self._is_recovering:
+                self._is_recovering = True
+                self._host.spawn(self._recover())
+            return
+        now_ms, at_ms = self._host.now_ms(), hosted.group.deadline_ms
+        try:
+            if at_ms is not None and at_ms <= now_ms:
+                self.carry_out(hosted, hosted.group.tick(now_ms))
+            else:
+                self.settle(hosted)
+        except AssertionError as error:
+            self._host.fail(error)
+            raise
+
+    async def _recover(self) -> None:
+        """After a stall, be sure to lead, then let every session begin anew. If somebody else leads, the shard ends."""
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        while error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            error = await self.confirm(CONFIRM_S)
+        self._is_recovering = False
+        if error is ErrorCode.NONE:
+            now_ms = self._host.now_ms()
+            for hosted in list(self.groups.values()):
+                hosted.group.restart_sessions(now_ms)
+                self.settle(hosted)
+
+    # Offsets.
+
+    def write_offsets(self, changes: Sequence[Change], done: Done | None) -> None:
+        """Append offsets, or tombstones for None; they show when they are committed. `done` is called once.
+
+        Raises:
+            ValueError: a name or a note does not fit its field; nothing was appended.
+        """
+        batches: list[list[tuple[Change, tuple[bytes, bytes | None]]]] = [[]]
+        size = 0
+        for change in changes:
+            key, value = record = record_of(*change)
+            size += len(key) + len(value or b"")
+            if size > BATCH_BYTES_MAX and batches[-1]:
+                batches.append([])
+                size = 0
+            batches[-1].append((change, record))
+        for number, batch in enumerate(batches):
+            written = [change for change, _ in batch]
+            # They commit in order, so the last one speaks for all.
+            last = done if number == len(batches) - 1 else None
+            error = self._append([record for _, record in batch], partial(self._apply, written), last)
+            if error is not ErrorCode.NONE:
+                _tell(done, error)
+                return
+            for under_way, _ in written:
+                self.offsets.begin(under_way)
+
+    def _apply(self, changes: Iterable[Change]) -> None:
+        for key, value in changes:
+            self.offsets.finish(key, value)
+
+    # The log.
+
+    def _append(
+        self, records: Sequence[tuple[bytes, bytes | None]], apply: Callable[[], None], done: Done | None
+    ) -> ErrorCode:
+        """Append one batch; `apply` and `done` are called when it commits. Or return why not, and call neither."""
+        timestamp_ms = self._host.wall_ms()
+        frame = build_batch(NewRecord(key, value, timestamp_ms) for key, value in records)
+        try:
+            if self.state is not ShardState.ACTIVE:
+                raise NotLeaderError
+            _, index = self.partition.append(parse_header(frame), frame)
+        except NotLeaderError:
+            return ErrorCode.NOT_COORDINATOR
+        except StorageFailedError:
+            # The disk is behind or full, or the log has failed: in time this coordinator or another can again.
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        is_pending = self.partition.wait_for(index, _Append(apply, done))
+        assert is_pending, "what was appended a moment ago cannot be committed yet"
+        return ErrorCode.NONE
+
+    async def wait_committed(self) -> bool:
+        """Return when everything appended so far is committed; False when leadership ended before."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(error: ErrorCode) -> None:
+            if not future.done():
+                future.set_result(error is ErrorCode.NONE)
+
+        if self.state is not ShardState.ACTIVE:
+            return False
+        if not self.partition.wait_for(self.partition.log.last_index, _Append(_nothing, done)):
+            return True
+        return await future
+
+
+def _nothing() -> None:
+    pass
+
+
+def _tell(done: Done | None, error: ErrorCode) -> None:
+    if done is not None:
+        done(error)

@@ -1,0 +1,50 @@
+"""Where a group lives: which partition of which topic holds its state. Pure.
+
+The rule is Kafka's: the group id's Java hash code, its absolute value, modulo the number of partitions. Every broker
+computes the same from the topic as the image has it, so nothing about a single group is ever announced.
+
+The topic is made when a client first looks for a coordinator. Its partitions are always flushed to disk before an
+answer, whatever `flush.mode` is for others: a committed offset is a promise. Segments are small, because what
+compaction has rewritten goes segment by segment.
+"""
+
+from barnabas_broker.config import BrokerConfig
+from barnabas_metadata_quorum.commands import NewTopic
+
+__all__ = ["OFFSETS_TOPIC", "java_hash", "offsets_topic", "partition_for"]
+
+OFFSETS_TOPIC = "__consumer_offsets"
+AUTOMATIC_REPLICAS = 3
+SEGMENT_BYTES = 1 << 20
+
+
+def java_hash(text: str) -> int:
+    """Return Java's String.hashCode: over UTF-16 units, in 32 signed bits."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (value * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def partition_for(group_id: str, partition_count: int) -> int:
+    """Return the offsets partition of a group, from 0 to `partition_count` - 1."""
+    value = abs(java_hash(group_id))
+    # In Java the smallest int has no positive counterpart; Kafka takes 0 for it.
+    return 0 if value == 1 << 31 else value % partition_count
+
+
+def offsets_topic(config: BrokerConfig, broker_count: int) -> NewTopic:
+    """Return what the controller should create, for a cluster that has `broker_count` brokers now."""
+    factor = config.offsets_topic_replication_factor or min(AUTOMATIC_REPLICAS, max(1, broker_count))
+    return NewTopic(
+        OFFSETS_TOPIC,
+        config.offsets_topic_num_partitions,
+        factor,
+        configs={
+            "flush.mode": "fsync",
+            # A majority decides, not more: otherwise one lost broker of three could stop every group.
+            "min.insync.replicas": "1",
+            "segment.bytes": str(SEGMENT_BYTES),
+        },
+    )

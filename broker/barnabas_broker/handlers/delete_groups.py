@@ -1,0 +1,46 @@
+"""DeleteGroups: forget groups without members, and their offsets. Answered when that cannot come back."""
+
+from functools import partial
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.groups.states import GroupState
+from barnabas_clients.protocol.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .group_routing import CONFIRM_S, has_outcome
+
+__all__ = ["handle", "refuse"]
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete one after the other; naming one twice is naming it once."""
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        shard = broker.coordinator.shard_of(group_id)
+        code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
+        results.append(DeletableGroupResult(group_id=group_id, error_code=code))
+    return DeleteGroupsResponse(results=results)
+
+
+def refuse(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
+    """Answer every group with `code`."""
+    return DeleteGroupsResponse(
+        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
+async def _delete(shard: Shard, group_id: str) -> ErrorCode:
+    if not shard.is_certain and (code := await shard.confirm(CONFIRM_S)) is not ErrorCode.NONE:
+        return code
+    hosted = shard.group(group_id)
+    if hosted is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if hosted.group.state is not GroupState.EMPTY:
+        return ErrorCode.NON_EMPTY_GROUP
+    return await has_outcome(partial(shard.remove_group, hosted))

@@ -1,0 +1,82 @@
+"""DescribeGroups: members and assignments of groups that this broker coordinates.
+
+Subscriptions and assignments are shown of a stable group only, as in Kafka: in between they belong to two generations.
+A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.groups.group import Group
+from barnabas_broker.groups.states import GroupState
+from barnabas_clients.protocol.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .group_routing import CONFIRM_S
+
+__all__ = ["handle", "refuse"]
+
+NOT_FOUND_SINCE = 6
+EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: there are no ACLs yet
+
+
+async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group; a coordinator that may have been deposed asks first."""
+    described = []
+    for group_id in request.groups:
+        shard = broker.coordinator.shard_of(group_id)
+        code = shard if isinstance(shard, ErrorCode) else ErrorCode.NONE
+        if isinstance(shard, Shard) and not shard.is_certain:
+            code = await shard.confirm(CONFIRM_S)
+        if isinstance(shard, ErrorCode) or code is not ErrorCode.NONE:
+            described.append(DescribedGroup(group_id=group_id, error_code=code))
+            continue
+        hosted = shard.group(group_id)
+        if hosted is None:
+            described.append(_missing(group_id, exchange.version))
+            continue
+        result = _described(group_id, hosted.group)
+        if request.include_authorized_operations:
+            result.authorized_operations = EVERY_OPERATION
+        described.append(result)
+    return DescribeGroupsResponse(groups=described)
+
+
+def refuse(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    """Answer every group with `code`."""
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
+    )
+
+
+def _missing(group_id: str, version: int) -> DescribedGroup:
+    result = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if version >= NOT_FOUND_SINCE:
+        result.error_code, result.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+    return result
+
+
+def _described(group_id: str, group: Group) -> DescribedGroup:
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )

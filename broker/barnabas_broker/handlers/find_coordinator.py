@@ -1,0 +1,96 @@
+"""FindCoordinator: which broker coordinates a group.
+
+The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to
+have a successor: the request waits for that, for as long as an election may take, and only then says
+COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it.
+
+Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
+transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
+INVALID_REQUEST.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.groups.location import OFFSETS_TOPIC
+from barnabas_broker.partitions import ELECTION_MS
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["handle", "refuse"]
+
+GROUP, TRANSACTION = 0, 1
+MANY_SINCE = 4
+KEYS_MAX = 10_000
+
+
+def handle(
+    broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    """Answer now, or when there is somebody to name."""
+    keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
+    if request.key_type == TRANSACTION:
+        text = "transactions are not supported"
+        return _response(
+            exchange, [_nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text) for key in keys]
+        )
+    if request.key_type != GROUP or len(keys) > KEYS_MAX:
+        text = "only groups have coordinators here"
+        return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
+    found = [_find(broker, key) for key in keys]
+    if all(one.error_code == ErrorCode.NONE for one in found):
+        return _response(exchange, found)
+    return _wait(broker, exchange, list(keys))
+
+
+def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    """Answer every key with `code`; whichever of the two places the version has is the one that counts."""
+    found = [_nobody(key, code, "") for key in request.coordinator_keys]
+    return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1, coordinators=found)
+
+
+async def _wait(broker: BrokerContext, exchange: Exchange, keys: list[str]) -> FindCoordinatorResponse:
+    complaint = await broker.coordinator.ensure_topic()
+    if complaint is not None:
+        return _response(exchange, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint) for key in keys])
+    try:
+        async with asyncio.timeout(ELECTION_MS / 1000):
+            while True:
+                found = [_find(broker, key) for key in keys]
+                if all(one.error_code == ErrorCode.NONE for one in found):
+                    break
+                await broker.partitions.leaders_changed()
+    except TimeoutError:
+        found = [_find(broker, key) for key in keys]
+    return _response(exchange, found)
+
+
+def _find(broker: BrokerContext, group_id: str) -> Coordinator:
+    hosted, index = broker.partitions.topics.get(OFFSETS_TOPIC), broker.coordinator.partition_of(group_id)
+    if hosted is None or index is None:
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
+    known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
+    if known is None:
+        text = f"{OFFSETS_TOPIC}-{index} has no leader"
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return Coordinator(key=group_id, node_id=known.node_id, host=known.host, port=known.port, error_message="")
+
+
+def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
+
+
+def _response(exchange: Exchange, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if exchange.version >= MANY_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or None,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

@@ -1,0 +1,62 @@
+"""The way from a request to the shard that has its group, and the waits that several group requests share.
+
+A shard whose leadership is beyond doubt is asked at once, within the order of the requests of its connection. After a
+stall (a suspended process, a long pause of the loop) somebody else may lead by now: then a majority is asked first,
+which takes a round trip, and the request waits for that.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.coordinator_shard import Done, Shard
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.registry import Message
+
+__all__ = ["APPEND_S", "CONFIRM_S", "Outcome", "has_outcome", "is_storable", "route"]
+
+CONFIRM_S = 2.0
+APPEND_S = 5.0  # Kafka's offsets.commit.timeout.ms
+NAME_BYTES_MAX = 32_767  # what a string of the stored format can hold
+
+Act = Callable[[Shard], Message | None]
+Refused = Callable[[ErrorCode], Message]
+Outcome = Message | None | Coroutine[Any, Any, Message | None]
+
+
+def route(broker: BrokerContext, group_id: str, act: Act, refused: Refused) -> Outcome:
+    """Return what a handler returns: the outcome of `act`, or `refused` with the reason."""
+    shard = broker.coordinator.shard_of(group_id)
+    if isinstance(shard, ErrorCode):
+        return refused(shard)
+    return act(shard) if shard.is_certain else _confirmed(shard, act, refused)
+
+
+async def _confirmed(shard: Shard, act: Act, refused: Refused) -> Message | None:
+    error = await shard.confirm(CONFIRM_S)
+    return act(shard) if error is ErrorCode.NONE else refused(error)
+
+
+async def has_outcome(begin: Callable[[Done], None]) -> ErrorCode:
+    """Return what `begin`'s argument is called with; COORDINATOR_NOT_AVAILABLE if it is not within `APPEND_S`.
+
+    Cancelled or late, what was begun may still come about.
+    """
+    future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def done(error: ErrorCode) -> None:
+        if not future.done():
+            future.set_result(error)
+
+    begin(done)
+    try:
+        async with asyncio.timeout(APPEND_S):
+            return await future
+    except TimeoutError:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def is_storable(*names: str | None) -> bool:
+    """Tell whether all these fit into the records of a group."""
+    return all(name is None or len(name.encode()) <= NAME_BYTES_MAX for name in names)

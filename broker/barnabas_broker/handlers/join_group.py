@@ -1,0 +1,110 @@
+"""JoinGroup: enter a group's next generation. The answer waits until that has formed; nothing else waits with it.
+
+A parked request is an object in the group's state machine, its ticket: no task, no timer of its own. When its
+connection ends, the group is told that nobody waits for that answer; the member itself stays until its session ends.
+"""
+
+from uuid import uuid4
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.coordinator_shard import HostedGroup, Shard
+from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+
+from .group_routing import Outcome, is_storable, route
+
+__all__ = ["handle", "refuse"]
+
+KNOWN_MEMBER_SINCE, SKIPS_SINCE, NULL_PROTOCOL_SINCE = 4, 9, 7
+
+
+class _Join:
+    """One request that waits for its generation (Parked)."""
+
+    __slots__ = ("exchange", "hosted")
+
+    def __init__(self, exchange: Exchange, hosted: HostedGroup) -> None:
+        self.exchange, self.hosted = exchange, hosted
+
+    def on_answer(self, answer: Answer) -> None:
+        assert isinstance(answer, JoinAnswer)
+        name = answer.protocol_name
+        respond(
+            self.exchange,
+            JoinGroupResponse(
+                error_code=answer.error,
+                generation_id=answer.generation_id,
+                protocol_type=answer.protocol_type,
+                protocol_name="" if name is None and self.exchange.version < NULL_PROTOCOL_SINCE else name,
+                leader=answer.leader,
+                skip_assignment=answer.skip_assignment,
+                member_id=answer.member_id,
+                members=[
+                    JoinGroupResponseMember(
+                        member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+                    )
+                    for member in answer.members
+                ],
+            ),
+        )
+
+    def abandon(self) -> None:
+        self.hosted.group.forget(self)
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Outcome:
+    """Ask the group; it answers now or later."""
+    if not request.group_id or not is_storable(request.group_id):
+        return refuse(request, ErrorCode.INVALID_GROUP_ID)
+    names = [protocol.name for protocol in request.protocols]
+    client_id, instance_id = exchange.client_id or "", request.group_instance_id
+    # Room for the member id that is made of it.
+    if not is_storable(request.protocol_type, f"{client_id}{'-' * 37}", f"{instance_id or ''}{'-' * 37}", *names):
+        return refuse(request, ErrorCode.INVALID_REQUEST)
+    return route(
+        broker,
+        request.group_id,
+        lambda shard: _join(broker, exchange, request, shard),
+        lambda code: refuse(request, code),
+    )
+
+
+def refuse(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    """Answer with `code` and the member id that was sent."""
+    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+def _join(
+    broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: Shard
+) -> JoinGroupResponse | None:
+    hosted = shard.group(request.group_id)
+    if hosted is None and request.member_id:
+        return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    hosted = hosted or shard.make_group(request.group_id)
+    if hosted is None:
+        return refuse(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    ticket = _Join(exchange, hosted)
+    client_id = exchange.client_id or ""
+    timeout_ms = request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms
+    join = JoinRequest(
+        ticket,
+        request.member_id,
+        request.group_instance_id,
+        client_id,
+        # As Java prints an address without a name.
+        f"/{exchange.connection.peer.rpartition(':')[0]}",
+        request.session_timeout_ms,
+        timeout_ms,
+        request.protocol_type,
+        tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        exchange.version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None,
+        exchange.version >= SKIPS_SINCE,
+        request.reason or "",
+    )
+    prefix = request.group_instance_id or client_id
+    shard.carry_out(hosted, hosted.group.join(join, broker.now_ms(), lambda: f"{prefix}-{uuid4()}"))
+    if not exchange.is_answered:
+        exchange.abandon = ticket.abandon
+    return None

@@ -1,0 +1,165 @@
+"""OffsetFetch: the positions that a group has stored.
+
+A majority confirms this broker's leadership before it answers (ReadIndex), once for all groups of one partition, so a
+coordinator that was deposed and does not know it yet never hands out an old position. Only committed positions are
+shown. A group or a partition without one is answered with offset -1 and no error, as in Kafka.
+
+Positions that were committed for an earlier topic of the same name are not shown: that topic's offsets mean nothing
+now.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.groups.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+from .group_routing import CONFIRM_S
+
+__all__ = ["handle", "refuse"]
+
+MANY_SINCE, IDS_SINCE, TOP_LEVEL_SINCE = 8, 10, 2
+Asked = Sequence[tuple[str, bytes, Sequence[int]]] | None
+
+
+async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Confirm, then read."""
+    version = exchange.version
+    groups = request.groups
+    if version < MANY_SINCE:
+        topics = (
+            None
+            if request.topics is None
+            else [
+                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+                for topic in request.topics
+            ]
+        )
+        groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    shards = {group.group_id: broker.coordinator.shard_of(group.group_id) for group in groups}
+    confirmed: dict[Shard, ErrorCode] = {}
+    for shard in shards.values():
+        if isinstance(shard, Shard) and shard not in confirmed:
+            confirmed[shard] = await shard.confirm(CONFIRM_S)
+    results = []
+    for group in groups:
+        shard = shards[group.group_id]
+        code = confirmed[shard] if isinstance(shard, Shard) else shard
+        if isinstance(shard, Shard) and code is ErrorCode.NONE:
+            results.append(_read(broker, shard, group, by_id=version >= IDS_SINCE))
+        else:
+            results.append(_failed(group, code))
+    return OffsetFetchResponse(groups=results) if version >= MANY_SINCE else _single(results[0], request, version)
+
+
+def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Answer every group with `code`; before version 2 there are only the partitions to say it."""
+    groups = [_failed(group, code) for group in request.groups]
+    return OffsetFetchResponse(error_code=code, topics=_failed_topics(request, code), groups=groups)
+
+
+def _read(
+    broker: BrokerContext, shard: Shard, group: OffsetFetchRequestGroup, *, by_id: bool
+) -> OffsetFetchResponseGroup:
+    if group.topics is None:
+        return _everything(broker, shard, group.group_id, by_id=by_id)
+    topics = []
+    for asked in group.topics:
+        hosted = broker.topic(asked.name, asked.topic_id, by_id=by_id)
+        if hosted is None and by_id:
+            unknown = [_none(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes]
+            topics.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=unknown))
+            continue
+        name = asked.name if hosted is None else hosted.topic.name
+        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+        partitions = [
+            _position(index, shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id))
+            for index in asked.partition_indexes
+        ]
+        topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _everything(broker: BrokerContext, shard: Shard, group_id: str, *, by_id: bool) -> OffsetFetchResponseGroup:
+    topics: dict[str, OffsetFetchResponseTopics] = {}
+    offsets: Mapping[tuple[str, int], CommittedOffset] = shard.offsets.of_group(group_id)
+    for (name, index), value in sorted(offsets.items()):
+        hosted = broker.partitions.topics.get(name)
+        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+        is_other = NO_TOPIC_ID not in {topic_id, value.topic_id} and value.topic_id != topic_id
+        if is_other or (by_id and hosted is None):
+            continue
+        topic = topics.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=topic_id))
+        topic.partitions.append(_position(index, value))
+    return OffsetFetchResponseGroup(group_id=group_id, topics=list(topics.values()))
+
+
+def _position(index: int, value: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return _none(index, ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def _none(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code)
+
+
+def _failed(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+
+
+def _failed_topics(request: OffsetFetchRequest, code: ErrorCode) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
+
+
+def _single(result: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+    """Return the answer in the form of versions 1 to 7, which know one group and no ids."""
+    code = ErrorCode(result.error_code)
+    if code is not ErrorCode.NONE:
+        topics = _failed_topics(request, code) if version < TOP_LEVEL_SINCE else []
+        return OffsetFetchResponse(topics=topics, error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(name=topic.name, partitions=_plain(topic.partitions)) for topic in result.topics
+        ]
+    )
+
+
+def _plain(partitions: Iterable[OffsetFetchResponsePartitions]) -> list[OffsetFetchResponsePartition]:
+    return [
+        OffsetFetchResponsePartition(
+            partition_index=one.partition_index,
+            committed_offset=one.committed_offset,
+            committed_leader_epoch=one.committed_leader_epoch,
+            metadata=one.metadata,
+            error_code=one.error_code,
+        )
+        for one in partitions
+    ]

@@ -1,0 +1,83 @@
+"""SyncGroup: hand in the assignment of a generation (its leader), and get one's own (everybody).
+
+The answer waits until the leader's assignment is in the coordinator's log, so that a coordinator that takes over knows
+the same generation. Waits as JoinGroup does.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.coordinator_shard import HostedGroup, Shard
+from barnabas_broker.groups.messages import Answer, SyncAnswer, SyncRequest
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
+
+from .group_routing import Outcome, route
+
+__all__ = ["handle", "refuse"]
+
+PROTOCOL_SINCE = 5
+
+
+class _Sync:
+    """One request that waits for an assignment (Parked)."""
+
+    __slots__ = ("exchange", "hosted")
+
+    def __init__(self, exchange: Exchange, hosted: HostedGroup) -> None:
+        self.exchange, self.hosted = exchange, hosted
+
+    def on_answer(self, answer: Answer) -> None:
+        assert isinstance(answer, SyncAnswer)
+        respond(
+            self.exchange,
+            SyncGroupResponse(
+                error_code=answer.error,
+                protocol_type=answer.protocol_type,
+                protocol_name=answer.protocol_name,
+                assignment=answer.assignment,
+            ),
+        )
+
+    def abandon(self) -> None:
+        self.hosted.group.forget(self)
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest) -> Outcome:
+    """Ask the group; it answers now or later."""
+    if not request.group_id:
+        return refuse(request, ErrorCode.INVALID_GROUP_ID)
+    if exchange.version >= PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
+        return refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    return route(
+        broker,
+        request.group_id,
+        lambda shard: _sync(broker, exchange, request, shard),
+        lambda code: refuse(request, code),
+    )
+
+
+def refuse(_: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
+    """Answer with `code` and no assignment."""
+    return SyncGroupResponse(error_code=code)
+
+
+def _sync(
+    broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest, shard: Shard
+) -> SyncGroupResponse | None:
+    hosted = shard.group(request.group_id)
+    if hosted is None:
+        return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    ticket = _Sync(exchange, hosted)
+    sync = SyncRequest(
+        ticket,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        request.protocol_type,
+        request.protocol_name,
+        {one.member_id: bytes(one.assignment) for one in request.assignments},
+    )
+    shard.carry_out(hosted, hosted.group.sync(sync, broker.now_ms()))
+    if not exchange.is_answered:
+        exchange.abandon = ticket.abandon
+    return None
