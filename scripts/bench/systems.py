@@ -47,9 +47,9 @@ class NotInstalledError(RuntimeError):
 
 
 def install_kafka() -> Path:
-    """Return the folder with Kafka's jars, fetching them if need be."""
+    """Return the folder with Kafka's jars, its console tools among them, fetching them if need be."""
     jars = CACHE / "kafka-4.3.1"
-    if not any(jars.glob("kafka_2.13-*.jar")):
+    if not (jars / "kafka-tools-4.3.1.jar").exists():
         fetch(
             "mvn", "-q", "-B", "-f", HERE / "kafka.pom.xml", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"
         )

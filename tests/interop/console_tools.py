@@ -1,0 +1,133 @@
+"""Apache Kafka's console tools, each started as its shell script starts it: a JVM with the tool's main class."""
+
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+from . import workload
+from .workload import Sample
+
+# The first compiler and the simplest collector: these processes live for a second or two.
+JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+MAIN_CLASSES = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+}
+NULL = "<null>"
+PROCESS_LIMIT_S = 60
+PRINTED = ("print.partition=true", "print.offset=true", "print.timestamp=true", "print.headers=true", "print.key=true")
+
+
+class Tools:
+    """The tools of one installation, against one cluster."""
+
+    def __init__(self, jars: Path, bootstrap: str) -> None:
+        self._jars, self._bootstrap = jars, bootstrap
+        # Classes as the JVM maps them into memory: with them a tool starts in half the time. An archive that does not
+        # fit this JVM or these jars is ignored; what the JVM has to say about that must not be in a tool's output.
+        self._archive = jars / "tools.jsa"
+        self._flags = ("-Xshare:auto", f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable")
+
+    def make_archive(self, topic: str) -> None:
+        """Make the class archive, once for an installation, by consuming the one record in `topic`."""
+        if self._archive.exists():
+            return
+        new, usual = self._archive.with_suffix(f".{os.getpid()}"), self._flags
+        self._flags = (f"-XX:ArchiveClassesAtExit={new}", "-Xlog:disable")
+        words = ("--topic", topic, "--group", topic, "--from-beginning", "--max-messages", 1)
+        self.run("kafka-console-consumer", *words)
+        new.rename(self._archive)  # another run may have been quicker: the same file
+        self._flags = usual
+
+    def command(self, tool: str, *arguments: object) -> list[str]:
+        words = ["-cp", f"{self._jars}/*", MAIN_CLASSES[tool], "--bootstrap-server", self._bootstrap]
+        return [*JAVA, *self._flags, *words, *map(str, arguments)]
+
+    def run(self, tool: str, *arguments: object, given: str | None = None) -> str:
+        """Run a tool to its end and return what it printed."""
+        done = subprocess.run(
+            self.command(tool, *arguments),
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_LIMIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{tool} {arguments}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def consume(self, *arguments: object) -> list["Printed"]:
+        """Run kafka-console-consumer to its end and return the records that it printed."""
+        properties = [word for name in PRINTED for word in ("--formatter-property", name)]
+        null = ("--formatter-property", f"null.literal={NULL}")
+        out = self.run("kafka-console-consumer", *properties, *null, *arguments)
+        return [Printed(line) for line in out.splitlines()]
+
+
+class Printed:
+    """A record as kafka-console-consumer prints it, tab by tab."""
+
+    def __init__(self, line: str) -> None:
+        time, partition, offset, headers, key, value = line.split("\t")
+        self.timestamp_ms = int(time.removeprefix("CreateTime:"))
+        self.partition, self.offset = int(partition.removeprefix("Partition:")), int(offset.removeprefix("Offset:"))
+        pairs = [] if headers == "NO_HEADERS" else [pair.split(":", 1) for pair in headers.split(",")]
+        self.sample = Sample(_bytes(key), _bytes(value), tuple((name, _bytes(found)) for name, found in pairs))
+
+
+def _bytes(text: str) -> bytes | None:
+    return None if text == NULL else text.encode()
+
+
+def typed(sample: Sample) -> str:
+    """Return the line that makes kafka-console-producer send `sample`."""
+    headers = ",".join(f"{name}:{_text(value)}" for name, value in sample.headers) or NULL
+    return f"{headers}\t{_text(sample.key)}\t{_text(sample.value)}"
+
+
+def _text(data: bytes | None) -> str:
+    return NULL if data is None else data.decode()
+
+
+class ConsoleConsumer:
+    """A running kafka-console-consumer that is one member of a group; its lines arrive in `received`."""
+
+    def __init__(self, tools: Tools, changed: threading.Condition, *arguments: object) -> None:
+        words = ("--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true")
+        self.received: list[tuple[int, int, bytes]] = []  # partition, offset, value
+        self._changed = changed
+        self._process = subprocess.Popen(
+            tools.command("kafka-console-consumer", *words, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            partition, offset, value = line.rstrip("\n").split("\t")
+            found = int(partition.removeprefix("Partition:")), int(offset.removeprefix("Offset:")), value.encode()
+            with self._changed:
+                self.received.append(found)
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """End it as Ctrl-C does: it commits what it has printed, and leaves its group. Once is enough."""
+        try:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(PROCESS_LIMIT_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join(workload.WAIT_LIMIT_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
