@@ -68,6 +68,8 @@ class Coordinator:
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
         self.tell = events.add
+        # Beside the broker's own: a thousand groups that start would push its elections out of the history.
+        self.group_events = EventHistory(self.wall_ms)
         self.shards: dict[int, Shard] = {}
         self._metadata, self._partitions = metadata, partitions
         self._tasks: set[asyncio.Task[None]] = set()
@@ -126,10 +128,13 @@ class Coordinator:
         return None if OFFSETS_TOPIC in self._partitions.topics else "the offsets topic could not be made"
 
     async def _create(self) -> None:
-        brokers = sum(broker.is_available for broker in self._metadata.image.brokers.values())
+        wanted = offsets_topic(self.config)
         try:
             async with asyncio.timeout(CREATION_S):
-                wanted = offsets_topic(self.config, brokers)
+                # While a cluster starts, its brokers come one by one.
+                await self._metadata.wait_until(
+                    lambda image: len(image.brokers) >= wanted.replication_factor, CREATION_S
+                )
                 (made,) = await self._metadata.create_topics([wanted], CREATION_S)
                 if made.error not in {None, RefusalReason.TOPIC_ALREADY_EXISTS}:
                     logger.warning("%s is not made: %s", OFFSETS_TOPIC, made.message)
@@ -144,6 +149,9 @@ class Coordinator:
             logger.warning("%s is not made: %s", OFFSETS_TOPIC, error)
         finally:
             self._creation = None
+
+    def tell_group(self, kind: str, group_id: str, cause: str) -> None:
+        self.group_events.add(kind, f"group {group_id}", cause)
 
     # Replicas come, lead, and go.
 

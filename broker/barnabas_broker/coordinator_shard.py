@@ -73,7 +73,7 @@ class ShardHost(Protocol):
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
-    def tell(self, kind: str, subject: str, cause: str) -> None:
+    def tell_group(self, kind: str, group_id: str, cause: str) -> None:
         """Remember an event for the operator."""
 
     def fail(self, error: BaseException) -> None:
@@ -270,7 +270,7 @@ class Shard:
         if hosted.is_removed:
             return
         for fact in effects.facts:
-            self._host.tell(fact.kind, f"group {hosted.group_id}", f"{fact.cause} (generation {fact.term})")
+            self._host.tell_group(fact.kind, hosted.group_id, f"{fact.cause} (generation {fact.term})")
         if effects.save is not None:
             self._save(hosted, effects.save)
         self._answer(effects)
@@ -337,7 +337,7 @@ class Shard:
         error = ErrorCode.NONE
         if len(value) + BATCH_OVERHEAD_BYTES > self.partition.message_bytes_max:
             text = f"its record of {len(value)} bytes does not fit into the log: {self.partition.message_bytes_max}"
-            self._host.tell("group not saved", f"group {hosted.group_id}", text)
+            self._host.tell_group("group not saved", hosted.group_id, text)
             error = ErrorCode.MESSAGE_TOO_LARGE
         else:
             error = self._append([(key, value)], saved, done)

@@ -98,7 +98,7 @@ class Upkeep:
             text = (
                 f"{expired_count} of {len(offsets)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
             )
-            self._host.tell("offsets expired", f"group {hosted.group_id}", text)
+            self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
         if is_empty and len(gone) == len(offsets) and not shard.offsets.has_under_way(hosted.group_id):
             shard.remove_group(hosted)

@@ -306,7 +306,10 @@ class Node:
             "controller": self.metadata.leader_id,
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
-            "events": self.events.to_list(),
+            "events": sorted(
+                self.events.to_list() + self.broker.coordinator.group_events.to_list(),
+                key=lambda event: event["time_ms"],
+            ),
             "stats": {
                 "connections": len(self.listener),
                 "connections_accepted": self.listener.accepted_count,

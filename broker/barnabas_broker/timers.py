@@ -9,7 +9,10 @@ __all__ = ["Timers"]
 
 
 class Timers:
-    """Calls each callback at its time, at most a millisecond late on an idle loop. Limit: one per parked request."""
+    """Calls each callback at its time, at most a millisecond late on an idle loop.
+
+    Limit: one per parked request and one per group of consumers.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock

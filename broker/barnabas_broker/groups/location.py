@@ -16,6 +16,7 @@ __all__ = ["OFFSETS_TOPIC", "java_hash", "offsets_topic", "partition_for"]
 OFFSETS_TOPIC = "__consumer_offsets"
 AUTOMATIC_REPLICAS = 3
 SEGMENT_BYTES = 1 << 20
+RECORD_BYTES_MAX = 16 << 20  # A group is one record: 10,000 members of a kilobyte or two.
 
 
 def java_hash(text: str) -> int:
@@ -34,9 +35,13 @@ def partition_for(group_id: str, partition_count: int) -> int:
     return 0 if value == 1 << 31 else value % partition_count
 
 
-def offsets_topic(config: BrokerConfig, broker_count: int) -> NewTopic:
-    """Return what the controller should create, for a cluster that has `broker_count` brokers now."""
-    factor = config.offsets_topic_replication_factor or min(AUTOMATIC_REPLICAS, max(1, broker_count))
+def offsets_topic(config: BrokerConfig) -> NewTopic:
+    """Return what the controller should create.
+
+    The replication factor follows from the nodes that the configuration names, not from those that are up: a client
+    that comes while a cluster starts must not leave it with groups on a single broker for ever.
+    """
+    factor = config.offsets_topic_replication_factor or min(AUTOMATIC_REPLICAS, len(config.cluster_nodes))
     return NewTopic(
         OFFSETS_TOPIC,
         config.offsets_topic_num_partitions,
@@ -46,5 +51,6 @@ def offsets_topic(config: BrokerConfig, broker_count: int) -> NewTopic:
             # A majority decides, not more: otherwise one lost broker of three could stop every group.
             "min.insync.replicas": "1",
             "segment.bytes": str(SEGMENT_BYTES),
+            "max.message.bytes": str(RECORD_BYTES_MAX),
         },
     )

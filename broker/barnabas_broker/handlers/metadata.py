@@ -110,7 +110,7 @@ async def _create(broker: BrokerContext, request: MetadataRequest, version: int,
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
     if name == OFFSETS_TOPIC:
-        return offsets_topic(broker.config, len(broker.brokers()))
+        return offsets_topic(broker.config)
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
