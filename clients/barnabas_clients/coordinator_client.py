@@ -156,6 +156,14 @@ class Coordinator:
         await self.cluster.drop(node_id, GROUP_LANE)
         await self.cluster.drop(node_id, JOIN_LANE)
 
+    async def heed(self, error_code: int) -> bool:
+        """Give the coordinator up, and return true, if an answer's code says that it is elsewhere."""
+        if error_code not in _ELSEWHERE:
+            return False
+        if self.node_id is not None:
+            await self.give_up(self.node_id)
+        return True
+
     def judge(self, error_code: int, subject: str = "") -> None:
         """Raise for an error code, and forget the coordinator if the code says that it is elsewhere."""
         if error_code in _ELSEWHERE:
