@@ -30,11 +30,13 @@ PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     "barnabas_raftlog.log.recovery",
+    "barnabas_raftlog.log.state_file",
     *(
         f"barnabas_raftlog.multiraft.{name}"
         for name in ("wire", "framing", "handshake", "liveness", "deadlines", "strays")
     ),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
+    *(f"barnabas_clients.{name}" for name in ("assignors", "group_member", "group_handler")),
     "barnabas_clients.topic_partition",
     *(
         f"barnabas_metadata_quorum.{name}"
@@ -43,7 +45,7 @@ PURE = (
             *("topic_names", "topic_configs", "sessions", "descriptions", "replica"),
         )
     ),
-    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state", "groups")),
+    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state", "log_starts", "groups")),
     *("barnabas_spark.options", "barnabas_spark.planning"),
 )
 SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their __init__ holds a docstring only

@@ -1,14 +1,14 @@
 """The way to a group's coordinator, and what can be asked of it from outside: offsets, and the groups themselves.
 
 A `Coordinator` knows which broker coordinates one group, as far as that is known, and asks it. The rule: an answer or a
-failure that may mean "not here" makes it forget the broker; the next request looks for the coordinator again, with growing
-pauses until its deadline, since after a broker's death a new one is elected within a second or so.
+failure that may mean "not here" makes it forget the broker; the next request looks for the coordinator again, with
+growing pauses until its deadline, since after a broker's death a new one is elected within a second or so.
 
 *Frozen brokers.* A broker that is stopped, or cut off without a word, closes nothing and answers nothing. Requests to
 the coordinator are answered at once by one that is well, so here every attempt has a short deadline of its own,
 `ATTEMPT_TIMEOUT_S`, whatever the caller's is. A coordinator that lets it pass loses its connection, and the others are
-asked for a new one first. The exception is a join, which waits for the rest of the group: it has a lane and a deadline of
-its own, and the heartbeats beside it (group_session.py) say whether anybody is there.
+asked for a new one first. The exception is a join, which waits for the rest of the group: it has a lane and a deadline
+of its own, and the heartbeats beside it (group_session.py) say whether anybody is there.
 
 The functions below serve `Consumer` and `Admin`. They retry within their deadline what can be retried; storing the same
 position twice does no harm.
@@ -177,7 +177,8 @@ class Coordinator:
         """Call `attempt` with the deadline until it returns or fails for good.
 
         Raises:
-            DeadlineExceededError: no attempt succeeded within `timeout_s`; names `what`, the group and the last failure.
+            DeadlineExceededError: no attempt succeeded within `timeout_s`; names `what`, the group and the last
+            failure.
         """
         return await self.cluster.retry(f"{what} of group {self.group_id}", timeout_s, attempt, topics)
 
@@ -200,8 +201,9 @@ async def commit_offsets(
     """Store positions of the group, in one request.
 
     Raises:
-        KafkaError: the first refusal, naming what was refused; other partitions may have been stored. UNKNOWN_MEMBER_ID,
-            ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS and FENCED_INSTANCE_ID are about `membership` and mean that nothing was.
+        KafkaError: the first refusal, naming what was refused; other partitions may have been stored.
+            UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS and FENCED_INSTANCE_ID are about `membership`
+            and mean that nothing was.
         DeadlineExceededError: no success within `timeout_s`; they may be stored, now or later.
 
     Cancellation: the same.

@@ -1,9 +1,10 @@
 """What keeps a membership alive beside everything else: heartbeats, the watch over partitions, the user's own time.
 
-`Heartbeats.run` is a task of the session (group_session.py), from its start to its end. While the member is anything but
-OUT it sends a heartbeat every `heartbeat_interval_s`, each with a deadline of a third of the session timeout, at most 5 s:
-one that passes drops the coordinator's connections, and with them the join that waits there. The connection is watched
-between heartbeats, so a coordinator that dies is noticed at once. What answers mean is `GroupMember`'s to say.
+`Heartbeats.run` is a task of the session (group_session.py), from its start to its end. While the member is anything
+but OUT it sends a heartbeat every `heartbeat_interval_s`, each with a deadline of a third of the session timeout, at
+most 5 s: one that passes drops the coordinator's connections, and with them the join that waits there. The connection
+is watched between heartbeats, so a coordinator that dies is noticed at once. What answers mean is `GroupMember`'s to
+say.
 
 The leader's watch: at every heartbeat the numbers of partitions known are compared with those of the last division; the
 cluster is asked anew every `WATCH_INTERVAL_S`, and at every heartbeat while a topic of the group does not exist.

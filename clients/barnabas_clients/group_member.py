@@ -1,9 +1,9 @@
 """One member of a consumer group: what it says to the coordinator, and what the answers mean. Pure.
 
 A member goes through generations. To enter one it sends a *join* with its subscription; when all have joined, the
-coordinator names a leader, who divides the partitions (assignors/) and hands the division in with its *sync*; everybody's
-sync is answered with their own part. Then *heartbeats* keep the membership, and an answer REBALANCE_IN_PROGRESS asks for
-the next join. `TRANSITIONS` is the whole of it.
+coordinator names a leader, who divides the partitions (assignors/) and hands the division in with its *sync*;
+everybody's sync is answered with their own part. Then *heartbeats* keep the membership, and an answer
+REBALANCE_IN_PROGRESS asks for the next join. `TRANSITIONS` is the whole of it.
 
                  join            answer            answer
       OUT  ------------> JOINING ------> SYNCING ---------> IN
@@ -12,12 +12,12 @@ the next join. `TRANSITIONS` is the whole of it.
        +--- leave, lost --+-----------------+----------------+
 
 *What is kept and what is lost.* A member id comes from the coordinator and names the member until UNKNOWN_MEMBER_ID; a
-generation ends by the next one, or by ILLEGAL_GENERATION. Whoever loses a generation in this way has lost its partitions
-too, since the group has gone on without it: `has_lost` stays true until the shell has told the application
+generation ends by the next one, or by ILLEGAL_GENERATION. Whoever loses a generation in this way has lost its
+partitions too, since the group has gone on without it: `has_lost` stays true until the shell has told the application
 (`lost_is_told`). An answer that belongs to an earlier identity than the present one says nothing about this one.
 
-*Eager and cooperative* (KIP-429) differ only in `given_up_before` and `changes`: in what is given up before a join, and in
-whether something is still to be given up after it, which then needs one more join, so that others may have it.
+*Eager and cooperative* (KIP-429) differ only in `given_up_before` and `changes`: in what is given up before a join, and
+in whether something is still to be given up after it, which then needs one more join, so that others may have it.
 
 Not here: time, retries, and who the coordinator is (group_session.py). The newer protocol, in which the coordinator
 divides (KIP-848), is another machine.
@@ -65,8 +65,9 @@ class GroupSettings(NamedTuple):
     """How a member takes part.
 
     `group_instance_id` makes it a static member (KIP-345): it may be away for up to the session timeout without a
-    rebalance, and does not leave when it closes. The rebalance timeout is what Kafka's clients call max.poll.interval.ms:
-    how long the others wait for this member to come back to a rebalance, and how long its user may go without polling.
+    rebalance, and does not leave when it closes. The rebalance timeout is what Kafka's clients call
+    max.poll.interval.ms: how long the others wait for this member to come back to a rebalance, and how long its user
+    may go without polling.
     """
 
     group_id: str

@@ -1,7 +1,7 @@
 """What groups there are, and what is in them: listing, describing, deleting. Functions over a `Cluster`.
 
-A group is known to its coordinator only. So a list is asked of every broker; a description or a deletion of each group's
-own coordinator, all at the same time, at most `AT_ONCE` of them.
+A group is known to its coordinator only. So a list is asked of every broker; a description or a deletion of each
+group's own coordinator, all at the same time, at most `AT_ONCE` of them.
 
 Not here: offsets of a group (coordinator_client.py); groups of the newer protocol (KIP-848), beyond their names.
 """
@@ -160,7 +160,7 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
 
 
 async def _each(keys: Sequence[str] | Sequence[int], ask: Callable[..., Awaitable[T]]) -> list[T]:
-    """Call `ask` for every key, `AT_ONCE` at a time; the first failure in the order of the keys is raised at the end."""
+    """Call `ask` for every key, `AT_ONCE` at a time; of failures the first key's is raised, at the end."""
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(key: str | int) -> T:

@@ -1,21 +1,21 @@
 """A membership in a consumer group, kept up: joins, heartbeats, and everything that can go wrong with them.
 
-A `GroupSession` runs one task, which asks `GroupMember` (pure) where the member stands and does the next thing: tell the
-application what it has lost, leave, join and sync, or wait until something happens. The application is a `GroupHandler`;
-its calls are awaited in that task, one at a time, so it never sees two changes at once. Beside it a second task, ended
-by the first, sends heartbeats (group_heartbeats.py): also while the application takes its time over `revoke` or `assign`,
-and also during a join, where it does not matter what the answer is but that there is one.
+A `GroupSession` runs one task, which asks `GroupMember` (pure) where the member stands and does the next thing: tell
+the application what it has lost, leave, join and sync, or wait until something happens. The application is a
+`GroupHandler`; its calls are awaited in that task, one at a time, so it never sees two changes at once. Beside it a
+second task, ended by the first, sends heartbeats (group_heartbeats.py): also while the application takes its time over
+`revoke` or `assign`, and also during a join, where it does not matter what the answer is but that there is one.
 
-*When the coordinator dies* its connection breaks, which is noticed at once and not at the next heartbeat; another one is
-looked for with pauses from 20 ms to 1 s. One that freezes is noticed when it lets a heartbeat wait for too long: its
+*When the coordinator dies* its connection breaks, which is noticed at once and not at the next heartbeat; another one
+is looked for with pauses from 20 ms to 1 s. One that freezes is noticed when it lets a heartbeat wait for too long: its
 connections are dropped, the waiting join's too. In neither case does the application hear of it: a member keeps its
 partitions until a coordinator says otherwise.
 
 *The user* counts as present for `rebalance_timeout_s` after each poll. Then the member leaves, so that others get its
 partitions, and the application is told that they are lost; the next poll joins again.
 
-*Failures.* What no retry mends (not authorized, fenced, no common assignor) ends the session: the application is told of
-its loss, and `failure` says what it was. So does an exception that the handler lets out.
+*Failures.* What no retry mends (not authorized, fenced, no common assignor) ends the session: the application is told
+of its loss, and `failure` says what it was. So does an exception that the handler lets out.
 
 Limits: one session per `Cluster`, for its lanes are the session's; two connections to the coordinator; two tasks.
 
@@ -162,8 +162,8 @@ class GroupSession:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
         """Store positions as this member, in its generation.
 
-        A commit that meets a rebalance is repeated after it, provided that none of this member's partitions was taken away
-        meanwhile: else it could take the position of a new owner back.
+        A commit that meets a rebalance is repeated after it, provided that none of this member's partitions was taken
+        away meanwhile: else it could take the position of a new owner back.
 
         Raises:
             CommitFailedError: not a member (any more), or a rebalance has taken partitions away.

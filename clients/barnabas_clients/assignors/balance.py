@@ -7,14 +7,15 @@ Three steps.
 2. *Placing.* Unclaimed partitions go where the load is least. Topics with few subscribers come first, because they have
    the least choice.
 3. *Evening.* While some member has at least two partitions more than another that it could pass one to, directly or
-   along a chain of members (a gives to b what b may have, b gives another one to c), one is passed on, along the shortest
-   chain. When there is no such chain left, no division is more even: sorted by size, the loads are the least possible.
+   along a chain of members (a gives to b what b may have, b gives another one to c), one is passed on, along the
+   shortest chain. When there is no such chain left, no division is more even: sorted by size, the loads are the least
+   possible.
 
-When all subscriptions are equal every chain has length one and the number of partitions moved is the least possible. With
-different subscriptions each single improvement is the shortest there is, and the sum may exceed the optimum.
+When all subscriptions are equal every chain has length one and the number of partitions moved is the least possible.
+With different subscriptions each single improvement is the shortest there is, and the sum may exceed the optimum.
 
-Costs: placing is P log M for P partitions and M members. An improvement looks at each member at most once for each topic;
-with equal subscriptions it looks at two heaps.
+Costs: placing is P log M for P partitions and M members. An improvement looks at each member at most once for each
+topic; with equal subscriptions it looks at two heaps.
 """
 
 import heapq
@@ -72,8 +73,9 @@ def balance(
 
 
 class _Division:
-    """Work in progress. Members are numbered in member order; `held[m][topic]` is what member m has, and `loads[m]`
-    how much that is in all.
+    """Work in progress.
+
+    Members are numbered in member order; `held[m][topic]` is what member m has, and `loads[m]` how much that is in all.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class _Division:
             heapq.heapreplace(least, (self.loads[taker], taker))
 
     def even_out(self) -> None:
-        """Do step 3 for any subscriptions: a division without such a chain is optimal, so passes are made until none."""
+        """Do step 3 for any subscriptions, until there is no such chain left."""
         improved = True
         while improved:
             improved = False
@@ -144,7 +146,7 @@ class _Division:
         }
 
     def _chain_from(self, giver: int) -> list[tuple[int, int, str]]:
-        """Return the shortest chain of (source, target, topic) from `giver` to someone with at least 2 less; or none."""
+        """Return the shortest chain of (source, target, topic) from `giver` to someone with 2 less, or none."""
         enough = self.loads[giver] - 2
         if enough < 0:
             return []
