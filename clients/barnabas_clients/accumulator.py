@@ -16,15 +16,15 @@ Not here: which partition (partitioner.py), the numbers of batches (sequences.py
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from barnabas_raftlog.records.builder import Header, NewRecord, varint, write_header
+from barnabas_raftlog.records.builder import Header, varint, write_header
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.reader import Record, read_records
 
-from .sequences import Identity, Sequences, UnderWay
+from .sequences import Sequences, UnderWay
 
 __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "headers_size"]
 
@@ -131,7 +131,7 @@ class Batch:
         self.buffer = bytearray()
 
     def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
-        """Write the header and return the whole batch, which stays ours: nobody may hold it when it is numbered anew."""
+        """Write the header and return the whole batch. It stays ours: nobody may hold it when it is numbered anew."""
         frame = self.frame
         assert frame is not None
         write_header(
@@ -279,9 +279,7 @@ class Accumulator:
 
 def headers_size(headers: Sequence[Header]) -> int:
     """Return an upper bound of the encoded size of headers."""
-    return sum(
-        _HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers
-    )
+    return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers)
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:

@@ -69,7 +69,7 @@ def compress(codec: Compression, data: Buffer) -> Buffer:
     if codec is Compression.LZ4:
         # `lz4.compress` links its blocks; only the streaming object can be told not to.
         stream = library.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False)
-        stream.compress(data)
+        stream.compress(data if isinstance(data, bytes) else bytes(data))  # it takes nothing else
         return bytes(stream.finish())
     if codec is Compression.GZIP:
         return bytes(library.gzip.compress(data, level=_GZIP_LEVEL))
