@@ -7,26 +7,22 @@ from typing import Annotated
 import typer
 
 from . import cli_errors
+from .cli_app_groups import group
+from .cli_app_streams import consume, produce
+from .cli_options import PLAIN, Bootstrap, Data, Json, Timeout
 
 __all__ = ["app", "run"]
-
-# Plain help and plain errors: rich would cost as long to load as everything else together.
-PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
 app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
 cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
 broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
-topic = typer.Typer(help="Create, list, describe and delete topics.", **PLAIN)  # type: ignore[arg-type]
+topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
 app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
 app.add_typer(topic, name="topic")
-
-Data = Annotated[Path, typer.Option(help="The cluster's directory.", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap-server", help="Brokers to start from, comma separated.", metavar="HOST:PORT")
-]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait before giving up.", min=0.1, metavar="S")]
+app.add_typer(group, name="group")
+app.command("produce")(produce)
+app.command("consume")(consume)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -133,10 +129,43 @@ def topic_list(
 
 @topic.command("describe")
 def topic_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
-    """Show a topic's partitions: leaders, replicas, in-sync replicas and offsets."""
+    """Show a topic's partitions (leaders, replicas, offsets) and what is configured for it."""
     from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
 
     return cli_topic.describe(bootstrap, name, timeout, as_json=as_json)
+
+
+@topic.command("alter")
+def topic_alter(
+    name: str,
+    bootstrap: Bootstrap,
+    partitions: Annotated[int, typer.Option(help="How many it shall have; never fewer than now.", metavar="N")],
+    timeout: Timeout = 30.0,
+) -> int:
+    """Give a topic more partitions. Records with a key then go to other partitions than before."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.alter(bootstrap, name, partitions, timeout)
+
+
+@topic.command("delete-records")
+def topic_delete_records(
+    name: str,
+    bootstrap: Bootstrap,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)
+    ] = None,
+    before_offset: Annotated[int | None, typer.Option(help="Delete what is before this offset.", metavar="N")] = None,
+    before_time: Annotated[str | None, typer.Option(help="Delete what is older than this.", metavar="T")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all there is.")] = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Delete records from the beginning of a topic's partitions; nothing brings them back."""
+    from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_topic.delete_records(
+        bootstrap, name, partition or [], before_offset, before_time, timeout, everything=everything
+    )
 
 
 @topic.command("delete")

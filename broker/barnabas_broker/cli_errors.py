@@ -23,9 +23,9 @@ def guarded(command: Callable[[], int]) -> int:
         return INTERRUPTED
     except OSError as error:
         if error.errno == errno.EPIPE:
-            # The reader of our output has gone (`| head`); Python must not complain about it at exit either.
+            # The reader of our output has had enough (`| head`); Python must not complain about it at exit either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return FAILED
+            return 0
         return report(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
     return status
 

@@ -1,24 +1,31 @@
-"""`barnabas topic …`: what kafka-topics.sh does, with its option names, over our own client."""
+"""`barnabas topic …`: what kafka-topics.sh and kafka-delete-records.sh do, with their option names, over `Admin`."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+import time
+from collections.abc import Sequence
+from typing import Any
 
-from barnabas_clients import admin
+from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.admin import ConfigSource
+from barnabas_clients.admin_client import ConfigEntry, ConfigResource, OffsetSpec
 from barnabas_clients.cluster_view import TopicView
-from barnabas_clients.connections import Cluster
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from .cli_admin import print_table, with_admin
 from .cli_cluster import settings_from
+from .cli_times import timestamp_ms
 from .cluster_files import ClusterError
 
-__all__ = ["create", "delete", "describe", "list_"]
+__all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 
-T = TypeVar("T")
-# What a topic's offsets may take: they are worth less than the rest of the description.
-OFFSETS_TIMEOUT_S = 2.0
+# What a topic's offsets and configurations may take: they are worth less than the rest of the description.
+DETAILS_TIMEOUT_S = 2.0
+ALL_RECORDS = -1
+
+Offsets = dict[int, tuple[int, int]]
+Configs = dict[str, ConfigEntry]
 
 
 def create(
@@ -38,11 +45,9 @@ def create(
         raise ClusterError(f"--replication-factor {replication_factor} does not work: it must be 1 or more")
     settings = settings_from(configs)
 
-    async def run(cluster: Cluster) -> None:
+    async def run(admin: Admin) -> None:
         try:
-            view = await admin.create_topic(
-                cluster, name, partitions, replication_factor, settings, timeout_s=timeout_s
-            )
+            view = await admin.create_topic(name, partitions, replication_factor, settings)
         except TopicAlreadyExistsError:
             if not if_not_exists:
                 raise
@@ -51,17 +56,13 @@ def create(
             replicas = len(next(iter(view.partitions.values())).replicas)
             print(f"created {name}: {len(view.partitions)} partitions, {replicas} replicas each")
 
-    _with_cluster(bootstrap, timeout_s, run)
+    with_admin(bootstrap, timeout_s, run)
     return 0
 
 
 def list_(bootstrap: str, timeout_s: float, *, as_json: bool, include_internal: bool) -> int:
     """Print the topics' names, or everything about them as JSON."""
-    topics = _with_cluster(
-        bootstrap,
-        timeout_s,
-        lambda cluster: admin.list_topics(cluster, timeout_s, include_internal=include_internal),
-    )
+    topics = with_admin(bootstrap, timeout_s, lambda admin: admin.list_topics(include_internal=include_internal))
     if as_json:
         print(json.dumps([_as_json(topic, {}) for topic in topics], indent=2))
     else:
@@ -71,65 +72,113 @@ def list_(bootstrap: str, timeout_s: float, *, as_json: bool, include_internal: 
 
 
 def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> int:
-    """Print who leads and holds each partition, and which offsets it has."""
+    """Print who leads and holds each partition, which offsets it has, and what is configured."""
 
-    async def run(cluster: Cluster) -> tuple[TopicView, dict[int, tuple[int, int]]]:
-        (topic,) = await admin.describe_topics(cluster, [name], timeout_s)
-        return topic, await _offsets(cluster, topic, min(timeout_s, OFFSETS_TIMEOUT_S))
+    async def run(admin: Admin) -> tuple[TopicView, Offsets, Configs]:
+        (topic,) = await admin.describe_topics([name])
+        limit_s = min(timeout_s, DETAILS_TIMEOUT_S)
+        return topic, *await asyncio.gather(_offsets(admin, topic, limit_s), _configs(admin, name, limit_s))
 
-    topic, offsets = _with_cluster(bootstrap, timeout_s, run)
+    topic, offsets, configs = with_admin(bootstrap, timeout_s, run)
     if as_json:
-        print(json.dumps(_as_json(topic, offsets), indent=2))
+        rows = {entry.name: {"value": entry.value, "source": entry.source.name} for entry in configs.values()}
+        print(json.dumps(_as_json(topic, offsets) | {"configs": rows}, indent=2))
     else:
-        _show(topic, offsets)
+        _show(topic, offsets, configs)
+    return 0
+
+
+def alter(bootstrap: str, name: str, partitions: int, timeout_s: float) -> int:
+    """Give a topic more partitions."""
+    if partitions < 1:
+        raise ClusterError(f"--partitions {partitions} does not work: it must be 1 or more")
+
+    async def run(admin: Admin) -> None:
+        (before,) = await admin.describe_topics([name])
+        if len(before.partitions) > partitions:
+            had = len(before.partitions)
+            raise ClusterError(f"{name} has {had} partitions; their number can grow and never shrink")
+        if len(before.partitions) < partitions:
+            await admin.create_partitions(name, partitions)
+        print(f"{name}: {partitions} partitions, before {len(before.partitions)}")
+
+    with_admin(bootstrap, timeout_s, run)
     return 0
 
 
 def delete(bootstrap: str, name: str, timeout_s: float, *, if_exists: bool) -> int:
     """Delete a topic."""
 
-    async def run(cluster: Cluster) -> None:
-        # Asked for first, because deleting retries an unknown topic: a broker may not have heard of it yet.
+    async def run(admin: Admin) -> None:
         try:
-            await admin.describe_topics(cluster, [name], timeout_s)
+            await admin.delete_topics([name])
         except UnknownTopicOrPartitionError:
             if not if_exists:
                 raise
             print(f"{name} does not exist")
-            return
-        await admin.delete_topics(cluster, [name], timeout_s)
-        print(f"deleted {name}")
+        else:
+            print(f"deleted {name}")
 
-    _with_cluster(bootstrap, timeout_s, run)
+    with_admin(bootstrap, timeout_s, run)
     return 0
 
 
-def _with_cluster(bootstrap: str, timeout_s: float, use: Callable[[Cluster], Awaitable[T]]) -> T:
-    async def main() -> T:
-        try:
-            cluster = Cluster(bootstrap, client_id="barnabas-cli", request_timeout_s=timeout_s)
-        except ValueError as error:
-            raise ClusterError(f"--bootstrap-server: {error}") from error
-        async with cluster:
-            return await use(cluster)
+def delete_records(
+    bootstrap: str,
+    name: str,
+    partitions: Sequence[int],
+    before_offset: int | None,
+    before_time: str | None,
+    timeout_s: float,
+    *,
+    everything: bool,
+) -> int:
+    """Delete the beginning of some partitions, or of all."""
+    if (before_offset is not None) + (before_time is not None) + everything != 1:
+        raise ClusterError("say which records to delete: --before-offset N, --before-time T, or --all")
+    if before_offset is not None and before_offset < 0:
+        raise ClusterError(f"--before-offset {before_offset} does not work: it must be 0 or more")
+    at_ms = None if before_time is None else timestamp_ms(before_time, int(time.time() * 1000))
 
-    return asyncio.run(main())
+    async def run(admin: Admin) -> dict[TopicPartition, int]:
+        (topic,) = await admin.describe_topics([name])
+        chosen = [TopicPartition(name, number) for number in sorted(set(partitions) or topic.partitions)]
+        before = dict.fromkeys(chosen, ALL_RECORDS if before_offset is None else before_offset)
+        if at_ms is not None:
+            # -1 is both "no record is that late" and "delete all there are", which is right.
+            found = await admin.list_offsets(dict.fromkeys(chosen, at_ms))
+            before = {key: listed.offset for key, listed in found.items()}
+        return await admin.delete_records(before)
+
+    starts = with_admin(bootstrap, timeout_s, run)
+    for key, start in starts.items():
+        print(f"{key} starts at {start}")
+    return 0
 
 
-async def _offsets(cluster: Cluster, topic: TopicView, timeout_s: float) -> dict[int, tuple[int, int]]:
+async def _offsets(admin: Admin, topic: TopicView, timeout_s: float) -> Offsets:
     """Return (start, end) of every partition; nothing if some cannot be had, since the rest is worth showing."""
-    keys = [(topic.name, partition) for partition in topic.partitions]
+    keys = [TopicPartition(topic.name, partition) for partition in topic.partitions]
     try:
         starts, ends = await asyncio.gather(
-            admin.list_offsets(cluster, dict.fromkeys(keys, int(admin.OffsetSpec.EARLIEST)), timeout_s),
-            admin.list_offsets(cluster, dict.fromkeys(keys, int(admin.OffsetSpec.LATEST)), timeout_s),
+            admin.list_offsets(dict.fromkeys(keys, int(OffsetSpec.EARLIEST)), timeout_s=timeout_s),
+            admin.list_offsets(dict.fromkeys(keys, int(OffsetSpec.LATEST)), timeout_s=timeout_s),
         )
     except ClientError:
         return {}
-    return {key[1]: (starts[key].offset, ends[key].offset) for key in keys}
+    return {key.partition: (starts[key].offset, ends[key].offset) for key in keys}
 
 
-def _as_json(topic: TopicView, offsets: dict[int, tuple[int, int]]) -> dict[str, Any]:
+async def _configs(admin: Admin, name: str, timeout_s: float) -> Configs:
+    """Return the topic's configurations; nothing from a broker that cannot say."""
+    resource = ConfigResource.topic(name)
+    try:
+        return (await admin.describe_configs([resource], timeout_s=timeout_s))[resource]
+    except ClientError:
+        return {}
+
+
+def _as_json(topic: TopicView, offsets: Offsets) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id.hex() if topic.topic_id else None,
@@ -153,21 +202,25 @@ def _as_json(topic: TopicView, offsets: dict[int, tuple[int, int]]) -> dict[str,
     }
 
 
-def _show(topic: TopicView, offsets: dict[int, tuple[int, int]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
-    from rich.table import Table  # noqa: PLC0415 - see above
+def _show(topic: TopicView, offsets: Offsets, configs: Configs) -> None:
+    from rich.text import Text  # noqa: PLC0415 - slow to load, and only needed here
 
-    console = Console(highlight=False, soft_wrap=True)
-    topic_id = topic.topic_id.hex() if topic.topic_id else "none"
-    console.print(f"{topic.name}  id {topic_id}  {len(topic.partitions)} partitions", markup=False)
-    table = Table("partition", "leader", "epoch", "replicas", "in sync", "offsets", box=None, pad_edge=False)
-    for partition, view in sorted(topic.partitions.items()):
-        table.add_row(
-            str(partition),
-            str(view.leader_id) if view.leader_id >= 0 else "[red]none[/]",
-            str(view.leader_epoch),
-            ",".join(map(str, view.replicas)),
-            ",".join(map(str, view.in_sync_replicas)),
-            "{} to {}".format(*offsets[partition]) if partition in offsets else "-",
-        )
-    console.print(table)
+    header = (
+        f"{topic.name}  id {topic.topic_id.hex() if topic.topic_id else 'none'}  {len(topic.partitions)} partitions"
+    )
+    own = [f"{entry.name}={entry.value}" for entry in configs.values() if entry.source is ConfigSource.TOPIC]
+    print_table(
+        ("partition", "leader", "epoch", "replicas", "in sync", "offsets"),
+        [
+            (
+                partition,
+                view.leader_id if view.leader_id >= 0 else Text("none", "red"),
+                view.leader_epoch,
+                ",".join(map(str, view.replicas)),
+                ",".join(map(str, view.in_sync_replicas)),
+                "{} to {}".format(*offsets[partition]) if partition in offsets else None,
+            )
+            for partition, view in sorted(topic.partitions.items())
+        ],
+        "\n".join([header, *own]),
+    )

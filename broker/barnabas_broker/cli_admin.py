@@ -1,0 +1,63 @@
+"""What the commands that administer a cluster share: a client for one command, and tables for people."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from barnabas_clients import Admin, TopicPartition
+
+from .cluster_files import ClusterError
+
+__all__ = ["parse_topics", "print_table", "with_admin"]
+
+T = TypeVar("T")
+# Wider than any row: a name that is cut is a name that cannot be copied.
+TABLE_WIDTH = 10_000
+
+
+def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
+    """Connect, use the client, close it; every call has `timeout_s`."""
+
+    async def main() -> T:
+        try:
+            admin = Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s)
+        except ValueError as error:
+            raise ClusterError(f"--bootstrap-server: {error}") from error
+        async with admin:
+            return await use(admin)
+
+    return asyncio.run(main())
+
+
+def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
+    """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
+
+    Raises:
+        ClusterError: what follows a colon is no list of partition numbers.
+    """
+    topics, partitions = [], []
+    for word in words:
+        topic, colon, numbers = word.partition(":")
+        if not colon:
+            topics.append(topic)
+            continue
+        for number in numbers.split(","):
+            if not (number.isascii() and number.isdecimal()):
+                raise ClusterError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+            partitions.append(TopicPartition(topic, int(number)))
+    return topics, partitions
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], header: str = "") -> None:
+    """Print rows under their columns; None is a dash. Nothing is taken for markup, and nothing is cut to fit."""
+    from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
+    from rich.table import Table  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    console = Console(highlight=False, soft_wrap=True, width=TABLE_WIDTH)
+    if header:
+        console.print(header, markup=False)
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text("-" if cell is None else str(cell)) for cell in row))
+    console.print(table)

@@ -1,0 +1,241 @@
+"""Records as lines of text, in both directions: what `barnabas produce` reads and `barnabas consume` writes. Pure.
+
+Three forms. *JSON* carries everything and comes back as it went: bytes that are UTF-8 stand as a string, any others as
+`{"base64": "..."}`, null as null; headers are a list of [name, value] pairs, because their order counts and names
+repeat. *Raw* is the value and a newline, with the key before it when a separator is given; a value that contains a
+newline comes back as two. A *template* is for people: `{partition}@{offset} {value}`.
+
+JSON is read strictly. A field that is not known is a mistake in writing, and a missing value would be a deletion on a
+compacted topic: both are refused, and where a record came from (topic, partition, offset) is allowed and ignored, so
+that what `consume` wrote can be produced again.
+
+Sizes are the caller's concern: one line is one record, held whole.
+"""
+
+import string
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = [
+    "TEMPLATE_FIELDS",
+    "LineError",
+    "LineRecord",
+    "Record",
+    "json_form",
+    "parse_json",
+    "raw_form",
+    "raw_parser",
+    "template_form",
+]
+
+Header = tuple[str, bytes | None]
+
+
+class LineError(BarnabasError):
+    """A line, or a form for lines, that makes no sense."""
+
+
+class Record(Protocol):
+    """What a consumer hands out."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[Header]: ...
+
+
+class LineRecord(NamedTuple):
+    """A record to produce. `partition` and `timestamp_ms` are None where the line does not say."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class _Binary(msgspec.Struct, forbid_unknown_fields=True):
+    base64: bytes
+
+
+_Data = str | _Binary | None
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    key: _Data = None
+    value: _Data
+    headers: list[tuple[str, _Data]] = []
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_encode = msgspec.json.Encoder().encode
+
+
+# Reading.
+
+
+def parse_json(line: bytes) -> LineRecord:
+    """Return the record that one JSON object describes.
+
+    Raises:
+        LineError: it is no JSON, has unknown fields, or lacks a value; the message says where.
+    """
+    try:
+        found = _decode(line)
+    except msgspec.ValidationError as error:
+        raise LineError(_advice(str(error))) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LineError(f"no JSON object in UTF-8: {error}") from error
+    return LineRecord(
+        _bytes(found.key),
+        _bytes(found.value),
+        [(name, _bytes(value)) for name, value in found.headers],
+        found.partition,
+        found.timestamp_ms,
+    )
+
+
+def raw_parser(key_separator: bytes | None, null: bytes | None) -> Callable[[bytes], LineRecord]:
+    """Return what makes a record of a line without its newline.
+
+    Args:
+        key_separator: stands between key and value, at its first place in the line; None: lines are values.
+        null: a key or value that reads so is null; None: none is.
+    """
+
+    def parse(line: bytes) -> LineRecord:
+        key: bytes | None = None
+        value: bytes | None = line
+        if key_separator is not None:
+            key, separator, value = line.partition(key_separator)
+            if not separator:
+                raise LineError(f"no key separator {key_separator.decode(errors='replace')!r} in it")
+        return LineRecord(None if key == null else key, None if value == null else value)
+
+    return parse
+
+
+def _bytes(data: _Data) -> bytes | None:
+    return data.encode() if isinstance(data, str) else None if data is None else data.base64
+
+
+def _advice(text: str) -> str:
+    """Say what should stand there, where msgspec only says what does."""
+    if "str | object | null" in text or ("unknown field" in text and " - at " in text):
+        return f'{text}; keys and values are strings, null or {{"base64": "..."}}'
+    if "missing required field `value`" in text:
+        return f"{text}; a record without one is written with null"
+    return text
+
+
+# Writing.
+
+
+def json_form(record: Record) -> bytes:
+    """Return a record as one line of JSON."""
+    return (
+        _encode(
+            {
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp_ms": record.timestamp_ms,
+                "key": _data(record.key),
+                "value": _data(record.value),
+                "headers": [(name, _data(value)) for name, value in record.headers],
+            }
+        )
+        + b"\n"
+    )
+
+
+def raw_form(key_separator: bytes | None, null: bytes, *, headers: bool) -> Callable[[Record], bytes]:
+    """Return what writes a record as its value, after its key if there is a separator, after its headers if asked for.
+
+    Headers are written as `name:value,name:value` and a tab.
+    """
+    if key_separator is None and not headers:
+        return lambda record: (null if record.value is None else record.value) + b"\n"
+
+    def form(record: Record) -> bytes:
+        parts = []
+        if headers:
+            parts += [_headers(record.headers, null), b"\t"]
+        if key_separator is not None:
+            parts += [null if record.key is None else record.key, key_separator]
+        return b"".join([*parts, null if record.value is None else record.value, b"\n"])
+
+    return form
+
+
+TEMPLATE_FIELDS = ("topic", "partition", "offset", "timestamp", "timestamp_ms", "key", "value", "headers")
+
+
+def template_form(template: str, null: bytes, readable: Callable[[int], str]) -> Callable[[Record], bytes]:
+    r"""Return what writes a record as a template says: `{field}` for each of `TEMPLATE_FIELDS`, `\n` and `\t`.
+
+    `readable` turns ms since 1970 into what stands for `{timestamp}`.
+
+    Raises:
+        LineError: the template names something else, or its braces do not match.
+    """
+    fields: dict[str, Callable[[Record], bytes]] = {
+        "topic": lambda record: record.topic.encode(),
+        "partition": lambda record: b"%d" % record.partition,
+        "offset": lambda record: b"%d" % record.offset,
+        "timestamp": lambda record: readable(record.timestamp_ms).encode(),
+        "timestamp_ms": lambda record: b"%d" % record.timestamp_ms,
+        "key": lambda record: null if record.key is None else record.key,
+        "value": lambda record: null if record.value is None else record.value,
+        "headers": lambda record: _headers(record.headers, null),
+    }
+    assert tuple(fields) == TEMPLATE_FIELDS
+    parts: list[bytes | Callable[[Record], bytes]] = []
+    try:
+        # Cast, because the parser's stubs do not say that the last three are None together.
+        for text, name, spec, conversion in cast("Any", string.Formatter().parse(template)):
+            parts.append(text.replace("\\n", "\n").replace("\\t", "\t").encode())
+            if name is None:
+                continue
+            if name not in fields or spec or conversion:
+                asked = "{" + name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "") + "}"
+                raise LineError(f"{asked} is no field of a record; there are {', '.join(TEMPLATE_FIELDS)}")
+            parts.append(fields[name])
+    except ValueError as error:
+        raise LineError(f"{template!r}: {error}; write {{{{ and }}}} for braces") from error
+
+    def form(record: Record) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts) + b"\n"
+
+    return form
+
+
+def _data(data: bytes | None) -> _Data:
+    if data is None:
+        return None
+    try:
+        return str(data, "utf-8")
+    except UnicodeDecodeError:
+        return _Binary(bytes(data))
+
+
+def _headers(headers: Sequence[Header], null: bytes) -> bytes:
+    return b",".join(name.encode() + b":" + (null if value is None else value) for name, value in headers)
