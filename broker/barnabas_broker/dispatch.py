@@ -5,7 +5,8 @@ when it answers the exchange itself, now or later (produce and fetch, which park
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
   does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out.
-- A malformed request closes its own connection with a logged reason.
+- A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
+  ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
 - An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say
   so. This is the only place that catches `Exception`. Failed assertions and failed storage pass: they are ours, and
   stop the process (`BrokerContext.on_fatal`).
@@ -138,7 +139,7 @@ class Dispatcher:
             if route is None or version not in route.advertised or version < route.served_from:
                 self._refuse_version(exchange, route)
                 return
-            request = APIS[key].request.decode(frame, version, header.body_position)
+            request = APIS[key].request.decode(frame, version, header.body_position, exact=False)
         except MalformedMessageError as error:
             self._abandon(exchange, f"malformed request: {error}")
             return

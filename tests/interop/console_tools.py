@@ -31,7 +31,7 @@ class Tools:
         # Classes as the JVM maps them into memory: with them a tool starts in half the time. An archive that does not
         # fit this JVM or these jars is ignored; what the JVM has to say about that must not be in a tool's output.
         self._archive = jars / "tools.jsa"
-        self._flags = ("-Xshare:auto", f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable")
+        self._flags: tuple[str, ...] = ("-Xshare:auto", f"-XX:SharedArchiveFile={self._archive}", "-Xlog:disable")
 
     def make_archive(self, topic: str) -> None:
         """Make the class archive, once for an installation, by consuming the one record in `topic`."""

@@ -36,11 +36,11 @@ from .source import Source
 
 __all__ = ["compile_decoder", "decoder_source"]
 
-Decode = Callable[[Buffer, int], Any]
+Decode = Callable[[Buffer, int, bool], Any]
 
 
 def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Decode:
-    """Return the function that decodes a `message` of `version` from a position to the end of a buffer."""
+    """Return the function of a buffer, a position and whether the message must end where the buffer does."""
     return decoder_source(message, version, flexible=flexible).function("decode", f"{message.__name__} v{version}")
 
 
@@ -70,7 +70,7 @@ class _Decoder:
 
     def message(self, message: type[Any]) -> None:
         source = self.source
-        source.indent("def decode(data, p):")
+        source.indent("def decode(data, p, exact):")
         if self._has_records:
             source.line("if type(data) is not memoryview: data = memoryview(data)")
         else:
@@ -78,7 +78,7 @@ class _Decoder:
         source.line("size = len(data)")
         made = self._struct(message, message.__name__)
         self._flush()
-        source.line("if p != size: raise Malformed(f'{size - p} bytes left over at {p}')")
+        source.line("if exact and p != size: raise Malformed(f'{size - p} bytes left over at {p}')")
         source.line(f"return {made}")
         source.dedent()
 

@@ -114,15 +114,15 @@ class Message(Struct):
         return b"".join(self.encode(version))
 
     @classmethod
-    def decode(cls, data: Buffer, version: int, position: int = 0) -> Self:
-        """Parse the body that fills `data` from `position` to its end.
+    def decode(cls, data: Buffer, version: int, position: int = 0, *, exact: bool = True) -> Self:
+        """Parse the body that fills `data` from `position` to its end; not `exact`, more bytes may follow it.
 
         Raises:
-            MalformedMessageError: the bytes are not exactly one such body, or `version` is not declared.
+            MalformedMessageError: the bytes are not one such body, or `version` is not declared.
         """
         decode = cls._decoders.get(version) or _compiled_decoder(cls, version)
         try:
-            message: Self = decode(data, position)
+            message: Self = decode(data, position, exact)
         except MalformedMessageError as error:
             raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from None
         except (struct.error, IndexError, UnicodeDecodeError) as error:

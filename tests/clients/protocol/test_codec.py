@@ -76,6 +76,14 @@ def test_bytes_left_over_are_refused(api: Any, side: str) -> None:
 
 
 @every_message
+def test_bytes_left_over_can_be_let_pass(api: Any, side: str) -> None:
+    message = getattr(api, side)
+    for version in api.versions:
+        whole = example(message, version)
+        assert message.decode(whole + b"\0", version, exact=False) == message.decode(whole, version)
+
+
+@every_message
 def test_unknown_tagged_fields_are_skipped(api: Any, side: str) -> None:
     message = getattr(api, side)
     for version in api.versions:
