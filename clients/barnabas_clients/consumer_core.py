@@ -1,0 +1,286 @@
+"""What a `Consumer` is made of, put together, and taken apart again.
+
+The public class checks and delegates; here is what lives longer than one call: the connections, the fetcher, the
+membership, and the two tasks that run beside the application (regular commits, and the watch over topics that come and
+partitions that are added). Every one of them ends in `shut_down`, whatever the network does.
+
+*Ending.* What waits for brokers comes first and has the deadline: storing what the application has finished with, and
+leaving the group. Then everything is closed, which waits for nobody. Cancelled, the first part is cut short and the
+second is not.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any
+
+from .connections import Cluster
+from .consumer_errors import NotAssignedError
+from .consumer_group import Callbacks, GroupReader
+from .consumer_settings import EARLIEST, RESETS, ConsumerSettings
+from .coordinator_client import Coordinator, commit_offsets, fetch_offsets
+from .errors import ClientClosedError, ClientError
+from .fetcher import Fetcher
+from .group_session import GroupSettings
+from .partition_queue import COMMITTED, PartitionQueue
+from .protocol.errors import KafkaError
+from .reader import Reader
+from .subscription import NOTHING, Subscription
+from .topic_partition import OffsetAndMetadata, TopicPartition
+
+__all__ = ["ConsumerCore"]
+
+logger = logging.getLogger(__name__)
+
+
+class ConsumerCore:
+    """The parts of one consumer. `subscription` is what it was told to read, `group` its membership if it has one."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], client_id: str, settings: ConsumerSettings, callbacks: Callbacks
+    ) -> None:
+        settings.check()
+        self.settings = settings
+        self.subscription = NOTHING
+        self.cluster = Cluster(
+            bootstrap,
+            client_id=client_id,
+            request_timeout_s=settings.request_timeout_s,
+            metadata_max_age_s=settings.metadata_max_age_s,
+        )
+        self.reader = Reader(settings.timeout_s)
+        self.fetcher = Fetcher(
+            self.cluster,
+            settings.fetch,
+            self.reader.wake,
+            reset=RESETS[settings.auto_offset_reset],
+            committed=self.committed,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        self.reader.attach(self.fetcher, self._check_group, self._polled)
+        self.group: GroupReader | None = None
+        self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
+        self._callbacks = callbacks
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._is_open = self._is_closed = False
+        self._shutdown: asyncio.Task[None] | None = None
+
+    # Beginning.
+
+    async def open(self, subscription: Subscription) -> None:
+        """Connect, and subscribe if there is something to subscribe to."""
+        await self.cluster.__aenter__()
+        self._is_open = True
+        try:
+            if self.settings.commits:
+                self._spawn(self._commit_regularly())
+            if subscription.is_by_topic:
+                await self.subscribe(subscription, self.settings.timeout_s)
+        except BaseException:
+            await self.close(0.0)
+            raise
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed")
+        if not self._is_open:
+            raise ClientClosedError("the consumer is not open yet; use it as `async with`")
+
+    def deadline(self, timeout_s: float | None) -> float:
+        """Return when a call that was given `timeout_s` must end."""
+        return self.now() + self.limit(timeout_s)
+
+    def limit(self, timeout_s: float | None) -> float:
+        return self.settings.timeout_s if timeout_s is None else max(timeout_s, 0.0)
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # What is read.
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        queue = self.fetcher.queues.get(partition)
+        if queue is None:
+            raise NotAssignedError(partition)
+        return queue
+
+    async def subscribe(self, subscription: Subscription, timeout_s: float) -> None:
+        """Read other topics; the group learns of it, or is joined."""
+        topics = None if subscription.pattern is not None else subscription.topics
+        await self.cluster.refresh(topics, timeout_s=timeout_s)
+        if not self.subscription.is_by_topic:
+            self._set_partitions(frozenset(), COMMITTED)
+        self.subscription = subscription
+        if self.settings.group_id is None:
+            self._set_partitions(subscription.partitions_in(self.cluster.view), self._reset)
+        elif self.group is not None:
+            self.group.session.resubscribe()
+        else:
+            self.group = GroupReader(
+                self.cluster,
+                self._group_settings(self.settings.group_id),
+                self.reader,
+                self.fetcher,
+                topics=lambda: self.subscription.topics_in(self.cluster.view),
+                callbacks=self._callbacks,
+                commits=self.settings.auto_commit,
+                commit_timeout_s=self.settings.request_timeout_s,
+            )
+            self.group.session.start()
+        if self._watch is None and (self.settings.group_id is None or subscription.pattern is not None):
+            self._watch = self._spawn(self._watch_topics())
+
+    async def unsubscribe(self, timeout_s: float) -> None:
+        """Read nothing; leaves the group within the deadline, or without having said so."""
+        self.subscription = NOTHING
+        group, self.group = self.group, None
+        if group is not None:
+            await group.session.close(timeout_s)
+        elif self.settings.commits:
+            await self._commit_finished()
+        self._set_partitions(frozenset(), COMMITTED)
+
+    def assign(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read exactly these partitions."""
+        self.subscription = Subscription(partitions=partitions)
+        self._set_partitions(partitions, self._reset if self.settings.group_id is None else COMMITTED)
+
+    @property
+    def _reset(self) -> int:
+        """Where to begin without a group; with no policy, COMMITTED finds nothing and says so."""
+        reset = RESETS[self.settings.auto_offset_reset]
+        return COMMITTED if reset is None else reset
+
+    def _set_partitions(self, wanted: frozenset[TopicPartition], reset: int) -> None:
+        gone = self.fetcher.queues.keys() - wanted
+        for partition in gone:
+            self.reader.forget(self.fetcher.queues[partition])
+        self.fetcher.remove(gone)
+        self.fetcher.add(wanted, reset)
+
+    def _group_settings(self, group_id: str) -> GroupSettings:
+        settings = self.settings
+        return GroupSettings(
+            group_id=group_id,
+            group_instance_id=settings.group_instance_id,
+            session_timeout_s=settings.session_timeout_s,
+            heartbeat_interval_s=settings.heartbeat_interval_s,
+            rebalance_timeout_s=settings.max_poll_interval_s,
+            assignors=settings.assignors,
+        )
+
+    def _check_group(self) -> None:
+        if self.group is not None:
+            self.group.check()
+
+    def _polled(self) -> None:
+        if self.group is not None:
+            self.group.session.polled()
+
+    # Offsets of the group.
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
+        """Store offsets, as a member if there is a membership."""
+        if self.group is not None:
+            await self.group.session.commit(offsets, timeout_s)
+        elif self._coordinator is not None:
+            await commit_offsets(self._coordinator, offsets, timeout_s)
+        else:
+            raise ValueError("without a group_id there is nowhere to commit to")
+        for partition, stored in offsets.items():
+            if (queue := self.fetcher.queues.get(partition)) is not None:
+                queue.committed = stored.offset
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has stored; without a group, nothing."""
+        if self._coordinator is None:
+            return {}
+        return await fetch_offsets(self._coordinator, partitions, timeout_s)
+
+    async def _commit_finished(self) -> None:
+        """Store what the application has finished with; a failure is logged, for the next time stores the same."""
+        if self.group is not None:
+            await self.group.commit_finished()
+        elif offsets := self.reader.finished_offsets():
+            try:
+                await self.commit(offsets, self.settings.request_timeout_s)
+            except (ClientError, KafkaError) as error:
+                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+
+    # What runs beside.
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.auto_commit_interval_s)
+            await self._commit_finished()
+
+    async def _watch_topics(self) -> None:
+        """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
+        while True:
+            await asyncio.sleep(self.settings.metadata_max_age_s)
+            before = self.subscription.topics_in(self.cluster.view)
+            try:
+                topics = None if self.subscription.pattern is not None else self.subscription.topics
+                await self.cluster.refresh(topics, timeout_s=self.settings.request_timeout_s)
+            except (ClientError, KafkaError) as error:
+                logger.warning("looking for new topics: %s", error)
+                continue
+            if not self.subscription.is_by_topic:
+                continue
+            if self.group is None:
+                # Nothing that was written to a new partition was missed yet: so from its beginning.
+                self._set_partitions(self.subscription.partitions_in(self.cluster.view), EARLIEST)
+            elif self.subscription.topics_in(self.cluster.view) != before:
+                self.group.session.resubscribe()
+
+    # Ending.
+
+    async def close(self, timeout_s: float) -> None:
+        """See the module; a second call waits for the first."""
+        if self._shutdown is None:
+            self._is_closed = True
+            self.reader.close()
+            self._shutdown = asyncio.ensure_future(self._shut_down(timeout_s))
+        shutdown = self._shutdown
+        try:
+            await asyncio.shield(shutdown)
+        except asyncio.CancelledError:
+            if not shutdown.done():
+                shutdown.cancel()
+                await asyncio.wait({shutdown})
+            raise
+
+    async def _shut_down(self, timeout_s: float) -> None:
+        try:
+            await self._say_goodbye(timeout_s)
+        finally:
+            closing = asyncio.ensure_future(self._close_everything())
+            # Nothing in there waits for anybody else; a cancellation meanwhile has to wait for two turns of the loop.
+            await asyncio.wait({closing})
+
+    async def _say_goodbye(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self.group is not None:
+                    await self.group.session.close(timeout_s)
+                elif self.settings.commits:
+                    await self._commit_finished()
+        except (TimeoutError, ClientError, KafkaError) as error:
+            logger.warning("closing: %s", error or f"not done within {timeout_s:g} s")
+
+    async def _close_everything(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.fetcher.close()
+        await self.cluster.close()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

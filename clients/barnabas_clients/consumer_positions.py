@@ -1,0 +1,137 @@
+"""The half of `Consumer` that is about places: where it stands, where it should go, where the logs begin and end."""
+
+from collections.abc import Iterable, Mapping
+
+from .admin_offsets import ListedOffset, list_offsets
+from .consumer_core import ConsumerCore
+from .consumer_settings import EARLIEST, LATEST
+from .errors import DeadlineExceededError
+from .topic_partition import TopicPartition
+
+__all__ = ["Positions"]
+
+
+class Positions:
+    """Positions of the partitions read. "Without names" means: of every partition read."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+
+    async def position(self, partition: TopicPartition, *, timeout_s: float | None = None) -> int:
+        """Return the offset of the next record to be handed out, waiting until it is known.
+
+        Raises:
+            NotAssignedError: the partition is not read. NoOffsetError: there is no position.
+            DeadlineExceededError: it could not be found out in time; says why.
+        """
+        limit_s = self._core.limit(timeout_s)
+        deadline = self._core.now() + limit_s
+        while True:
+            self._core.check_open()
+            queue = self._core.queue(partition)
+            self._core.reader.settle()
+            if queue.position >= 0:
+                return queue.position
+            if queue.failure is not None:
+                raise queue.failure
+            if self._core.now() >= deadline:
+                raise DeadlineExceededError(f"no position of {partition} within {limit_s:g} s: {queue.reason}")
+            await self._core.reader.wait_news(deadline)
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; a commit from now on says so too. Never waits.
+
+        Raises:
+            NotAssignedError: the partition is not read. ValueError: the offset is negative.
+        """
+        if offset < 0:
+            raise ValueError(f"offset {offset}")
+        queue = self._core.queue(partition)
+        self._core.reader.forget(queue)
+        queue.begin_at(offset)
+        self._core.reader.wake()
+        self._core.fetcher.pump()
+
+    async def seek_to_time(
+        self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None
+    ) -> None:
+        """Go to the first record at or after `timestamp_ms`, or the end; without names, in every partition read."""
+        chosen = self._chosen(partitions)
+        limit_s = self._core.limit(timeout_s)
+        deadline = self._core.now() + limit_s
+        found = await self._list(dict.fromkeys(chosen, timestamp_ms), limit_s)
+        late = [partition for partition in chosen if found[partition].offset < 0]
+        ends = await self._list(dict.fromkeys(late, LATEST), deadline - self._core.now())
+        await self._seek_all({**found, **ends})
+
+    async def seek_to_beginning(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
+        """Go to the first record that is there; without names, in every partition read."""
+        await self._seek_to(EARLIEST, partitions, timeout_s)
+
+    async def seek_to_end(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
+        """Go behind the last record that can be read now; without names, in every partition read."""
+        await self._seek_to(LATEST, partitions, timeout_s)
+
+    async def begin_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where the log of each partition starts, whether it is read by this consumer or not."""
+        return await self._ends(EARLIEST, partitions, timeout_s)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record that can be read of each partition."""
+        return await self._ends(LATEST, partitions, timeout_s)
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """Return the first record at or after a time in each partition; None where all are older."""
+        found = await self._list(timestamps_ms, self._core.limit(timeout_s))
+        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    async def lag(self, *, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """Return how many offsets there are behind the position of each partition read; waits for unknown positions.
+
+        Where there is no position because nothing is committed, the lag is counted from the beginning of the log.
+        """
+        limit_s = self._core.limit(timeout_s)
+        partitions = sorted(self.assignment)
+        ends = await self._ends(LATEST, partitions, limit_s)
+        lags = {}
+        self._core.reader.settle()
+        for partition in partitions:
+            queue = self._core.fetcher.queues.get(partition)
+            if queue is not None and queue.position >= 0:
+                lags[partition] = max(0, ends[partition] - queue.position)
+        return lags
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions named, all of them if none is, and see that they are read."""
+        self._core.check_open()
+        chosen = sorted(partitions) or sorted(self._core.fetcher.queues)
+        for partition in chosen:
+            self._core.queue(partition)
+        return chosen
+
+    async def _seek_to(self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None) -> None:
+        found = await self._list(dict.fromkeys(self._chosen(partitions), end), self._core.limit(timeout_s))
+        await self._seek_all(found)
+
+    async def _seek_all(self, found: Mapping[TopicPartition, ListedOffset]) -> None:
+        for partition, place in found.items():
+            await self.seek(partition, place.offset)
+
+    async def _ends(
+        self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None
+    ) -> dict[TopicPartition, int]:
+        self._core.check_open()
+        found = await self._list(dict.fromkeys(partitions, end), self._core.limit(timeout_s))
+        return {partition: place.offset for partition, place in found.items()}
+
+    async def _list(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, ListedOffset]:
+        if not wanted:
+            return {}
+        read_committed = self._core.settings.fetch.read_committed
+        return await list_offsets(self._core.cluster, wanted, timeout_s, read_committed=read_committed)

@@ -1,0 +1,505 @@
+"""Fetching ahead: keeps every assigned partition supplied, from whichever broker leads it, within a bound of memory.
+
+There is no loop that runs for ever. `pump` looks at all partitions and starts what is due: requests (at most two to
+each broker, fetch_plan.py), lookups of positions that are not known, a refresh of the metadata. It never waits; it
+is called when something has changed: an answer came, a partition was added or sought, room became free, a pause is
+over. Whatever it starts is one task that ends with its answer and calls `pump` again.
+
+*Refusals.* A broker that does not lead any more says so, and often who does; that hint is taken, else the metadata is
+asked. Pauses grow from 20 ms to 1 s for each partition. What no retry mends is kept as the partition's `failure` and
+raised by whoever reads up to it.
+
+*Brokers that say nothing.* An answer that is overdue by a second makes the metadata be asked, at another broker, every
+second. Partitions that are led elsewhere by then are taken from the silent request and fetched there; its answer, if it
+still comes, is thrown away. After `request_timeout_s` its connection is dropped.
+
+Limits: two requests to each broker, one lookup at a time for each partition, one refresh; buffered and in flight
+together `buffer_bytes`, beyond which only one batch that is larger than all of it goes. What waits for a paused
+partition is dropped when others need the room.
+
+Not here: what is done with the records (consumer.py), and who decides on the assignment (consumer_group.py).
+"""
+
+import asyncio
+import logging
+import math
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from barnabas_raftlog.errors import BarnabasError
+
+from .admin_offsets import list_offsets
+from .backoff import Backoff
+from .cluster_view import BrokerAddress
+from .connections import Cluster
+from .consumer_errors import LogTruncatedError, NoOffsetError
+from .consumer_record import ConsumerRecord
+from .errors import ClientError, DeadlineExceededError
+from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
+from .partition_queue import COMMITTED, PartitionQueue
+from .protocol.errors import ErrorCode, KafkaError, error_for
+from .protocol.fetch import FetchRequest, FetchResponse, PartitionData
+from .record_decoder import FetchedRecords
+from .topic_partition import OffsetAndMetadata, TopicPartition
+
+__all__ = ["FetchCounts", "Fetcher"]
+
+logger = logging.getLogger(__name__)
+
+LANES = ("fetch", "fetch-2")
+# A broker answers a fetch at its `max_wait_ms`; one that is a second late is stopped, cut off or very busy.
+OVERDUE_S = 1.0
+LOOKUP_TIMEOUT_S = 5.0
+BACKOFF = Backoff()
+
+Committed = Callable[[Collection[TopicPartition], float], Awaitable[Mapping[TopicPartition, OffsetAndMetadata]]]
+"""Returns what the group has committed, for those partitions for which it has."""
+
+# A retry of these finds something else only when the metadata does.
+_REFUSED_FOR_NOW = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+
+
+class _Flight:
+    """Something under way for some partitions, which hold it as their ticket; `node_id` is -1 for a lookup."""
+
+    __slots__ = ("bytes_max", "node_id", "queues", "watch")
+
+    def __init__(self, queues: list[PartitionQueue], node_id: int = -1, bytes_max: int = 0) -> None:
+        self.queues, self.node_id, self.bytes_max = queues, node_id, bytes_max
+        self.watch: asyncio.TimerHandle | None = None
+        for queue in queues:
+            queue.ticket = self
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(queue.ticket is self for queue in self.queues)
+
+
+class FetchCounts(NamedTuple):
+    """Since the beginning: requests answered, bytes of records they brought, and partitions refused."""
+
+    fetches: int = 0
+    fetched_bytes: int = 0
+    refusals: int = 0
+
+
+class Fetcher:
+    """Keeps `queues` supplied. Lives on one event loop; `close` ends every task it started.
+
+    `on_news` is called whenever `take` may find something new.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: FetchSettings,
+        on_news: Callable[[], None],
+        *,
+        reset: int | None,
+        committed: Committed,
+        request_timeout_s: float = 30.0,
+    ) -> None:
+        """`reset` is a timestamp as ListOffsets takes it, or None where the application decides."""
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self.counts = FetchCounts()
+        self._cluster, self._settings, self._on_news = cluster, settings, on_news
+        self._reset, self._committed, self._request_timeout_s = reset, committed, request_timeout_s
+        self._ready: deque[PartitionQueue] = deque()
+        self._flights: dict[tuple[int, str], _Flight] = {}
+        self._asked_at: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._stale: set[str] = set()
+        self._is_refreshing = False
+        self._refresh_failures = 0
+        self._refresh_not_before_s = 0.0
+        self._served = 0
+        self._is_closed = False
+        self._random = random.Random()
+
+    # What the consumer calls.
+
+    def add(self, partitions: Collection[TopicPartition], reset: int) -> None:
+        """Begin with partitions; those already here stay as they are."""
+        for partition in sorted(partitions):
+            if partition not in self.queues:
+                queue = self.queues[partition] = PartitionQueue(partition, self._settings.partition_bytes)
+                queue.reset = reset
+        self.pump()
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget partitions and what was fetched of them."""
+        for partition in partitions:
+            queue = self.queues.pop(partition, None)
+            if queue is not None:
+                queue.drop()
+                if queue.is_ready:
+                    self._ready.remove(queue)
+        self.pump()
+
+    def make_ready(self, queue: PartitionQueue) -> None:
+        """Let `take` look at a queue that may have something."""
+        if not queue.is_ready and queue.has_data:
+            queue.is_ready = True
+            self._ready.append(queue)
+            self._on_news()
+
+    def take(self, records_max: int) -> tuple[PartitionQueue, list[ConsumerRecord], int] | None:
+        """Return records of one partition and the offset behind them; None if nothing is there to hand out.
+
+        A partition is read until what one fetch brought is used up; then the next one has its turn.
+
+        Raises:
+            BarnabasError: what stands next in a partition cannot be read. The next call looks at the others first.
+        """
+        ready = self._ready
+        while ready:
+            queue = ready[0]
+            if queue.is_paused or not queue.has_data:
+                ready.popleft().is_ready = False
+                continue
+            chunks = len(queue.chunks)
+            try:
+                records, next_offset = queue.take(records_max)
+            except BarnabasError:
+                ready.rotate(-1)
+                raise
+            if len(queue.chunks) != chunks:
+                ready.rotate(-1)
+                self.pump()
+            if records:
+                return queue, records, next_offset
+            # Markers of transactions and compacted records take offsets, and there is nothing to finish with.
+            if queue.finished == queue.position:
+                queue.finished = next_offset
+            queue.position = next_offset
+        return None
+
+    def failing_since(self) -> tuple[float, str] | None:
+        """Return since when nothing can be read of any partition, and why not; None while something can, or could."""
+        since, reasons = 0.0, []
+        for queue in self.queues.values():
+            if queue.is_paused:
+                continue
+            if queue.failing_since_s is None or queue.has_data:
+                return None
+            since = max(since, queue.failing_since_s)
+            reasons.append(f"{queue.partition}: {queue.reason}")
+        return (since, "; ".join(sorted(reasons)[:3])) if reasons else None
+
+    async def close(self) -> None:
+        """End every task. Waits for no broker."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for flight in self._flights.values():
+            if flight.watch is not None:
+                flight.watch.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # Starting what is due.
+
+    def pump(self) -> None:
+        """Start every request, lookup and refresh that is due. Never waits; see the module."""
+        if self._is_closed:
+            return
+        now_s = self._now()
+        by_leader: dict[int, list[PartitionQueue]] = {}
+        lookups: dict[tuple[int, int], list[PartitionQueue]] = {}
+        view = self._cluster.view
+        wake_s = math.inf
+        for queue in self.queues.values():
+            leader = view.leader(*queue.partition)
+            self._leave_old_leader(queue, leader)
+            if queue.ticket is not None or queue.failure is not None:
+                continue
+            if queue.not_before_s > now_s:
+                wake_s = min(wake_s, queue.not_before_s)
+            elif queue.reset is not None:
+                # Each leader by itself: one that cannot answer holds nobody else back.
+                node_id = -1 if leader is None or queue.reset == COMMITTED else leader.node_id
+                lookups.setdefault((node_id, queue.reset), []).append(queue)
+            elif not fetchable(queue, self._settings):
+                continue
+            elif leader is not None:
+                by_leader.setdefault(leader.node_id, []).append(queue)
+            else:
+                self._stale.add(queue.partition.topic)
+                self._note_failing(queue, now_s, "it has no leader that is known")
+        for (_, reset), queues in lookups.items():
+            self._spawn(self._look_up(_Flight(queues), reset))
+        for node_id in sorted(by_leader, key=lambda node_id: self._asked_at.get(node_id, 0.0)):
+            self._fetch_from(node_id, by_leader[node_id], now_s)
+        self._wake_at(min(wake_s, self._refresh_if_due(now_s)))
+
+    def _leave_old_leader(self, queue: PartitionQueue, leader: BrokerAddress | None) -> None:
+        ticket = queue.ticket
+        if isinstance(ticket, _Flight) and ticket.node_id >= 0 and leader and leader.node_id != ticket.node_id:
+            queue.ticket = None
+
+    def _refresh_if_due(self, now_s: float) -> float:
+        """Return when to look again."""
+        if self._is_refreshing:
+            return math.inf
+        if not self._stale:
+            self._refresh_failures = 0
+            return math.inf
+        if self._refresh_not_before_s > now_s:
+            return self._refresh_not_before_s
+        self._is_refreshing = True
+        self._spawn(self._refresh())
+        return math.inf
+
+    def _fetch_from(self, node_id: int, queues: list[PartitionQueue], now_s: float) -> None:
+        for lane in LANES:
+            if (node_id, lane) in self._flights:
+                queues = [queue for queue in queues if not queue.is_calm]
+                continue
+            if not queues:
+                return
+            bytes_max = min(self._room(), self._settings.max_bytes, sum(queue.bytes_max for queue in queues))
+            if bytes_max <= 0:
+                return
+            request = fetch_request(queues, self._cluster.view, self._settings, bytes_max)
+            flight = self._flights[node_id, lane] = _Flight(queues, node_id, bytes_max)
+            self._asked_at[node_id] = now_s
+            loop = asyncio.get_running_loop()
+            flight.watch = loop.call_later(self._settings.max_wait_s + OVERDUE_S, self._suspect, flight)
+            self._spawn(self._fetch(flight, lane, request))
+            return
+
+    def _room(self) -> int:
+        """Return how many bytes the next request may bring; 0 for no request."""
+        buffered = sum(queue.buffered_bytes for queue in self.queues.values() if queue.chunks)
+        in_flight = sum(flight.bytes_max for flight in self._flights.values() if flight.is_wanted)
+        share = max(self._settings.buffer_bytes // (len(LANES) * max(1, len(self._cluster.view.brokers))), 1)
+        left = self._settings.buffer_bytes - buffered - in_flight
+        if left >= share or not (buffered or in_flight):
+            return min(left, share)
+        for queue in self.queues.values():
+            if queue.is_paused and queue.chunks:
+                left += queue.buffered_bytes
+                queue.drop()
+        return min(left, share) if left >= share else 0
+
+    def _suspect(self, flight: _Flight) -> None:
+        """The answer is overdue; find out whether others lead by now, and again in a second."""
+        if self._is_closed:
+            return
+        now_s = self._now()
+        broker = self._cluster.view.brokers.get(flight.node_id)
+        for queue in flight.queues:
+            if queue.ticket is flight:
+                self._stale.add(queue.partition.topic)
+                self._note_failing(queue, now_s, f"broker {flight.node_id} at {broker and broker[1:3]} does not answer")
+        flight.watch = asyncio.get_running_loop().call_later(OVERDUE_S, self._suspect, flight)
+        self.pump()
+
+    def _wake_at(self, wake_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_s != math.inf:
+            self._timer = asyncio.get_running_loop().call_at(wake_s, self.pump)
+
+    # What was started.
+
+    async def _fetch(self, flight: _Flight, lane: str, request: FetchRequest) -> None:
+        timeout_s = self._settings.max_wait_s + self._request_timeout_s
+        try:
+            response = await self._cluster.ask_broker(flight.node_id, request, timeout_s, lane)
+            if response.error_code:
+                raise error_for(response.error_code, f"a fetch from broker {flight.node_id}")
+            self._take_answer(flight, request, response)
+        except (ClientError, KafkaError) as error:
+            self._refuse_all(flight, error)
+            if isinstance(error, DeadlineExceededError):
+                await self._cluster.drop(flight.node_id, lane)
+        finally:
+            if flight.watch is not None:
+                flight.watch.cancel()
+            del self._flights[flight.node_id, lane]
+        self.pump()
+
+    def _take_answer(self, flight: _Flight, request: FetchRequest, response: FetchResponse) -> None:
+        frame_bytes = sum(
+            len(cast("memoryview", row.records))
+            for topic in response.responses
+            for row in topic.partitions
+            if row.records
+        )
+        self.counts = self.counts._replace(
+            fetches=self.counts.fetches + 1, fetched_bytes=self.counts.fetched_bytes + frame_bytes
+        )
+        for queue, row in shares(response, request, flight.queues):
+            if queue.ticket is not flight:
+                continue
+            queue.ticket = None
+            if row is None:
+                self._refuse(queue, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"{queue.partition} was left out"))
+            elif row.error_code:
+                self._take_error(queue, row, response)
+            elif row.diverging_epoch.end_offset >= 0:
+                self._take_truncation(queue, row.diverging_epoch.end_offset, row.diverging_epoch.epoch)
+            else:
+                self._take_records(queue, row, frame_bytes)
+
+    def _take_records(self, queue: PartitionQueue, row: PartitionData, frame_bytes: int) -> None:
+        queue.recover()
+        queue.high_watermark, queue.log_start_offset = row.high_watermark, row.log_start_offset
+        queue.last_stable_offset = row.last_stable_offset if row.last_stable_offset >= 0 else row.high_watermark
+        # Decoded records are one view of the answer; only an encoder is given several.
+        records = cast("memoryview", row.records) if row.records else memoryview(b"")
+        queue.is_calm = not records
+        if not records:
+            return
+        if len(records) * 2 < frame_bytes:
+            # A view keeps the whole answer in memory, which is not what the buffer's bound counts.
+            records = memoryview(bytes(records))
+        aborted = None
+        if self._settings.read_committed:
+            aborted = [(found.producer_id, found.first_offset) for found in row.aborted_transactions or ()]
+        self._served += 1
+        queue.served = self._served
+        chunk = FetchedRecords(queue.partition, records, queue.fetch_offset, aborted)
+        if queue.add(chunk, self._settings.partition_bytes):
+            self.make_ready(queue)
+
+    def _take_error(self, queue: PartitionQueue, row: PartitionData, response: FetchResponse) -> None:
+        error = error_for(row.error_code, f"{queue.partition} at {queue.fetch_offset}")
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not queue.chunks and not queue.returned:
+            if self._reset is None:
+                self._fail(queue, error)
+            else:
+                logger.warning("%s; going on as auto_offset_reset says", error)
+                queue.begin_by(self._reset)
+            return
+        leader = row.current_leader
+        if leader.leader_id >= 0:
+            address = hinted_address(leader.leader_id, response.node_endpoints)
+            view = self._cluster.view
+            self._cluster.learn_leader(*queue.partition, leader.leader_id, leader.leader_epoch, address)
+            if self._cluster.view is not view:
+                # The hint is news; following it at once cannot go in circles, for epochs only grow.
+                return
+        self._refuse(queue, error)
+
+    def _take_truncation(self, queue: PartitionQueue, end_offset: int, epoch: int) -> None:
+        """The log was cut below what was fetched of it (KIP-320)."""
+        if end_offset >= queue.position:
+            queue.drop()
+            return
+        error = LogTruncatedError(queue.partition, queue.position, end_offset)
+        if self._reset is None:
+            self._fail(queue, error)
+        else:
+            logger.warning("%s; going on there", error)
+            queue.begin_at(end_offset, epoch)
+
+    async def _look_up(self, flight: _Flight, reset: int) -> None:
+        """Find positions: what the group has committed, or an end of the log."""
+        wanted = [queue.partition for queue in flight.queues]
+        try:
+            found = await self._find(wanted, reset)
+        except (ClientError, KafkaError) as error:
+            self._refuse_all(flight, error)
+            found = {}
+        for queue in flight.queues:
+            if queue.ticket is flight:
+                queue.ticket = None
+                place = found.get(queue.partition)
+                if place is not None:
+                    queue.begin_at(place.offset, place.leader_epoch)
+                    queue.committed = place.offset if reset == COMMITTED else queue.committed
+                elif self._reset is None:
+                    self._fail(queue, NoOffsetError(queue.partition))
+                else:
+                    queue.begin_by(self._reset)
+        self._on_news()
+        self.pump()
+
+    async def _find(self, wanted: Sequence[TopicPartition], reset: int) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        if reset == COMMITTED:
+            return await self._committed(wanted, LOOKUP_TIMEOUT_S)
+        read_committed = self._settings.read_committed
+        ends = await list_offsets(
+            self._cluster, dict.fromkeys(wanted, reset), LOOKUP_TIMEOUT_S, read_committed=read_committed
+        )
+        # No epoch: what is told is that of the record there, not of the one before.
+        return {partition: OffsetAndMetadata(place.offset) for partition, place in ends.items()}
+
+    async def _refresh(self) -> None:
+        topics = frozenset(self._stale)
+        self._stale.clear()
+        try:
+            await self._cluster.refresh(topics, timeout_s=self._request_timeout_s)
+        except (ClientError, KafkaError) as error:
+            self._stale |= topics
+            logger.debug("metadata: %s", error)
+        finally:
+            self._is_refreshing = False
+        pause_s = BACKOFF.delay_s(self._refresh_failures, self._random)
+        self._refresh_failures += 1
+        self._refresh_not_before_s = self._now() + pause_s
+        self._on_news()
+        self.pump()
+
+    # Failures.
+
+    def _refuse_all(self, flight: _Flight, error: ClientError | KafkaError) -> None:
+        for queue in flight.queues:
+            if queue.ticket is flight:
+                self._refuse(queue, error)
+
+    def _refuse(self, queue: PartitionQueue, error: ClientError | KafkaError) -> None:
+        """Try again after a pause, or keep the error for the application if trying again is no use."""
+        self.counts = self.counts._replace(refusals=self.counts.refusals + 1)
+        code = error.code if isinstance(error, KafkaError) else None
+        if not (error.retriable or code in _REFUSED_FOR_NOW or code == ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._fail(queue, error)
+            return
+        pause_s = BACKOFF.delay_s(queue.failures, self._random)
+        self._note_failing(queue, self._now(), str(error))
+        queue.refuse(str(error), self._now(), pause_s)
+        self._stale.add(queue.partition.topic)
+        logger.debug("%s: %s", queue.partition, error)
+
+    def _fail(self, queue: PartitionQueue, error: BarnabasError) -> None:
+        queue.ticket = None
+        queue.failure = error
+        self.make_ready(queue)
+
+    def _note_failing(self, queue: PartitionQueue, now_s: float, reason: str) -> None:
+        queue.reason = reason
+        if queue.failing_since_s is None:
+            queue.failing_since_s = now_s
+            self._on_news()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Ours: nothing else leaves these tasks. Whoever reads is told.
+            for queue in self.queues.values():
+                queue.failure = cast("BarnabasError", error)
+                self.make_ready(queue)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,411 @@
+"""Records out of what one Fetch answer brought from one partition, a slice at a time. Pure.
+
+This is the consumer's hot path. `barnabas_raftlog.records.reader` means the same and is the model in the tests; here
+the same grammar is one loop with the common case inlined (a varint of one or two bytes), which is worth a factor of
+four: a record of 100 bytes costs 0.8 µs instead of 3.5 µs.
+
+*In slices,* because a mebibyte of small records is ten thousand objects: decoding as many as are wanted next keeps
+memory at the size of what is being worked on, and the loop of a service answers other tasks in between. A batch is
+opened (checked, decompressed) when its first record is due, and its plain bytes are let go with its last.
+
+*Aborted transactions* (read_committed): the answer names, for the offsets it covers, every producer with an aborted
+transaction and where that began. From there to the abort marker the producer's batches are left out. Markers
+themselves are never handed out, in either isolation level, but they take an offset: so what ends a chunk is
+`end_offset`, not its last record.
+
+*Damage* is raised when the reader gets there, and everything before it is handed out first. The error names the place
+and the offset behind the damaged batch, so that a caller can decide to go on there.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
+from barnabas_raftlog.records.header import (
+    CONTROL,
+    HEADER_BYTES,
+    SIZE_PREFIX_BYTES,
+    TIMESTAMP_LOG_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    verify,
+)
+from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
+
+from .consumer_record import ConsumerRecord, Header
+from .topic_partition import TopicPartition
+
+__all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
+
+Aborted = tuple[int, int]
+"""A producer id, and the offset from which on its records are to be left out."""
+
+_PREFIX = struct.Struct(">qii")  # base offset, length of the rest, leader epoch
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_POSITION = 23
+_MARKER = struct.Struct(">hh")  # version and type of a control record's key
+_ABORT = 0
+_NO_HEADERS: tuple[Header, ...] = ()
+
+
+class CorruptRecordsError(CorruptBatchError):
+    """A batch that cannot be read: `partition`, the `offset` where it begins, and `next_offset` behind it.
+
+    `await consumer.seek(error.partition, error.next_offset)` goes on behind the damage. Where the damage is to the
+    very bytes that say how far the batch reaches, `next_offset` is only one more than `offset`.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(f"{partition} at offset {offset}: {reason}")
+        self.partition, self.offset, self.next_offset, self.reason = partition, offset, next_offset, reason
+
+
+class FetchedRecords:
+    """What an answer brought from one partition, from `next_offset` on. One reader.
+
+    `start_offset` is what was asked for; the first batch may begin before it. `end_offset` is where the next fetch
+    must begin: behind the last whole batch, or at a header that makes no sense. `last_epoch` is the leader epoch of
+    the last whole batch, -1 if there is none. `size_bytes` is what the answer takes as long as this is kept.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_aborting",
+        "_base",
+        "_body",
+        "_data",
+        "_frame_at",
+        "_header",
+        "_left",
+        "_limit_bytes",
+        "_position",
+        "end_offset",
+        "last_epoch",
+        "next_offset",
+        "partition",
+        "size_bytes",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        data: memoryview,
+        start_offset: int,
+        aborted: Iterable[Aborted] | None = None,
+        *,
+        limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        """`aborted` is None where records of aborted transactions are wanted too (read_uncommitted)."""
+        self.partition = partition
+        self.start_offset = self.next_offset = start_offset
+        self.size_bytes = len(data)
+        self._data = data
+        self._limit_bytes = limit_bytes
+        self._aborted = None if aborted is None else deque(sorted(aborted, key=lambda row: row[1]))
+        self._aborting: set[int] = set()
+        self._frame_at = 0
+        self._body = b""
+        self._position = self._left = self._base = 0
+        self._header: BatchHeader | None = None
+        self.end_offset, self.last_epoch = self._measure()
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.next_offset >= self.end_offset and not self._is_damaged_at_end()
+
+    def take(self, records_max: int) -> list[ConsumerRecord]:
+        """Return the next records, at most `records_max`; fewer only at the end of what there is.
+
+        Moves `next_offset` behind them, and behind whatever holds no records for the caller. An empty list means
+        exhausted.
+
+        Raises:
+            CorruptRecordsError: the next batch is damaged. Raised again at each further call.
+        """
+        taken: list[ConsumerRecord] = []
+        while len(taken) < records_max:
+            try:
+                if not self._left and not self._open_next():
+                    break
+                self._decode(taken, min(records_max - len(taken), self._left))
+            except CorruptBatchError as error:
+                self._left = 0
+                if taken:
+                    break
+                raise self._corrupt(str(error)) from None
+            if not self._left:
+                self._close_batch()
+        return taken
+
+    # Batches.
+
+    def _measure(self) -> tuple[int, int]:
+        """Walk from batch to batch by their lengths alone."""
+        data, end = self._data, len(self._data)
+        position, offset, epoch = 0, self.start_offset, -1
+        while end - position >= HEADER_BYTES:
+            base_offset, length, batch_epoch = _PREFIX.unpack_from(data, position)
+            size = SIZE_PREFIX_BYTES + length
+            if size < HEADER_BYTES or position + size > end:
+                break
+            after = base_offset + _LAST_DELTA.unpack_from(data, position + _LAST_DELTA_POSITION)[0] + 1
+            if not 0 <= base_offset <= after <= INT64_MAX:
+                break
+            offset, epoch = max(offset, after), batch_epoch
+            position += size
+        return offset, epoch
+
+    def _is_damaged_at_end(self) -> bool:
+        """Say whether what follows is a header that makes no sense, and not just a batch that was cut off."""
+        rest = len(self._data) - self._frame_at
+        if self._left or rest < HEADER_BYTES:
+            return False
+        base_offset, length, _ = _PREFIX.unpack_from(self._data, self._frame_at)
+        delta = _LAST_DELTA.unpack_from(self._data, self._frame_at + _LAST_DELTA_POSITION)[0]
+        return length < HEADER_BYTES - SIZE_PREFIX_BYTES or not 0 <= base_offset <= base_offset + delta + 1 <= INT64_MAX
+
+    def _open_next(self) -> bool:
+        """Make the next batch that has records for the caller the current one; False at the end."""
+        while True:
+            data, at = self._data, self._frame_at
+            rest = len(data) - at
+            if rest < HEADER_BYTES:
+                return False
+            size = SIZE_PREFIX_BYTES + _PREFIX.unpack_from(data, at)[1]
+            if size >= HEADER_BYTES and size > rest:
+                return False
+            if self._is_damaged_at_end():
+                raise CorruptBatchError(f"a batch of {size} bytes whose header makes no sense")
+            frame = data[at : at + size]
+            header = verify(frame)
+            if header.end_offset > self.next_offset and not self._is_left_out(header, frame):
+                self._header = header
+                self._base = header.base_offset
+                self._body = bytes(batch_body(header, frame, self._limit_bytes))
+                self._position, self._left = 0, header.record_count
+                if self._left:
+                    return True
+                if self._body:
+                    raise CorruptBatchError(f"{len(self._body)} bytes in a batch of no records")
+            self.next_offset = max(self.next_offset, header.end_offset)
+            self._frame_at = at + size
+
+    def _close_batch(self) -> None:
+        header = self._header
+        assert header is not None
+        self._frame_at += header.size_bytes
+        self.next_offset = max(self.next_offset, header.end_offset)
+        self._header, self._body = None, b""
+
+    def _is_left_out(self, header: BatchHeader, frame: memoryview) -> bool:
+        is_control = bool(header.attributes & CONTROL) or header.is_raft_control
+        if self._aborted is None or header.producer_id < 0:
+            return is_control
+        last_offset = header.end_offset - 1
+        while self._aborted and self._aborted[0][1] <= last_offset:
+            self._aborting.add(self._aborted.popleft()[0])
+        if is_control:
+            if _is_abort_marker(header, frame):
+                self._aborting.discard(header.producer_id)
+            return True
+        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._aborting
+
+    def _corrupt(self, reason: str) -> CorruptRecordsError:
+        # The base offset and the length are not covered by the checksum, and are what brought us here.
+        next_offset = self.next_offset + 1
+        if len(self._data) - self._frame_at >= HEADER_BYTES:
+            base = _PREFIX.unpack_from(self._data, self._frame_at)[0]
+            after = base + _LAST_DELTA.unpack_from(self._data, self._frame_at + _LAST_DELTA_POSITION)[0] + 1
+            if 0 <= base <= after <= self.end_offset:
+                next_offset = max(next_offset, after)
+        return CorruptRecordsError(self.partition, self.next_offset, next_offset, reason)
+
+    # Records.
+
+    def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
+        """Append `count` records of the current batch to `taken`; the one loop over records."""
+        header = self._header
+        assert header is not None
+        first = len(taken)
+        left = self._left - count
+        try:
+            self._position = _decode(taken, count, self._body, self._position, self.partition, header)
+        except IndexError:
+            raise CorruptBatchError(f"a record lies outside its batch of {len(self._body)} bytes") from None
+        if not left and self._position != len(self._body):
+            more = len(self._body) - self._position
+            del taken[first:]
+            raise CorruptBatchError(f"{more} bytes follow the last of {header.record_count} records")
+        self._left = left
+        if self._base < self.next_offset:
+            # Only in the batch that the fetch began in can records lie before what was asked for.
+            taken[first:] = [record for record in taken[first:] if record.offset >= self.next_offset]
+        if len(taken) > first:
+            self._base = self.next_offset = taken[-1].offset + 1
+
+
+def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
+    taken: list[ConsumerRecord],
+    count: int,
+    body: bytes,
+    position: int,
+    partition: TopicPartition,
+    header: BatchHeader,
+) -> int:
+    """Append `count` records from `position` on; return the position behind them. Nothing is appended on failure."""
+    topic, number = partition
+    base_offset, last_delta, base_timestamp = header.base_offset, header.last_offset_delta, header.base_timestamp
+    epoch, size = header.leader_epoch, len(body)
+    log_append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None
+    new, kind = tuple.__new__, ConsumerRecord
+    records: list[ConsumerRecord] = []
+    append = records.append
+    for _ in range(count):
+        # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
+        value = body[position]
+        position += 1
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 32)
+        # The record's own attributes, one byte behind its length, mean nothing yet.
+        end = position + (value >> 1)
+        if value & 1 or end > size:
+            raise CorruptBatchError(f"a record of impossible length at {position} of {size}")
+        position += 1
+
+        value = body[position]
+        position += 1
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 64)
+        timestamp = base_timestamp + (-(value >> 1) - 1 if value & 1 else value >> 1)
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
+
+        value = body[position]
+        position += 1
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 32)
+        delta = value >> 1
+        if value & 1 or delta > last_delta:
+            raise CorruptBatchError(f"offset delta {delta} in a batch that ends at {last_delta}")
+
+        key: bytes | None = None
+        value = body[position]
+        position += 1
+        if value != 1:
+            if value >= 0x80:
+                byte = body[position]
+                if byte < 0x80:
+                    value += (byte << 7) - 0x80
+                    position += 1
+                else:
+                    value, position = _varint(body, position - 1, 32)
+            if value & 1 and value != 1:
+                raise CorruptBatchError(f"a key of negative size at {position}")
+            if value != 1:
+                key = body[position : position + (value >> 1)]
+                position += value >> 1
+
+        content: bytes | None = None
+        value = body[position]
+        position += 1
+        if value != 1:
+            if value >= 0x80:
+                byte = body[position]
+                if byte < 0x80:
+                    value += (byte << 7) - 0x80
+                    position += 1
+                else:
+                    value, position = _varint(body, position - 1, 32)
+            if value & 1 and value != 1:
+                raise CorruptBatchError(f"a value of negative size at {position}")
+            if value != 1:
+                content = body[position : position + (value >> 1)]
+                position += value >> 1
+
+        headers = _NO_HEADERS
+        if body[position]:
+            headers, position = _headers(body, position, end)
+        else:
+            position += 1
+        # Positions only grow, so this one comparison also says that no field reached beyond the record.
+        if position != end:
+            raise CorruptBatchError(f"a record ends at {position}, its length says {end}")
+        if log_append_timestamp is not None:
+            timestamp = log_append_timestamp
+        append(new(kind, (topic, number, base_offset + delta, timestamp, key, content, headers, epoch)))
+    taken += records
+    return position
+
+
+def _headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = _varint(body, position, 32)
+    if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
+        raise CorruptBatchError(f"an impossible number of headers in {end - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count >> 1):
+        name, position = _bytes(body, position, end)
+        if name is None:
+            raise CorruptBatchError("a header without a name")
+        content, position = _bytes(body, position, end)
+        # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the whole batch.
+        headers.append((name.decode(errors="replace"), content))
+    return tuple(headers), position
+
+
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    value, position = _varint(body, position, 32)
+    if value == 1:
+        return None, position
+    size = value >> 1
+    if value & 1 or size > end - position:
+        raise CorruptBatchError(f"a header of impossible size at {position}, the record ends at {end}")
+    return body[position : position + size], position + size
+
+
+def _varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
+    """Return the varint at `position` as it stands, still zigzag, and the position behind it."""
+    value = shift = 0
+    while shift < bits:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
+                break
+            return value, position
+        shift += 7
+    raise CorruptBatchError(f"a varint before {position} exceeds {bits} bits")
+
+
+def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
+    """A marker's batch holds one control record, whose key says what it is; ours of Raft hold none."""
+    if not header.record_count:
+        return False
+    markers: list[ConsumerRecord] = []
+    body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
+    try:
+        _decode(markers, 1, body, 0, TopicPartition("", 0), header)
+    except IndexError:
+        raise CorruptBatchError("a transaction marker that cannot be read") from None
+    key = markers[0].key
+    if key is None or len(key) < _MARKER.size:
+        raise CorruptBatchError("a transaction marker without a type")
+    return bool(_MARKER.unpack_from(key)[1] == _ABORT)
