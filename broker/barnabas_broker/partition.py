@@ -11,6 +11,10 @@ its original is recognised. What `append` returns is the index to wait for: the 
 what it knows of the commit index may be older than what clients have seen. When leadership ends, whoever waits here
 is answered at once.
 
+*The start of the log* moves as everything else does: a leader proposes it, and when that commits every replica forgets
+what lies before (`drop_before`, `log_starts`). A replica that needs what is gone gets a snapshot: where its leader's
+log begins, and the state beside it (`snapshot`, `install`); then the entries from there on, as always.
+
 *In-sync replicas* are those that are live and have reached the log's end within `replica.lag.time.max.ms`. They are
 reviewed by the host while something changes, and announced when they did.
 
@@ -24,12 +28,14 @@ from typing import Protocol
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
-from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.errors import BarnabasError, NotLeaderError
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
-from barnabas_raftlog.records.header import BatchHeader, parse_header
+from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
+from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .producer_state import ProducerTable
+from .replica_state import note_entries
 from .waiting import CommitWaiters
 
 __all__ = ["Partition", "PartitionHost", "PartitionLog", "PartitionObserver", "PendingAppend", "high_watermark_at"]
@@ -48,6 +54,7 @@ class PartitionLog(GroupLog, Protocol):
     def log_end_offset(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
+    def epoch_at_offset(self, offset: int) -> int: ...
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None: ...
     def read(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer] | None: ...
     async def read_cold(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer]: ...
@@ -56,6 +63,8 @@ class PartitionLog(GroupLog, Protocol):
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
     def save_state(self, index: int, blob: bytes) -> None: ...
     def load_state(self) -> tuple[int, bytes] | None: ...
+    def has_segments_before(self, offset: int) -> bool: ...
+    def drop_before(self, offset: int, committed_index: int) -> bool: ...
 
 
 class PendingAppend(Protocol):
@@ -105,6 +114,7 @@ class Partition:
     """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
 
     __slots__ = (
+        "_drops_later",
         "_led_term",
         "_saved_size",
         "_short",
@@ -126,6 +136,7 @@ class Partition:
         "producers",
         "replicas",
         "saved_index",
+        "starts",
         "term",
         "topic_id",
         "topic_name",
@@ -147,6 +158,8 @@ class Partition:
         expiration_ms: int,
     ) -> None:
         self.host, self.log, self.producers = host, log, producers
+        self.starts = LogStarts()  # what was loaded beside the log takes its place
+        self._drops_later = False  # segments before the start wait for something else to commit
         self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
         self.replicas = topic.partitions[index].replicas
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
@@ -200,6 +213,29 @@ class Partition:
         else:
             producers.skip(index)
         return base_offset, index
+
+    def drop_before(self, offset: int) -> int:
+        """Let the log start at `offset` on every replica; return the index to wait for.
+
+        What is below is gone once that index has committed; room comes back a whole segment at a time, so a start
+        within the newest segment frees none. `offset` is from 0 to the high watermark; one that is not above the
+        present start changes nothing.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+            StorageFailedError: nothing was changed.
+        """
+        assert 0 <= offset <= self.high_watermark, (offset, self.high_watermark)
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if offset <= self.log.log_start_offset:
+            return self.producers.commit_index
+        under_way = self.starts.index_for(offset)
+        if under_way is not None:
+            return under_way
+        entry = self.group.propose_control(ControlKind.PREFIX_TRUNCATION, encode_start(offset))
+        note_entries(self.producers, self.starts, (entry,), self.host.wall_ms())
+        return entry.index
 
     def wait_for(self, index: int, waiter: PendingAppend) -> bool:
         """Let `waiter` be told when `index` commits; False if it has, and it is not going to be."""
@@ -255,14 +291,13 @@ class Partition:
         self.group.transfer(node_id)
 
     def save_producers(self) -> None:
-        """Save the table as of the commit index: what lies beyond might be truncated after a crash."""
+        """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash."""
+        if self.producers.commit_index < self.starts.known_index:
+            return  # What is saved is ahead of the log, and stays true.
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
-        table = self.producers
-        if table.applied_index > table.commit_index:
-            table = ProducerTable.from_blob(table.to_blob())
-            table.truncate_from(table.commit_index + 1)
+        table = self._committed_producers()
         if table.applied_index > 0:
-            self.log.save_state(table.applied_index, table.to_blob())
+            self.log.save_state(table.applied_index, encode_replica_state(self.starts.offset, table))
 
     def end(self, code: ErrorCode) -> None:
         """Answer whoever waits: this replica serves nothing any more."""
@@ -275,10 +310,11 @@ class Partition:
     # What the driver of the group tells (GroupListener).
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
-        note_entries(self.producers, entries, self.host.wall_ms())
+        note_entries(self.producers, self.starts, entries, self.host.wall_ms())
 
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
+        self.starts.truncate_from(index)
         for waiter in self._waiters.take_from(index):
             waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -287,6 +323,8 @@ class Partition:
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
         self.high_watermark = high_watermark
+        if self.starts.commit(commit_index) or self._drops_later:
+            self._drop_prefix(commit_index)
         if self._waiters:
             if self.min_insync * 2 > len(self.replicas) + 1:
                 self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
@@ -322,12 +360,45 @@ class Partition:
         self.host.wake(self)
 
     def install(self, snapshot: InstallSnapshot) -> None:
-        raise AssertionError(f"{self}: only the metadata group installs snapshots")
+        index = snapshot.snapshot_index
+        try:
+            start_offset, producers = decode_replica_state(snapshot.data)
+        except BarnabasError:
+            # Of another version. The log is what counts; without the table a repetition may pass for something new.
+            start_offset, producers = 0, ProducerTable()
+            producers.is_complete = False
+        producers.applied_index = max(producers.applied_index, index)
+        producers.commit_index = index
+        self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)
+        self._drops_later = False
+        self.saved_index, self._saved_size = index, self.log.size_bytes
 
     def snapshot(self) -> tuple[int, int, bytes] | None:
-        return None
+        """Return where this log begins: whoever lacks something before that, needs everything after it."""
+        if self.producers.commit_index < self.starts.known_index:
+            return None  # It is not known yet what the state was as of anything that is committed: ask again.
+        index = self.log.first_index - 1
+        term = self.log.term_at(index)
+        assert term is not None, index
+        return index, term, encode_replica_state(self.starts.offset, self._committed_producers())
 
     # Inside.
+
+    def _drop_prefix(self, commit_index: int) -> None:
+        """Let the log start where that was committed, and forget what nobody needs any more."""
+        log, offset = self.log, self.starts.offset
+        if log.has_segments_before(offset):
+            # What is deleted cannot be replayed.
+            self.save_producers()
+        self._drops_later = log.drop_before(offset, commit_index)
+        self._saved_size = min(self._saved_size, log.size_bytes)
+
+    def _committed_producers(self) -> ProducerTable:
+        table = self.producers
+        if table.applied_index > table.commit_index:
+            table = ProducerTable.from_blob(table.to_blob())
+            table.truncate_from(table.commit_index + 1)
+        return table
 
     def _is_save_due(self, commit_index: int) -> bool:
         entries = commit_index - self.saved_index
@@ -361,27 +432,3 @@ class Partition:
         short, self._short = self._short, []
         for waiter in (*(pair[1] for pair in short), *self._waiters.take_all()):
             waiter.on_failed(code)
-
-
-def note_entries(producers: ProducerTable, entries: Sequence[Entry], timestamp_ms: int) -> None:
-    """Bring `producers` up to the last of `entries`, seen at `timestamp_ms`; those it knows are skipped.
-
-    Not the batches' own timestamps: a producer that loads records of ten years ago is not ten years old.
-    """
-    for entry in entries:
-        index = entry.index
-        if index <= producers.applied_index:
-            continue
-        header = parse_header(entry.frame)
-        if header.producer_id < 0 or header.record_count == 0:
-            producers.skip(index)
-        else:
-            producers.append(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_offset_delta,
-                index,
-                header.base_offset,
-                timestamp_ms,
-            )

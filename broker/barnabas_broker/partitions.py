@@ -28,14 +28,14 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
-from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .config import BrokerConfig
-from .partition import Partition, PartitionLog, PartitionObserver, note_entries
+from .partition import Partition, PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
-from .producer_state import ProducerTable
+from .replica_state import load_replica_state
 from .waiting import FetchWaiters
 
 __all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
@@ -257,7 +257,7 @@ class Partitions:
         segment_bytes = int(configs.get("segment.bytes", config.log_segment_bytes))
         log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=segment_bytes))
         self._opened.add(group_id)
-        producers, saved_index = await load_producers(log, self.wall_ms())
+        state = await load_replica_state(log, self.wall_ms())
         hosted = self.topics_by_id.get(topic.topic_id)
         if hosted is None or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
@@ -266,13 +266,13 @@ class Partitions:
             topic,
             index,
             log,
-            producers,
+            state.producers,
             min_insync=int(configs.get("min.insync.replicas", config.min_insync_replicas)),
             message_bytes_max=int(configs.get("max.message.bytes", config.message_max_bytes)),
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )
-        partition.saved_index = saved_index
+        partition.starts, partition.saved_index = state.starts, state.saved_index
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
         partition.group = self._multiraft.add_group(
@@ -448,35 +448,3 @@ class Partitions:
                 partition.save_producers()
         for fetch in self.fetch_waiters.take_all():
             fetch.on_woken()
-
-
-async def load_producers(log: PartitionLog, timestamp_ms: int) -> tuple[ProducerTable, int]:
-    """Return the producer table of everything in `log`: what was saved, and the log from there on.
-
-    Second comes the index as of which it was saved; 0 if it was not.
-
-    Producers that are read from the log count as seen at `timestamp_ms`.
-
-    Raises:
-        StorageFailedError: the log cannot be read.
-    """
-    producers = ProducerTable()
-    saved = log.load_state()
-    if saved is not None:
-        try:
-            producers = ProducerTable.from_blob(saved[1])
-        except BarnabasError as error:
-            logger.warning("a saved producer table is of no use, replaying the log: %s", error)
-        if producers.applied_index > log.last_index or producers.applied_index < log.first_index - 1:
-            producers = ProducerTable()
-    saved_index = producers.applied_index
-    if log.last_index > producers.applied_index:
-        start_index = max(producers.applied_index + 1, log.first_index)
-        try:
-            async for entry in log.replay(start_index):
-                note_entries(producers, (entry,), timestamp_ms)
-        except CorruptBatchError as error:
-            raise StorageFailedError(f"the log does not read back: {error}") from error
-    if log.log_start_offset > 0:
-        producers.is_complete = False
-    return producers, saved_index

@@ -27,7 +27,7 @@ from barnabas_raftlog.multiraft.group import GroupStorage
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
-from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState
+from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class MemoryLog:
     def truncate_from(self, index: int) -> None:
         del self.all[index - self.first_index :]
 
-    def install_snapshot(self, index: int, term: int, end_offset: int) -> None:
+    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
         self.all.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
 

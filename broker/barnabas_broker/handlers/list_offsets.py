@@ -93,7 +93,7 @@ async def _look_up(partition: Partition, timestamp: int, result: ListOffsetsPart
     if timestamp == LATEST:
         result.offset, result.leader_epoch = end, partition.term
     elif timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        result.offset, result.leader_epoch = log.log_start_offset, _epoch_at_start(partition)
+        result.offset, result.leader_epoch = log.log_start_offset, log.epoch_at_offset(log.log_start_offset)
     elif timestamp in {LATEST_TIERED, EARLIEST_PENDING}:
         return  # There is no tiered storage, so there is no such offset.
     else:
@@ -103,8 +103,3 @@ async def _look_up(partition: Partition, timestamp: int, result: ListOffsetsPart
             found = await log.offset_for_timestamp(timestamp, end)
         if found is not None:
             result.offset, result.timestamp, result.leader_epoch = found
-
-
-def _epoch_at_start(partition: Partition) -> int:
-    term = partition.log.term_at(partition.log.first_index)
-    return partition.term if term is None else term

@@ -8,8 +8,7 @@ when nothing of this log is queued: a page-cache write of a batch takes less tim
 Nothing about an entry is copied: the frame that the connection received goes, as a view, into the cache, the journal's
 `pwritev`, the segment's `pwritev` and the messages to followers.
 
-The rest (reading, truncation, snapshots) is in `segment_log`. What is not here:
-retention and compaction, which will move `log_start_offset`.
+The rest (reading, truncation at both ends, snapshots) is in `segment_log`. What is not here: retention and compaction.
 """
 
 import struct
@@ -42,8 +41,11 @@ ENTRY = int(RecordKind.ENTRY)
 class AppendLog:
     """One replica's log, owned by the loop.
 
-    Invariants: first_index - 1 <= durable_index <= last_index; segments follow each other without a gap, the last one
-    is written to; the tail cache ends with `last_index`, and holds everything that is not in a segment file yet.
+    Invariants: durable_index <= last_index, and it is below first_index - 1 only while a snapshot is on its way to the
+    disk; segments follow each other without a gap, the last one
+    is written to; the tail cache ends with `last_index`, and holds everything that is not in a segment file yet;
+    `base_offset` <= `log_start_offset` <= `log_end_offset`, where the base is that of the first entry held, and the
+    start what `drop_before` made of it: it may lie inside a segment, or inside a batch.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class AppendLog:
         self.last_index = row.last_index
         self.last_term = self._epochs.last_term
         self.log_end_offset = row.end_offset
+        self.log_start_offset = self._segments[0].base_offset
         self._truncations = row.truncations
         self._durable = PendingIndexes(row.last_index)
         self._written = PendingIndexes(row.last_index)
@@ -92,7 +95,8 @@ class AppendLog:
         return self._durable.reached if self._journaled else self._written.reached
 
     @property
-    def log_start_offset(self) -> int:
+    def base_offset(self) -> int:
+        """The end offset of what was before `first_index`; at most `log_start_offset`."""
         return self._segments[0].base_offset
 
     def term_at(self, index: int) -> int | None:
@@ -105,6 +109,10 @@ class AppendLog:
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None:
         """Return (epoch, end_offset) of the newest epoch not above `leader_epoch` (KIP-101, KIP-320); None: older."""
         return self._epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def epoch_at_offset(self, offset: int) -> int:
+        """Return the epoch of the record at `offset`, which is in the log or at its end."""
+        return self._epochs.term_at_offset(offset)
 
     def epochs(self) -> list[tuple[int, int, int]]:
         """Return (epoch, first_index, start_offset) of every term that wrote something, oldest first."""
@@ -317,9 +325,6 @@ class AppendLog:
         self._fail(f"{self.name}: {error}")
         if isinstance(operation, Sync):
             self._host.on_synced(self, operation.row)
-
-    def confirm_truncation(self, number: int) -> int:
-        return self._host.commits.put(RecordKind.TRUNCATED, self.group, 0, number)
 
     def _fail(self, cause: str) -> None:
         """Final, also after a restart: the checkpoint says so, because what was acknowledged may be missing here."""

@@ -63,10 +63,11 @@ class RecordKind(IntEnum):
     ENTRY = 2  # index, term, payload: the frame
     HARD_STATE = 3  # term; index: voted_for + 1, or 0 for nobody
     TRUNCATE = 4  # index: first index that is gone; term: number of the truncation in this replica's life
-    TRUNCATED = 5  # the segment files show truncation number `term`; only in page-cache mode
-    INSTALL = 6  # the log was emptied and now starts after (index, term); payload: u64 end offset
+    TRUNCATED = 5  # the segment files show truncation or snapshot number `term`; only in page-cache mode
+    INSTALL = 6  # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number, state file
     REPLICA = 7  # the replica was opened at last index `index`; term: 1 for page-cache mode; payload: directory name
     DELETE = 8  # the replica and its hard state are gone
+    PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left
 
 
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload

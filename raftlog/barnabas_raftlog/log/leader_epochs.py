@@ -46,6 +46,11 @@ class LeaderEpochs:
         position = bisect_right(self._first_indexes, index)
         return self._terms[position - 1] if position else 0
 
+    def term_at_offset(self, offset: int) -> int:
+        """Return the term that wrote, or will write, the record at `offset`; 0 before the first row."""
+        position = bisect_right(self._start_offsets, offset)
+        return self._terms[position - 1] if position else 0
+
     @property
     def last_term(self) -> int:
         return self._terms[-1] if self._terms else 0

@@ -14,6 +14,12 @@ For a replica in *page-cache* mode the segment files are the truth (entries neve
 only says how far not to trust them: a TRUNCATE that was carried out is followed by a TRUNCATED, which is durable before
 anything is appended in place of what was truncated. Without it, everything from the truncation on is cut.
 
+Entries also leave from the beginning, in both modes. A PREFIX is durable before a segment file is deleted, so whatever
+the files below it still show is gone; when it takes all of the synced part, the log begins with what is behind. An
+INSTALL takes everything, and begins the log anew: as a truncation of all that the files show, in page-cache mode open
+until TRUNCATED says otherwise; in fsync mode a file left from before it can only agree with the journal (equal index
+and term: equal entry).
+
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
@@ -23,7 +29,9 @@ from barnabas_raftlog.raft.messages import HardState
 
 from .journal_format import JournalRecord, RecordKind
 
-__all__ = ["Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
+__all__ = ["WITH_PAYLOAD", "Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
+
+WITH_PAYLOAD = frozenset({RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX})
 
 
 class Location(NamedTuple):
@@ -46,7 +54,9 @@ class ReplicaPlan:
         self.name = name
         self.page_cache = page_cache
         self.trusted_index = trusted_index
-        self.reset: tuple[int, int, int] | None = None  # (index, term, end_offset) of an installed snapshot
+        # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
+        self.start: tuple[int, int, int] | None = None
+        self.state = b""  # what came with a snapshot, as a state file
         self._entries: dict[int, Location] = {}
         self._open_truncations: dict[int, int] = {}
         self.truncations = 0
@@ -81,11 +91,25 @@ class ReplicaPlan:
     def truncation_done(self, number: int) -> None:
         self._open_truncations.pop(number, None)
 
-    def installed(self, index: int, term: int, end_offset: int) -> None:
+    @property
+    def is_begun_anew(self) -> bool:
+        """True if nothing of the synced part is left: the log begins at `start`, with what is behind it."""
+        return self.start is not None and self.start[0] >= self.trusted_index
+
+    def prefix_dropped(self, index: int, term: int, end_offset: int) -> None:
+        self.start = (index, term, end_offset)
+        if index > self.trusted_index:
+            self.trusted_index = index
+            for gone in [known for known in self._entries if known <= index]:
+                del self._entries[gone]
+
+    def installed(self, index: int, term: int, end_offset: int, number: int = 0, state: bytes = b"") -> None:
         self._entries.clear()
-        self._open_truncations.clear()
-        self.reset = (index, term, end_offset)
+        self._open_truncations = {number: index + 1}
+        self.truncations = max(self.truncations, number)
+        self.start = (index, term, end_offset)
         self.trusted_index = index
+        self.state = state
 
 
 def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
@@ -105,7 +129,7 @@ def apply_record(
     sequence: int,
     payload: bytes,
 ) -> None:
-    """Replay one record of journal file `sequence`. `payload` is needed for INSTALL and REPLICA only.
+    """Replay one record of journal file `sequence`. `payload` is needed for what is in `WITH_PAYLOAD`.
 
     `plans` starts with one plan for each replica of the checkpoint; `deleted` collects directories to remove.
     """
@@ -131,4 +155,7 @@ def apply_record(
     elif kind == RecordKind.TRUNCATED:
         plan.truncation_done(record.term)
     elif kind == RecordKind.INSTALL:
-        plan.installed(record.index, record.term, int.from_bytes(payload, "big"))
+        end_offset, number = int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:16], "big")
+        plan.installed(record.index, record.term, end_offset, number, payload[16:])
+    elif kind == RecordKind.PREFIX:
+        plan.prefix_dropped(record.index, record.term, int.from_bytes(payload, "big"))

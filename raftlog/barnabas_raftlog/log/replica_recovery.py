@@ -26,6 +26,8 @@ from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
 from .recovery import Location, ReplicaPlan
 from .segment import Segment, parse_stem
+from .state_file import decode_state
+from .write_queue import Save
 
 __all__ = ["empty_row", "recover_replica"]
 
@@ -104,13 +106,14 @@ class _Rebuild:
         wanted: list[tuple[int, Location]] = []
         if plan is None:
             self._adopt(on_disk)
-        elif plan.reset is not None:
-            self._start_after(*plan.reset)
-            on_disk = self._remove_all(on_disk)
+        elif plan.start is not None and plan.is_begun_anew:
+            self._start_after(*plan.start)
         else:
-            self._trust(on_disk, plan.trusted_index)
+            start_index = plan.start[0] if plan.start else 0
+            self._trust(plan.trusted_index, start_index)
             if plan.trusted_index > self._last_index:
-                self._scan_adopted(on_disk, plan.trusted_index)
+                left = [stem for stem in on_disk if stem[1] > start_index]
+                self._scan_adopted(left, plan.trusted_index)
         if plan is None or plan.page_cache:
             cut_from = plan.cut_from if plan else None
             self._scan(on_disk, lambda index, _: cut_from is None or index < cut_from)
@@ -121,6 +124,8 @@ class _Rebuild:
         self._cut(on_disk)
         self._append([item for item in wanted if item[0] > self._last_index], payload_of)
         self._sync()
+        if plan is not None and plan.state:
+            self._save_state(plan.state)
 
     def _adopt(self, on_disk: list[tuple[int, int]]) -> None:
         if on_disk:
@@ -137,6 +142,22 @@ class _Rebuild:
         if self._last_index != trusted_index:
             raise CorruptBatchError(f"{self._directory} ends with entry {self._last_index}, not {trusted_index}")
 
+    def _save_state(self, state: bytes) -> None:
+        """Put beside the log what came with a snapshot, unless something later is there, or the log begins later."""
+        installed = decode_state(state)
+        assert installed is not None
+        path = f"{self._directory}/state"
+        known = None
+        if self._files.exists(path):
+            fd = self._files.open(path, create=False)
+            try:
+                known = decode_state(self._files.read(fd, 0, self._files.size(fd)))
+            finally:
+                self._files.close(fd)
+        fits = known is not None and known[0] <= self._last_index and self._epochs.term_at(known[0]) == known[1]
+        if installed[0] == self._start_index and (known is None or known[0] <= installed[0] or not fits):
+            Save(path, state).run(self._files, self._opened)
+
     def _start_after(self, index: int, term: int, end_offset: int) -> None:
         self._start_index = self._last_index = index
         self._end_offset = end_offset
@@ -144,24 +165,19 @@ class _Rebuild:
         if index:
             self._epochs.assign(term, index, end_offset)
 
-    def _remove_all(self, on_disk: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        for base_offset, first_index in on_disk:
-            self._remove(Segment(self._directory, base_offset, first_index))
-        return []
-
     def _remove(self, segment: Segment) -> None:
         for handle in segment.handles:
             if self._files.exists(handle.path):
                 self._files.remove(handle.path)
 
-    def _trust(self, on_disk: list[tuple[int, int]], trusted_index: int) -> None:
-        """Begin with the checkpoint's segments, up to entry `trusted_index`, which was synced."""
+    def _trust(self, trusted_index: int, start_index: int) -> None:
+        """Begin with the checkpoint's segments behind entry `start_index`, up to `trusted_index`, which was synced."""
         rows = list(self._row.segments)
-        present = set(on_disk)
-        while len(rows) > 1 and (rows[0].base_offset, rows[0].first_index) not in present:
-            rows.pop(0)  # a dropped prefix
-            self._start_index = rows[0].first_index - 1
-            self._epochs.drop_prefix(self._start_index)
+        if start_index > self._start_index:
+            while rows and rows[0].first_index <= start_index:
+                rows.pop(0)
+            self._start_index = start_index
+            self._epochs.drop_prefix(start_index)
         self._segments = [Segment.from_row(self._directory, row) for row in rows]
         if trusted_index < self._row.last_index:
             self._step_back(trusted_index)

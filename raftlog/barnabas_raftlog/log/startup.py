@@ -14,10 +14,10 @@ from barnabas_raftlog.raft.messages import HardState
 
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
 from .files import Files
-from .journal_format import FILE_HEADER_BYTES, FileHeader, RecordKind, parse_file_header, scan
+from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header, scan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
-from .recovery import Location, ReplicaPlan, apply_record
+from .recovery import WITH_PAYLOAD, Location, ReplicaPlan, apply_record
 from .replica_recovery import empty_row, recover_replica
 from .write_queue import Save
 
@@ -237,7 +237,7 @@ class _Start:
             )
         for record in found.records:
             payload = b""
-            if record.kind in {RecordKind.REPLICA, RecordKind.INSTALL}:
+            if record.kind in WITH_PAYLOAD:
                 payload = bytes(view[record.position : record.position + record.size_bytes])
             apply_record(plans, hard_states, deleted, record, sequence, payload)
         return found.last_batch

@@ -134,7 +134,17 @@ class LogTail:
             return 0
         # At least a sixteenth: removing from the front of a list moves the rest, so it must not be done one by one.
         wanted = self._start + max(bytes_wanted, self.bytes // 16)
-        count = min(bisect_left(ends, wanted) + 1, evictable)
+        return self._forget(min(bisect_left(ends, wanted) + 1, evictable))
+
+    def drop_before(self, index: int) -> None:
+        """Forget the entries before `index`, written or not: they are not part of the log any more."""
+        count = min(index - self.first_index, len(self._ends))
+        if count > 0:
+            self._cache.bytes -= self._forget(count)
+
+    def _forget(self, count: int) -> int:
+        """Forget the first `count` entries; return how many bytes they had."""
+        ends = self._ends
         new_start = ends[count - 1]
         freed = new_start - self._start
         del self._entries[:count], self._frames[:count], self._base_offsets[:count], ends[:count]

@@ -2,6 +2,9 @@
 
 The time index says in which 4 KiB to look; the headers there say which batch; only that batch is decoded, in a thread,
 because it may be compressed. A batch that cannot be decoded is answered as a whole, with its first offset.
+
+Records below the log's start do not count, also where it lies inside a segment or a batch. One exception: if the batch
+that holds the start has the largest timestamp of all, but below the start, the answer is the start itself.
 """
 
 from collections.abc import Callable
@@ -23,29 +26,46 @@ LAST = 1 << 62
 class TimestampReads:
     """Answers one question about one log. `segments`: each with the number of bytes that are surely in its file."""
 
-    def __init__(self, cold: ColdReads, segments: list[tuple[Segment, int]], tail: LogTail) -> None:
+    def __init__(
+        self, cold: ColdReads, segments: list[tuple[Segment, int]], tail: LogTail, log_start_offset: int
+    ) -> None:
         self._cold = cold
+        self._start = log_start_offset
         self._segments = segments
         self._tail = tail
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
+        found = await self._first_batch(timestamp_ms, end_offset, self._start)
+        if found is not None and found[0].base_offset < self._start:
+            answer = await self._decode(found, timestamp_ms, end_offset)
+            if answer is not None and answer[0] >= self._start:
+                return answer
+            found = await self._first_batch(timestamp_ms, end_offset, found[0].end_offset)
+        return None if found is None else await self._decode(found, timestamp_ms, end_offset)
+
+    async def _first_batch(
+        self, timestamp_ms: int, end_offset: int, start_offset: int
+    ) -> tuple[BatchHeader, memoryview] | None:
+        """Return the first batch that is as late and goes beyond `start_offset`; it may begin before that."""
+
+        def is_late(_: int, header: BatchHeader) -> bool:
+            late = header.record_count > 0 and header.max_timestamp >= timestamp_ms
+            return late and header.end_offset > start_offset
+
         for segment, size_bytes in self._segments:
             if segment.max_timestamp < timestamp_ms or segment.base_offset >= end_offset:
                 continue
             await self._cold.index_of(segment)
             row_offset = segment.time_index.first_at(timestamp_ms)
-            hint = segment.index.before_offset(LAST if row_offset is None else row_offset - 1)
-
-            def is_late(_: int, header: BatchHeader) -> bool:
-                return header.record_count > 0 and header.max_timestamp >= timestamp_ms
-
+            offset = LAST if row_offset is None else max(row_offset - 1, start_offset)
+            hint = segment.index.before_offset(offset)
             found = await self._seek(segment, hint, size_bytes, is_late)
             if found is not None:
-                return await self._decode(found, timestamp_ms, end_offset)
-        for entry in self._tail.entries_from_offset(0):
+                return found
+        for entry in self._tail.entries_from_offset(start_offset):
             header = parse_header(entry.frame)
-            if header.record_count > 0 and header.max_timestamp >= timestamp_ms:
-                return await self._decode((header, memoryview(entry.frame)), timestamp_ms, end_offset)
+            if is_late(entry.index, header):
+                return header, memoryview(entry.frame)
         return None
 
     async def largest(self, end_offset: int) -> Answer:
@@ -53,27 +73,31 @@ class TimestampReads:
         for segment, size_bytes in self._segments:
             if segment.base_offset >= end_offset:
                 break
-            if 0 <= segment.max_timestamp_offset < end_offset:
+            if self._start <= segment.max_timestamp_offset < end_offset:
                 found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
             else:
                 found = await self._largest_in(segment, size_bytes, end_offset)
             best = max(filter(None, (best, found)), default=None)
         if best is None or best[0] < 0:
             return None
-        return await self._decode(await self._frame_at(-best[1]), best[0], end_offset)
+        answer = await self._decode(await self._frame_at(-best[1]), best[0], end_offset)
+        return None if answer is None else (max(answer[0], self._start), answer[1], answer[2])
 
     async def _largest_in(self, segment: Segment, size_bytes: int, end_offset: int) -> tuple[int, int] | None:
         """Return (timestamp, -base offset) of the latest batch of a segment that goes beyond `end_offset`."""
         await self._cold.index_of(segment)
         hint = segment.index.before_offset(end_offset - 1)
         latest = segment.time_index.latest(hint[1] + 1) if hint else None
+        if latest is None or latest[1] < self._start:
+            # The rows speak of what was deleted, too: from the start on, every header counts.
+            hint, latest = segment.index.before_offset(self._start), None
         best = (latest[0], -latest[1]) if latest else (-1, 0)
 
         def note(_: int, header: BatchHeader) -> bool:
             nonlocal best
             if header.end_offset > end_offset:
                 return True
-            if header.record_count > 0:
+            if header.record_count > 0 and header.end_offset > self._start:
                 best = max(best, (header.max_timestamp, -header.base_offset))
             return False
 

@@ -5,11 +5,14 @@ have something and hands it to the write worker as one job; while that runs, fur
 operation that waits.
 
 *Gates.* A truncation must be durable in the journal before a segment file shows it; else a crash in between would
-leave files that are shorter than the checkpoint says, or bring truncated entries back. So a truncation puts a `Gate`
-into its log's queue, and nothing behind it goes to the worker before the journal has the gate's ticket. In page-cache
-mode a second gate follows, which gets its ticket when everything before it was carried out (see `recovery`). A
-checkpoint that meets a closed gate takes the state from before it, which the gate keeps: the journal may wait for that
-checkpoint, so it must not wait for the gate.
+leave files that are shorter than the checkpoint says, or bring truncated entries back. So whatever takes entries away
+puts a `Gate` into its log's queue, and nothing behind it goes to the worker before the journal has the gate's record.
+In fsync mode that record is in the journal's queue already, in its order among the entries. In page-cache mode it goes
+there when everything before the gate was carried out, and a second gate says that the files show it (see `recovery`).
+
+A checkpoint that meets a closed gate takes the state from before it, which the gate keeps: the journal may wait for
+that checkpoint, so it must not wait for the gate. The record of a closed gate is not in the journal yet, or is not
+durable, so it comes after the place in the journal that the checkpoint names.
 
 *Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
 tail cache keeps what is not written. Any other error is final for that log.
@@ -174,17 +177,17 @@ class Save(Operation):
 
 
 class Gate(Operation):
-    """Nothing behind it is carried out before `ticket` is durable. None: it gets one when all before it is done.
+    """Nothing behind it is carried out before its record is durable. `ticket` is None until `put` has queued that.
 
     `before` is what a checkpoint does instead of waiting for the gate.
     """
 
-    __slots__ = ("before", "number", "ticket")
+    __slots__ = ("before", "put", "ticket")
 
-    def __init__(self, ticket: int | None, number: int, before: Sync) -> None:
-        self.ticket = ticket
-        self.number = number
+    def __init__(self, before: Sync, put: Callable[[], int], *, at_once: bool) -> None:
         self.before = before
+        self.put = put
+        self.ticket = put() if at_once else None
 
 
 class QueuedLog(Protocol):
@@ -195,7 +198,6 @@ class QueuedLog(Protocol):
 
     def on_operation(self, operation: Operation) -> None: ...
     def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...
-    def confirm_truncation(self, number: int) -> int: ...
 
 
 Work = tuple[QueuedLog, Operation]
@@ -288,7 +290,7 @@ class WriteQueue:
             operation = operations[0]
             if isinstance(operation, Gate):
                 if operation.ticket is None and not log.under_way:
-                    operation.ticket = log.confirm_truncation(operation.number)
+                    operation.ticket = operation.put()
                 if operation.ticket is None or operation.ticket > self._durable_ticket():
                     self._gated[log] = None
                     return

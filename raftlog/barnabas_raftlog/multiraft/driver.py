@@ -333,11 +333,9 @@ class Driver:
 
     def _install(self, group: Group, install: InstallSnapshot) -> None:
         """Replace the log; the listener's turn comes after the drive. `Group.snapshot` put the offset in front."""
-        data = memoryview(install.data)
-        group.log.install_snapshot(install.snapshot_index, install.snapshot_term, int.from_bytes(data[:8], "big"))
-        state = InstallSnapshot(
-            install.term, install.source, install.target, install.snapshot_index, install.snapshot_term, data[8:]
-        )
+        data, index, term = memoryview(install.data), install.snapshot_index, install.snapshot_term
+        group.log.install_snapshot(index, term, int.from_bytes(data[:8], "big"), data[8:])
+        state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
         group.notices.append((group.listener.install, state))
 
     def _tell(self) -> None:

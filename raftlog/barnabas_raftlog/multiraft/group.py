@@ -8,6 +8,7 @@ from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
+    Buffer,
     Campaign,
     Entry,
     GroupId,
@@ -47,7 +48,7 @@ class GroupLog(LogReader, Protocol):
 
     def offset_after(self, index: int) -> int: ...
 
-    def install_snapshot(self, index: int, term: int, end_offset: int) -> None: ...
+    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None: ...
 
 
 class GroupStorage(Protocol):
@@ -85,10 +86,13 @@ class GroupListener(Protocol):
         """One of these has changed."""
 
     def install(self, snapshot: InstallSnapshot) -> None:
-        """Replace the state by `snapshot.data`; the log has already been replaced. Metadata group only."""
+        """Replace the state by `snapshot.data`; the log has already been replaced, and keeps the data with it."""
 
     def snapshot(self) -> tuple[int, int, bytes] | None:
-        """Return (index, term, state) for a follower that is too far behind. Must not change anything."""
+        """Return (index, term, state) for a follower that is too far behind; None: not now. Must not change anything.
+
+        The state may be that of a later committed entry than `index`, behind which the follower is sent everything.
+        """
 
 
 class Group:

@@ -3,6 +3,9 @@
 After a crash the recovered log must be the beginning of the log as it was, or of what it was before a truncation that
 was not durable yet, and must have every entry that had been called durable. In page-cache mode that holds for a killed
 process; after a loss of power the log may be shorter, but is still such a beginning.
+
+A log may have lost entries from its beginning: never any but those that were dropped, never one without a saved state
+that covers it; and once the journal has it, they do not come back.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.log.write_queue import Gate
 from barnabas_raftlog.raft.messages import Entry, GroupId, HardState
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, parse_header, stamp, verify
 
@@ -38,19 +42,52 @@ GROUPS: list[tuple[GroupId, str, Mode]] = [
     (GroupId(bytes(19) + b"\3"), "c-0", "fsync"),
 ]
 Item = tuple[int, bytes]  # term, frame
+# In place of tickets: in page-cache mode the journal hears of what was cut when its turn comes in the write queue.
+GATED, NEVER = 1 << 61, 1 << 62
 
 
 class Model:
-    """What one log should hold. `before`: what it held before each truncation that is not durable yet."""
+    """What one log should hold: `items` follow entry `base`, before which nothing was ever, or a snapshot stood.
+
+    `before`: what it held before each truncation or snapshot that is not durable yet. `start`: the entries up to here
+    were dropped; `starts`: the same, and the ticket that makes it durable. Nothing up to `committed` is truncated.
+    """
 
     def __init__(self) -> None:
+        self.base, self.base_term, self.base_offset = 0, 0, 0
         self.items: list[Item] = []
-        self.before: list[tuple[int, list[Item]]] = []
-        self.durable = 0
+        self.before: list[tuple[int, tuple[int, list[Item], int]]] = []
+        self.durable = self.committed = self.start = self.durable_start = 0
+        self.starts: list[tuple[int, int]] = []
 
-    def accepts(self, found: list[Item], *, at_least: int) -> bool:
-        candidates = [self.items, *(items for _, items in self.before)]
-        return len(found) >= at_least and any(found == items[: len(found)] for items in candidates)
+    @property
+    def last_index(self) -> int:
+        return self.base + len(self.items)
+
+    def note_before(self, log: ReplicaLog, ticket: int) -> None:
+        self.before.append((ticket if log.mode == "fsync" else GATED, (self.base, self.items, self.start)))
+
+    def note_durable(self, log: ReplicaLog, ticket: int) -> None:
+        self.durable = log.durable_index
+        if log.mode == "page-cache":
+            ticket = 0 if any(isinstance(operation, Gate) for operation in log.operations) else GATED
+        self.before = [item for item in self.before if item[0] > ticket]
+        while self.starts and self.starts[0][0] <= ticket:
+            self.durable_start = self.starts.pop(0)[1]
+
+    def accepts(self, start: int, found: list[Item], *, at_least: int) -> bool:
+        candidates = [(self.base, self.items, self.start), *(version for _, version in self.before)]
+        return start + len(found) >= at_least and any(
+            base <= start <= dropped and found == items[start - base : start - base + len(found)]
+            for base, items, dropped in candidates
+        )
+
+    def settle_on(self, log: ReplicaLog, found: list[Item]) -> None:
+        self.base = self.start = self.durable_start = log.first_index - 1
+        self.base_term, self.base_offset = log.term_at(self.base) or 0, log.base_offset
+        self.items, self.before, self.starts = found, [], []
+        self.durable = self.last_index
+        self.committed = max(self.base, min(self.committed, self.last_index))
 
 
 class CrashMachine(RuleBasedStateMachine):
@@ -97,9 +134,8 @@ class CrashMachine(RuleBasedStateMachine):
     def _note_durable(self) -> None:
         for group, log in self.logs.items():
             model = self.models[group]
-            assert log.durable_index <= log.last_index == len(model.items)
-            model.durable = log.durable_index
-            model.before = [item for item in model.before if item[0] > self.storage.durable_ticket]
+            assert log.durable_index <= log.last_index == model.last_index
+            model.note_durable(log, self.storage.durable_ticket)
         for saved in self.hard_states.values():
             while len(saved) > 1 and saved[1][0] <= self.storage.durable_ticket:
                 saved.pop(0)
@@ -119,7 +155,8 @@ class CrashMachine(RuleBasedStateMachine):
             # The file is cut back to what it was, but after a loss of power whole frames of what was refused may be
             # there. They can only be a follower's, which are genuine: a leader's single frame is never whole.
             if follower and not log._journaled:
-                model.before.append((1 << 62, model.items + [(self.term, frame) for frame in frames]))
+                refused = [(self.term, frame) for frame in frames]
+                model.before.append((NEVER, (model.base, model.items + refused, model.start)))
             return
         model.items += [(self.term, frame) for frame in frames]
         if not log._journaled:
@@ -147,15 +184,48 @@ class CrashMachine(RuleBasedStateMachine):
     def truncate(self, number: int, share: float) -> None:
         group = GROUPS[number][0]
         log, model = self.logs[group], self.models[group]
-        if not model.items or log.failed:
+        if model.last_index == model.committed or log.failed:
             return
-        index = 1 + int(share * (len(model.items) - 1))
+        index = 1 + model.committed + int(share * (model.last_index - model.committed - 1))
         log.truncate_from(index)
-        model.before.append((self.storage.ticket(), model.items))
-        model.items = model.items[: index - 1]
+        model.note_before(log, self.storage.ticket())
+        model.items = model.items[: index - 1 - model.base]
         model.durable = min(model.durable, index - 1)
         assert log.durable_index == model.durable
         self.term += 1
+
+    @rule(number=st.integers(0, 2), share=st.floats(0, 1), back=st.integers(0, 1))
+    def drop(self, number: int, share: float, back: int) -> None:
+        """Commit something, and let the log start there, or inside the last batch before."""
+        group = GROUPS[number][0]
+        log, model = self.logs[group], self.models[group]
+        committed = model.committed + int(share * (model.last_index - model.committed))
+        offset = log.offset_after(committed)
+        model.committed = committed
+        if log.has_segments_before(offset):
+            log.save_state(committed, b"as of %d" % committed)
+        log.drop_before(max(offset - back, log.log_start_offset), committed)
+        assert log.log_start_offset >= offset - back
+        if log.first_index - 1 > model.start:
+            assert log.first_index - 1 <= min(committed, log.durable_index)
+            model.start = log.first_index - 1
+            model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, model.start))
+
+    @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), hole=st.integers(0, 3))
+    def install(self, number: int, ahead: int, hole: int) -> None:
+        """A leader has nothing before some entry any more, and this log does not have that entry."""
+        group = GROUPS[number][0]
+        log, model = self.logs[group], self.models[group]
+        self.term += 1
+        index = model.committed + ahead
+        offset = log.offset_after(index) if index <= model.last_index else log.log_end_offset + hole
+        log.install_snapshot(index, self.term, offset, b"as of %d" % index)
+        model.note_before(log, self.storage.ticket())
+        model.base = model.start = model.committed = index
+        model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, index))
+        model.base_term, model.base_offset, model.items = self.term, offset, []
+        model.durable = log.durable_index
+        assert model.durable < index
 
     @rule(
         number=st.integers(0, 2),
@@ -239,7 +309,9 @@ class CrashMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 2))
     def read_everything(self, number: int) -> None:
         group = GROUPS[number][0]
-        self._check(self.logs[group], self.models[group].items)
+        model = self.models[group]
+        assert self.logs[group].first_index - 1 == model.start
+        self._check(self.logs[group], model.items[model.start - model.base :])
 
     @rule()
     def restart_cleanly(self) -> None:
@@ -251,7 +323,8 @@ class CrashMachine(RuleBasedStateMachine):
         self._open()
         assert self.storage.was_clean
         for group, log in self.logs.items():
-            self._settle_on(group, log, len(self.models[group].items))
+            assert log.first_index - 1 == self.models[group].start
+            self._settle_on(group, log, self.models[group].last_index)
 
     @rule(
         calls=st.integers(0, 25),
@@ -305,41 +378,57 @@ class CrashMachine(RuleBasedStateMachine):
         """Compare the recovered log with the model, and go on with what is there."""
         found = self._entries(log)
         model = self.models[group]
-        assert model.accepts(found, at_least=at_least), (len(found), at_least, len(model.items), log.name)
-        model.items, model.before, model.durable = found, [], len(found)
-        assert log.durable_index == log.last_index == len(found)
+        start = log.first_index - 1
+        assert model.accepts(start, found, at_least=at_least), (start, len(found), at_least, model.last_index, log.name)
+        assert start >= model.durable_start, (start, model.durable_start)
+        saved = log.load_state()
+        if start and (at_least or log.mode == "fsync"):
+            assert saved is not None, "what was dropped cannot be replayed"
+            assert saved[0] >= start
+        if saved is not None:
+            assert saved[1] == b"as of %d" % saved[0]
+        model.settle_on(log, found)
+        assert log.durable_index == log.last_index == model.last_index
         self._check(log, found)
 
     def _entries(self, log: ReplicaLog) -> list[Item]:
         found: list[Item] = []
-        while len(found) < log.last_index:
+        index = log.first_index
+        while index <= log.last_index:
             # After a loss of power an index may be gone: that is found out in the thread, so ask again.
-            run = log.entries(len(found) + 1, 4000) or log.entries(len(found) + 1, 4000)
+            run = log.entries(index, 4000) or log.entries(index, 4000)
             assert run, log.failed
             for entry in run:
-                assert entry.index == len(found) + 1
+                assert entry.index == index
                 verify(memoryview(entry.frame))
                 found.append((entry.term, bytes(entry.frame)))
+                index += 1
         return found
 
     def _check(self, log: ReplicaLog, items: list[Item]) -> None:
+        first = log.first_index
         assert self._entries(log) == items
         assert log.size_bytes == sum(len(frame) for _, frame in items)
-        assert [log.term_at(index) for index in range(1, len(items) + 1)] == [term for term, _ in items]
-        offset = 0
-        for index, (_, frame) in enumerate(items, 1):
+        assert [log.term_at(index) for index in range(first, first + len(items))] == [term for term, _ in items]
+        assert log.offset_after(first - 1) == log.base_offset <= log.log_start_offset <= log.log_end_offset
+        offset = log.base_offset
+        for index, (_, frame) in enumerate(items, first):
+            assert parse_header(frame).base_offset == offset
             offset = next_offset(frame)
             assert log.offset_after(index) == offset
         assert log.log_end_offset == offset
-        data = b"".join(frame for _, frame in items if parse_header(frame).record_count)
+        start = log.log_start_offset
+        data = b"".join(frame for _, frame in items if parse_header(frame).record_count and next_offset(frame) > start)
         got = b""
-        offset = 0
+        offset = start
         while offset < log.log_end_offset:
             frames = self.loop.run_until_complete(log.read_cold(offset, log.log_end_offset, 4000))
             assert frames, (offset, log.log_end_offset)
             got += b"".join(frames)
             offset = self._end_offset(got)
         assert got == data
+        if start:
+            assert self.loop.run_until_complete(log.read_cold(start - 1, log.log_end_offset, 4000)) == []
 
     @staticmethod
     def _end_offset(data: bytes) -> int:

@@ -7,6 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from barnabas_raftlog.log import recovery, write_queue
+from barnabas_raftlog.log.cut_log import CutLog
 from barnabas_raftlog.log.pending import PendingIndexes
 from barnabas_raftlog.log.recovery import ReplicaPlan
 from barnabas_raftlog.log.tail_cache import LogTail
@@ -37,15 +38,40 @@ def segments_are_not_synced_at_checkpoints(patch: pytest.MonkeyPatch) -> None:
 
 def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
     class NoGate(write_queue.Operation):
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, _: object, put: Callable[[], int], *, at_once: bool) -> None:
+            del at_once
+            self.ticket = put()
 
         def run(self, files: object, opened: object) -> None: ...
 
-    patch.setattr("barnabas_raftlog.log.segment_log.Gate", NoGate)
+    patch.setattr("barnabas_raftlog.log.cut_log.Gate", NoGate)
 
 
 def truncations_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaPlan, "truncated_from", lambda self, index, number: None)
+
+
+def dropped_segments_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaPlan, "prefix_dropped", lambda self, index, term, end_offset: None)
+
+
+def snapshots_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaPlan, "installed", lambda self, index, term, end_offset, number, state: None)
+
+
+def what_is_not_durable_is_dropped_too(patch: pytest.MonkeyPatch) -> None:
+    drop = CutLog.drop_before
+
+    def careless(self: CutLog, offset: int, committed_index: int) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(CutLog, "durable_index", self.last_index)
+            return drop(self, offset, committed_index)
+
+    patch.setattr(CutLog, "drop_before", careless)
+
+
+def the_state_of_a_snapshot_is_lost(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("barnabas_raftlog.log.replica_recovery._Rebuild._save_state", lambda self, state: None)
 
 
 def an_older_vote_wins(patch: pytest.MonkeyPatch) -> None:
@@ -68,6 +94,10 @@ MUTANTS: list[Patch] = [
     segments_are_not_synced_at_checkpoints,
     files_are_truncated_before_the_journal_says_so,
     truncations_are_not_replayed,
+    dropped_segments_are_not_replayed,
+    snapshots_are_not_replayed,
+    what_is_not_durable_is_dropped_too,
+    the_state_of_a_snapshot_is_lost,
     an_older_vote_wins,
     unwritten_entries_are_evicted,
 ]

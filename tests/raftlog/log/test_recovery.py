@@ -75,4 +75,4 @@ def test_a_snapshot_forgets_what_came_before_it() -> None:
     replayed.entry(10, at(1))
     replayed.installed(100, 7, 555)
     replayed.entry(101, at(7))
-    assert (replayed.reset, replayed.entries_after()) == ((100, 7, 555), [(101, at(7))])
+    assert (replayed.start, replayed.entries_after()) == ((100, 7, 555), [(101, at(7))])

@@ -108,7 +108,7 @@ class MemoryLog:
             return self.start_offset
         return next_offset(self.items[index - self.start_index - 1].frame)
 
-    def install_snapshot(self, index: int, term: int, end_offset: int) -> None:
+    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
         self.items.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
         self.durable_index = index

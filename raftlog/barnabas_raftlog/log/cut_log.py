@@ -1,0 +1,278 @@
+"""The log of one replica loses entries: from its end (truncation), from its beginning, or all of them (a snapshot).
+
+All three change the log in memory at once, and the files in order: the journal has it first, then the files show it
+(see `write_queue.Gate`). A crash in between leaves files that hold more than the log, which recovery knows.
+
+*The end* goes when a leader contradicts it. The journal has that before anything that is appended afterwards can become
+durable, in both modes.
+
+*The beginning* goes in two steps. `drop_before` moves `log_start_offset` to any offset of the committed log; from then
+on nothing below it is served. Files go a whole segment at a time, and only those whose every entry is below the
+start, committed, and durable here. Where the start lies is for the owner to remember (`save_state`), who hears of it
+from the log itself: a `PREFIX_TRUNCATION` frame says it, and after a crash is met again when the log is replayed.
+Nothing is lost with a segment that holds such a frame: the frame comes after all that it takes away, so the segment
+behind it begins at the start or later.
+
+*Everything* goes when this replica lacks entries that its leader no longer has. The log then begins where the leader's
+does, without an entry; what the owner must know beside the entries comes with the snapshot, and goes into the journal
+record with it, so that a crash finds both or neither.
+"""
+
+import struct
+from functools import partial
+
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.records.header import BatchHeader, parse_header
+
+from .append_log import AppendLog
+from .cold_reads import Hint
+from .journal_format import RecordKind
+from .leader_epochs import LeaderEpochs
+from .segment import Segment
+from .state_file import decode_state, encode_state
+from .write_queue import Gate, Remove, Save, Sync, Truncate, Write
+
+__all__ = ["CutLog"]
+
+STATE_FILE = "state"
+_INSTALLED = struct.Struct(">QQ")  # end offset, number of the truncation
+
+
+class CutLog(AppendLog):
+    """An `AppendLog` that can become shorter at both ends, and keeps what its owner knows beside it."""
+
+    def offset_after(self, index: int) -> int:
+        """Return the end offset of the part of the log that ends with entry `index`.
+
+        From memory for anything recent; else it reads a few headers from the segment file, on the loop.
+        """
+        if index == self.last_index:
+            return self.log_end_offset
+        if index <= self.start_index:
+            return self.base_offset
+        assert index < self.last_index, (index, self.last_index)
+        if index + 1 >= self._tail.first_index:
+            return self._tail.base_offset_at(index + 1)
+        return self._find(index + 1)[1]
+
+    def _find(self, index: int) -> Hint:
+        """Return (index, base_offset, position within its segment) of an entry that is not in the tail. May block."""
+        segment = self._segment_of_index(index)
+        self._host.cold.load_index(segment, blocking=True)
+        hint = segment.index.before_index(index)
+        place = self._host.cold.seek(segment, hint, segment.size_bytes, lambda found, _: found == index, blocking=True)
+        if place is None:
+            raise CorruptBatchError(f"{segment.log.path} has no entry {index}")
+        return place
+
+    def _segment_of_index(self, index: int) -> Segment:
+        return next(segment for segment in reversed(self._segments) if segment.first_index <= index)
+
+    def truncate_from(self, index: int) -> None:
+        """Forget the entries at and after `index`.
+
+        Durable before anything that is appended from now on is. When this raises, nothing was changed.
+        """
+        if self.failed is not None:
+            raise self.failed
+        assert self.first_index <= index <= self.last_index, (self.first_index, index, self.last_index)
+        segment, position, base_offset = self._place_of(index)
+        before = self._snapshot()
+        gone = self._segments[self._segments.index(segment) + 1 :]
+        del self._segments[len(self._segments) - len(gone) :]
+        self._host.cold.load_index(segment, blocking=True)
+        for known in gone:
+            self._host.forget_index(known)
+        self.size_bytes -= segment.size_bytes - position + sum(known.size_bytes for known in gone)
+        self._active = segment
+        segment.truncate_to(position, base_offset)
+        self._host.forget_index(segment)
+        self._renew_max(segment, position, index)
+        self.last_index = index - 1
+        self.log_end_offset = base_offset
+        self._epochs.truncate_from(index)
+        self.last_term = self._epochs.last_term
+        self._tail.truncate_from(index)
+        self._durable.truncate_from(index)
+        self._written.truncate_from(index)
+        self._host.loaded.drop_group(self.group)
+        self._truncations += 1
+        number = self._truncations
+        self._add_gate(before, RecordKind.TRUNCATE, index, number)
+        handles = [handle for known in gone for handle in known.handles]
+        if handles:
+            self.operations.append(Remove(handles, "" if self._journaled else self.directory))
+        self.operations.append(Truncate(segment.log, position, sync=not self._journaled))
+        self._directory_changed = True
+        if not self._journaled:
+            self._add_gate(self._snapshot(), RecordKind.TRUNCATED, 0, number)
+        self._host.writes.add(self)
+        self._mark_dirty()
+
+    def _place_of(self, index: int) -> tuple[Segment, int, int]:
+        """Return segment, position within it and base offset of an entry."""
+        if index < self._tail.first_index:
+            _, base_offset, position = self._find(index)
+            return self._segment_of_index(index), position, base_offset
+        after = self._tail.bytes_from(index)
+        for segment in reversed(self._segments):
+            if segment.first_index <= index:
+                return segment, segment.size_bytes - after, self._tail.base_offset_at(index)
+            after -= segment.size_bytes
+        raise AssertionError(f"no segment has entry {index}")
+
+    def _renew_max(self, segment: Segment, position: int, index: int) -> None:
+        """Count the timestamps of the frames between the last index row and a truncation at `index`."""
+        row = segment.index.before_index(index - 1)
+        number = row[0] if row else segment.first_index
+        stop = min(self._tail.first_index, index)
+
+        def count(found: int, header: BatchHeader) -> bool:
+            segment.renew_max(header.max_timestamp, header.base_offset)
+            return found >= stop - 1
+
+        if number < stop:
+            self._host.cold.seek(segment, row, position, count, blocking=True)
+            number = stop
+        for known in range(number, index):
+            header = parse_header(self._tail.entry_at(known).frame)
+            segment.renew_max(header.max_timestamp, header.base_offset)
+
+    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
+        """Forget everything: the log now starts after entry `index` of `term`, with offset `end_offset`.
+
+        `durable_index` reaches `index` when the journal has this, and in page-cache mode when the files show it.
+        `load_state` returns `state` from then on, unless it is empty.
+        """
+        if self.failed is not None:
+            raise self.failed
+        before = self._snapshot()
+        handles = [handle for segment in self._segments for handle in segment.handles]
+        for segment in self._segments:
+            self._host.forget_index(segment)
+        self._active = Segment(self.directory, end_offset, index + 1)
+        self._segments = [self._active]
+        self._epochs = LeaderEpochs()
+        if index:
+            self._epochs.assign(term, index, end_offset)
+        self.start_index = self.last_index = index
+        self.last_term, self.log_end_offset, self.size_bytes = term, end_offset, 0
+        self.log_start_offset = end_offset
+        self._tail.reset(index + 1)
+        self._host.loaded.drop_group(self.group)
+        self._truncations += 1
+        number = self._truncations
+        saved = encode_state(index, term, state) if state else b""
+        payload = _INSTALLED.pack(end_offset, number) + saved
+        gate = self._add_gate(before, RecordKind.INSTALL, index, term, payload)
+        self.operations.append(Remove(handles, "" if self._journaled else self.directory))
+        if saved:
+            self.operations.append(Save(f"{self.directory}/{STATE_FILE}", saved))
+        self._directory_changed = True
+        durable_index = min(self.durable_index, index - 1)  # what a crash would leave now
+        if gate.ticket is not None:
+            self._durable.reset(durable_index)
+            self._durable.queue(gate.ticket, index)
+            self._written.reset(index)
+        else:
+            # Until the journal says that the files show it, a crash would empty the log again: the file that is made
+            # behind the second gate is what counts.
+            self._add_gate(self._snapshot(), RecordKind.TRUNCATED, 0, number)
+            self._serial += 1
+            write = self._write = Write(self._active, 0, self._serial)
+            write.last_index = index
+            self.operations.append(write)
+            self._written.reset(durable_index)
+            self._written.queue(write.serial, index)
+        self._host.writes.add(self)
+        self._mark_dirty()
+
+    def drop_before(self, offset: int, committed_index: int) -> bool:
+        """Let the log start at `offset`, and delete the segments below it that nothing needs any more.
+
+        Entries above `committed_index` stay, and what is not durable here yet. Return whether segments are left that
+        can go later: call it again then. The owner's state as of the committed log is to be saved before, because
+        what is deleted cannot be replayed.
+        """
+        assert offset <= self.log_end_offset, (offset, self.log_end_offset)
+        if self.failed is not None:
+            return False
+        self.log_start_offset = max(self.log_start_offset, offset)
+        index = min(committed_index, self.durable_index)
+        segments = self._segments
+        below = count = 0
+        while below + 1 < len(segments) and segments[below + 1].base_offset <= self.log_start_offset:
+            below += 1
+            if segments[below].first_index <= index + 1:
+                count = below
+        self._drop(count)
+        return count < below
+
+    def has_segments_before(self, offset: int) -> bool:
+        """Tell whether a whole segment lies before `offset`."""
+        return len(self._segments) > 1 and self._segments[1].base_offset <= offset
+
+    def drop_prefix(self, index: int) -> None:
+        """Forget the sealed segments all of whose entries are at or before `index`, and durable here."""
+        index, count = min(index, self.durable_index), 0
+        while count + 1 < len(self._segments) and self._segments[count + 1].first_index <= index + 1:
+            count += 1
+        if self.failed is None:
+            self._drop(count)
+        self.log_start_offset = max(self.log_start_offset, self.base_offset)
+
+    def _drop(self, count: int) -> None:
+        """Forget the first `count` segments."""
+        if not count:
+            return
+        before = self._snapshot()
+        gone = self._segments[:count]
+        del self._segments[:count]
+        first = self._segments[0]
+        self.start_index = index = first.first_index - 1
+        term = self._epochs.term_at(index)
+        self._epochs.drop_prefix(index)
+        self._tail.drop_before(first.first_index)
+        self.size_bytes -= sum(segment.size_bytes for segment in gone)
+        for segment in gone:
+            self._host.forget_index(segment)
+        payload = first.base_offset.to_bytes(8, "big")
+        # Before the journal has it, a missing file is damage.
+        self._add_gate(before, RecordKind.PREFIX, index, term, payload)
+        self.operations.append(Remove([handle for segment in gone for handle in segment.handles]))
+        self._directory_changed = True
+        self._host.writes.add(self)
+        self._mark_dirty()
+
+    def _add_gate(self, before: Sync, kind: RecordKind, index: int, term: int, payload: bytes = b"") -> Gate:
+        """Let what follows in the queue wait for a record in the journal."""
+        put = partial(self._host.commits.put, kind, self.group, index, term, payload, self)
+        gate = Gate(before, put, at_once=self._journaled)
+        self.operations.append(gate)
+        return gate
+
+    def save_state(self, index: int, blob: bytes) -> None:
+        """Keep `blob`, which says what the state after entry `index` is, in place of an older one. Queued.
+
+        It is on the disk before anything that is dropped from the log after this call is gone.
+        """
+        term = self.term_at(index)
+        assert term is not None, index
+        self.operations.append(Save(f"{self.directory}/{STATE_FILE}", encode_state(index, term, blob)))
+        self._host.writes.add(self)
+
+    def load_state(self) -> tuple[int, bytes] | None:
+        """Return what `save_state` kept: (index, blob); None if there is nothing that fits this log. May block."""
+        path = f"{self.directory}/{STATE_FILE}"
+        files = self._host.files
+        if not files.exists(path):
+            return None
+        fd = files.open(path, create=False)
+        try:
+            saved = decode_state(files.read(fd, 0, files.size(fd)))
+        finally:
+            files.close(fd)
+        if saved is None or self.term_at(saved[0]) != saved[1]:
+            return None
+        return saved[0], saved[2]
