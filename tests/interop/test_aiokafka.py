@@ -208,7 +208,7 @@ def test_topics_are_made_described_grown_and_deleted(bootstrap: str, sender: Sen
             await client.close()
 
     async def administer(client: Any) -> None:
-        wanted = NewTopic(name, 2, replicas, topic_configs={"retention.ms": "3600000"})
+        wanted = NewTopic(name, 2, replicas, topic_configs={"max.message.bytes": "2000000"})
         assert [found[:2] for found in (await client.create_topics([wanted])).topic_errors] == [(name, 0)]
         [refused] = (await client.create_topics([wanted])).topic_errors
         assert refused[1] == aiokafka.errors.TopicAlreadyExistsError.errno
@@ -216,7 +216,7 @@ def test_topics_are_made_described_grown_and_deleted(bootstrap: str, sender: Sen
         assert [len(partition["replicas"]) for partition in described["partitions"]] == [replicas, replicas]
         [answer] = await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
         configs = {entry[0]: entry[1] for entry in answer.resources[0][4]}
-        assert (configs["retention.ms"], configs["cleanup.policy"]) == ("3600000", "delete")
+        assert (configs["max.message.bytes"], configs["cleanup.policy"]) == ("2000000", "delete")
         await client.create_partitions({name: NewPartitions(5)})
         assert len((await client.describe_topics([name]))[0]["partitions"]) == 5
         assert await asyncio.to_thread(sender.send, [(name, 1)], *[Sample(None, b"value")] * 3) == [0, 1, 2]

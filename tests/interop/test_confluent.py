@@ -192,7 +192,7 @@ def committed(admin: AdminClient, group_id: str) -> dict[Place, int]:
 def test_topics_are_made_described_grown_and_deleted(
     bootstrap: str, admin: AdminClient, sender: Sender, replicas: int, name: str
 ) -> None:
-    admin.create_topics([NewTopic(name, 2, replicas, config={"retention.ms": "3600000"})])[name].result(20)
+    admin.create_topics([NewTopic(name, 2, replicas, config={"max.message.bytes": "2000000"})])[name].result(20)
     wait_for_leaders(admin, name, 2)
     with pytest.raises(confluent_kafka.KafkaException) as refused:
         admin.create_topics([NewTopic(name, 2, replicas)])[name].result(20)
@@ -202,7 +202,7 @@ def test_topics_are_made_described_grown_and_deleted(
     assert not described.is_internal
     resource = ConfigResource(ResourceType.TOPIC, name)
     configs = admin.describe_configs([resource])[resource].result(20)
-    assert (configs["retention.ms"].value, configs["cleanup.policy"].value) == ("3600000", "delete")
+    assert (configs["max.message.bytes"].value, configs["cleanup.policy"].value) == ("2000000", "delete")
 
     admin.create_partitions([NewPartitions(name, 5)])[name].result(20)
     wait_for_leaders(admin, name, 5)

@@ -61,11 +61,11 @@ def test_topics_are_made_described_grown_and_deleted(tools: Tools, replicas: int
     def topics(*arguments: object) -> str:
         return tools.run("kafka-topics", *arguments, "--topic", name)
 
-    topics("--create", "--partitions", 2, "--replication-factor", replicas, "--config", "retention.ms=3600000")
+    topics("--create", "--partitions", 2, "--replication-factor", replicas, "--config", "max.message.bytes=2000000")
     topics("--alter", "--partitions", 5)
     described = topics("--describe")
     assert f"PartitionCount: 5\tReplicationFactor: {replicas}" in described
-    assert "retention.ms=3600000" in described
+    assert "max.message.bytes=2000000" in described
     assert described.count("\tLeader: ") == 5
     topics("--delete")
     assert name not in tools.run("kafka-topics", "--list").split()

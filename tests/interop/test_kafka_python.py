@@ -181,7 +181,7 @@ def test_records_are_found_by_their_time(bootstrap: str, sender: Sender, new_top
 
 
 def test_topics_are_made_described_grown_and_deleted(own_admin: Any, sender: Sender, replicas: int, name: str) -> None:
-    wanted = {"num_partitions": 2, "replication_factor": replicas, "configs": {"retention.ms": "3600000"}}
+    wanted = {"num_partitions": 2, "replication_factor": replicas, "configs": {"max.message.bytes": "2000000"}}
     own_admin.create_topics({name: wanted}, wait_for_metadata=True)
     with pytest.raises(kafka.errors.TopicAlreadyExistsError):
         own_admin.create_topics({name: wanted})
@@ -189,7 +189,7 @@ def test_topics_are_made_described_grown_and_deleted(own_admin: Any, sender: Sen
     assert [len(partition["replica_nodes"]) for partition in described["partitions"]] == [replicas, replicas]
     resource = ConfigResource(ConfigResourceType.TOPIC, name)
     configs = own_admin.describe_configs([resource], config_filter="all")["topic"][name]
-    assert (configs["retention.ms"]["value"], configs["cleanup.policy"]["value"]) == ("3600000", "delete")
+    assert (configs["max.message.bytes"]["value"], configs["cleanup.policy"]["value"]) == ("2000000", "delete")
 
     own_admin.create_partitions({name: 5})
     own_admin.wait_for_topics([name])

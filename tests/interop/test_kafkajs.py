@@ -124,7 +124,7 @@ def test_topics_are_made_described_grown_and_deleted(run: Run, replicas: int, na
         "created": True,
         "createdAgain": False,
         "replicas": [replicas, replicas],
-        "configs": {"retention.ms": "3600000", "cleanup.policy": "delete"},
+        "configs": {"max.message.bytes": "2000000", "cleanup.policy": "delete"},
         "grown": 5,
         "offsets": [0, 1, 2],
         "ends": [2, 3],

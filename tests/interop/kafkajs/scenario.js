@@ -277,14 +277,14 @@ const scenarios = {
         topic,
         numPartitions: 2,
         replicationFactor: replicas,
-        configEntries: [{ name: 'retention.ms', value: '3600000' }],
+        configEntries: [{ name: 'max.message.bytes', value: '2000000' }],
       };
       const created = await admin.createTopics({ topics: [wanted] });
       const createdAgain = await admin.createTopics({ topics: [wanted] });
       const { topics } = await admin.fetchTopicMetadata({ topics: [topic] });
       const configs = await admin.describeConfigs({
         includeSynonyms: false,
-        resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['retention.ms', 'cleanup.policy'] }],
+        resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['max.message.bytes', 'cleanup.policy'] }],
       });
       await admin.createPartitions({ topicPartitions: [{ topic, count: 5 }] });
       const grown = await admin.fetchTopicMetadata({ topics: [topic] });
