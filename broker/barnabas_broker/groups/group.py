@@ -35,7 +35,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .members import Member, subscribed_topics
 from .messages import Effects, GroupConfig, JoinAnswer, JoinRequest, SavedGroup, SyncAnswer, SyncRequest
-from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, Phases, Replacement
+from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_IDS_MAX, Phases, Replacement
 from .states import GroupEvent, GroupState
 
 __all__ = ["Group"]
@@ -142,8 +142,6 @@ class Group(Phases):
 
     def _has_room_for(self, member: Member | None) -> bool:
         """As in Kafka, those who have joined count during the join phase: of too many, the last to join go."""
-        if len(self._pending_ids) >= self._config.size_max and member is None:
-            return False
         if self.state is GroupState.PREPARING_REBALANCE:
             has_joined = member is not None and member.joining
             return has_joined or self._members.joining_count < self._config.size_max
@@ -164,6 +162,8 @@ class Group(Phases):
                 self._replace(request, old_id, member_id, now_ms)
         elif request.requires_known_member_id:
             expires_at_ms = now_ms + max(1, request.session_timeout_ms)
+            if len(self._pending_ids) >= PENDING_IDS_MAX:
+                del self._pending_ids[next(iter(self._pending_ids))]
             self._pending_ids[member_id] = expires_at_ms
             self._sessions_at_ms = min(expires_at_ms, self._sessions_at_ms or expires_at_ms)
             self._answers.append(JoinAnswer(request.ticket, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
@@ -323,7 +323,8 @@ class Group(Phases):
     def forget(self, ticket: object) -> None:
         """Note that nobody waits for that answer: its connection has ended. What was asked for stays asked for.
 
-        Linear in the members. A newcomer that waits for a delayed rebalance is left out of it if it has hung up.
+        A newcomer that has hung up is left out of the generation that forms next, unless it asks again before; a member
+        that was in one before stays until its session ends. Linear in the members.
         """
         for member in self._members:
             if member.join_ticket == ticket:
@@ -345,8 +346,9 @@ class Group(Phases):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if holder != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        if member_id not in self._members.by_id:
+        member = self._members.by_id.get(member_id)
+        if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if generation_id is not None and generation_id != self.generation_id:
+        if generation_id is not None and (generation_id != self.generation_id or member.is_new):
             return ErrorCode.ILLEGAL_GENERATION
         return ErrorCode.NONE

@@ -16,17 +16,19 @@ generation exists only in the memory of this coordinator, and its members join a
 - *A leader that goes before it has assigned* takes the generation with it: nobody else would ever assign.
 
 Timeouts are absolute times in the state. `_sessions_at_ms` is a lower bound of when the next session ends, not the
-exact time: heartbeats only move that time back, so they need not look for the next one. `tick` then finds nothing to
-do, looks at all members once and sets it right, about once per session timeout.
+exact time: heartbeats only put it off, so they need not look for the next one. `tick` then finds nothing to
+do, looks at all members once and sets it right, about once per session timeout. A session may end up to
+`SESSION_GRAIN_MS` late.
 
 Deviations from Kafka, besides the above: what it leaves unanswered (a JoinGroup or SyncGroup that the same member
-repeats, the SyncGroup of a member that leaves) gets an answer; a static member whose replacement could not be saved
-keeps its new id in memory, and is told the error, instead of being turned back into the old one.
+repeats, the SyncGroup of a member that leaves) gets an answer; a newcomer whose connection ends before its first
+generation forms is left out of it, where Kafka, which cannot see that, gives it partitions until its session ends; a
+static member whose replacement could not be saved keeps its new id in memory, and is told the error, instead of being
+turned back into the old one.
 
 Not here: requests of single members (group.py). Nothing here answers a caller except through the lists of effects.
 """
 
-from collections import deque
 from typing import NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -36,13 +38,24 @@ from .messages import Answer, Effects, Fact, GroupConfig, JoinAnswer, SavedGroup
 from .spacing import Spacing
 from .states import GroupEvent, GroupState, may_follow
 
-__all__ = ["INITIAL_DELAYS_MAX", "NEW_MEMBER_JOIN_TIMEOUT_MS", "PENDING_WAIT_MS", "Phases", "Replacement"]
+__all__ = [
+    "INITIAL_DELAYS_MAX",
+    "NEW_MEMBER_JOIN_TIMEOUT_MS",
+    "PENDING_IDS_MAX",
+    "PENDING_WAIT_MS",
+    "SESSION_GRAIN_MS",
+    "Phases",
+    "Replacement",
+]
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a newcomer that is in no generation yet may wait for its answer; Kafka's value."""
 PENDING_WAIT_MS = 1_000
 """A client comes back with its new member id within a round trip; more would let one that never does stop everybody."""
+PENDING_IDS_MAX = 10_000
 INITIAL_DELAYS_MAX = 10
+SESSION_GRAIN_MS = 100
+"""Sessions are looked at ten times a second at most, so that many small deadlines cost no more than one."""
 _UNSTAMPED = -1
 _WORKING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
 
@@ -68,8 +81,9 @@ class Phases:
     """One group. Owned by one caller, changed only by the methods of `Group`, each of which ends in `_effects`.
 
     Invariants: in EMPTY there are no members; outside of EMPTY and DEAD there is a protocol type; `generation_id`
-    never goes back. Limits: members by `GroupConfig.size_max`, as many member ids given out, one parked answer a
-    member, and one unfinished save for each generation and each parked static member.
+    never goes back. Limits: members by `GroupConfig.size_max`, member ids given out by `PENDING_IDS_MAX` (beyond it the
+    oldest is forgotten), one parked JoinGroup and one SyncGroup a member, and one unfinished save for each generation
+    and each static member that is being replaced.
     """
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
@@ -83,7 +97,7 @@ class Phases:
         self._pending_ids: dict[str, int] = {}  # Member ids given out, and when each is forgotten.
         self._spacing = Spacing(config.rebalance_interval_ms)
         self._saved: SavedGroup | None = None  # As last committed.
-        self._saves: deque[_Save] = deque()
+        self._saves: list[_Save] = []
         self._assigning: dict[str, bytes] | None = None  # The assignment that is being saved.
 
         self._sessions_at_ms: int | None = None
@@ -130,7 +144,7 @@ class Phases:
         self._event = GroupEvent.SAVED
         if not self._saves:
             return Effects()  # This coordinator ended meanwhile.
-        save = self._saves.popleft()
+        save = self._saves.pop(0)
         assert save.saved.generation_id == generation_id, "saves end in the order in which they began"
         if error == ErrorCode.NONE:
             self._saved = save.saved
@@ -223,6 +237,7 @@ class Phases:
 
     def _complete_join(self, now_ms: int) -> None:
         """End the join phase: without those who did not come, into the next generation."""
+        self._drop_forgotten_newcomers()
         for member in [member for member in self._members if not member.joining]:
             if member.group_instance_id is None:
                 self._remove(member, "did not join in time")
@@ -359,7 +374,8 @@ class Phases:
         for member in expired:
             self._remove(member, f"was not heard of for {member.session_timeout_ms} ms")
         running = [member.expires_at_ms for member in self._members if not member.waits]
-        self._sessions_at_ms = min((*running, *self._pending_ids.values()), default=None)
+        next_at_ms = min((*running, *self._pending_ids.values()), default=None)
+        self._sessions_at_ms = None if next_at_ms is None else max(next_at_ms, now_ms + SESSION_GRAIN_MS)
         if expired or self.state is GroupState.PREPARING_REBALANCE:
             self._changed("members were not heard of", now_ms)
 

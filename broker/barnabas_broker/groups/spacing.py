@@ -9,7 +9,7 @@ somebody comes or goes are *spaced*:
 - A further one begins when the group has been STABLE for `rebalance_interval_ms`, and for as long as the last one
   took. So the members work at least half of the time, however slow their rebalances are and whatever comes or goes.
 - Quiet restores the burst: STABLE for `BURST_WINDOW_MS` without a break, and for at least `BURST_COUNT` times as long
-  as the last one took (so that who counts to thirty before each attack gains nothing).
+  as the last one took (so that who counts to thirty before each attack gains nothing), and for the interval.
 
 While a rebalance waits, the group is STABLE for its members, newcomers are parked, and the partitions of those who
 have left are nobody's. If by then the newcomers have gone again and nobody of the generation has left, it does not
@@ -77,4 +77,5 @@ class Spacing:
         if self._stable_at_ms is None:
             return self._burst
         quiet_ms = now_ms - self._stable_at_ms
-        return BURST_COUNT if quiet_ms >= max(BURST_WINDOW_MS, BURST_COUNT * self._debt_ms) else self._burst
+        enough_ms = max(BURST_WINDOW_MS, self._interval_ms, BURST_COUNT * self._debt_ms)
+        return BURST_COUNT if quiet_ms >= enough_ms else self._burst
