@@ -38,6 +38,14 @@ PURE = (
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
     *(f"barnabas_clients.{name}" for name in ("assignors", "group_member", "group_handler")),
     "barnabas_clients.topic_partition",
+    "barnabas_clients.offset_resets",
+    *(
+        f"barnabas_clients.{name}"
+        for name in (
+            *("partitioner", "accumulator", "sequences", "topic_queues"),
+            *("produce_answers", "producer_settings", "producer_metrics"),
+        )
+    ),
     *(
         f"barnabas_metadata_quorum.{name}"
         for name in (
@@ -45,7 +53,10 @@ PURE = (
             *("topic_names", "topic_configs", "sessions", "descriptions", "replica"),
         )
     ),
-    *(f"barnabas_broker.{name}" for name in ("config", "waiting", "producer_state", "log_starts", "groups")),
+    *(
+        f"barnabas_broker.{name}"
+        for name in ("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups")
+    ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
 )
 SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their __init__ holds a docstring only

@@ -98,7 +98,10 @@ async def _consume(order: ConsumeOrder, form: Form, start_ms: int | None) -> int
 
 
 class _Reading:
-    """One run of the command. `_written` is where each partition goes on, as far as that is not committed."""
+    """One run of the command.
+
+    `_written` is where partitions go on, as far as that is not committed; `_begun` are those that have ever been there.
+    """
 
     def __init__(self, order: ConsumeOrder, form: Form, progress: Progress, wishes: Wishes) -> None:
         self._order = order
@@ -106,6 +109,8 @@ class _Reading:
         self._progress = progress
         self._wishes = wishes
         self._written: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._begun: set[TopicPartition] = set()
+        self._torn = False
         self._committed_at_s = time.monotonic()
         self._ends: dict[TopicPartition, int] | None = None
         try:
@@ -167,21 +172,41 @@ class _Reading:
     async def commit(self, partitions: frozenset[TopicPartition] | None = None) -> None:
         """Commit what has been written, of some partitions or of all; a failure is told and is no reason to end."""
         self._committed_at_s = time.monotonic()
+        if self._order.group_id is None:
+            return
+        await self._add_beginnings()
         chosen = {key: at for key, at in self._written.items() if partitions is None or key in partitions}
         for key in chosen:
             del self._written[key]
-        if not chosen or self._order.group_id is None:
+        if not chosen:
             return
         try:
             await self.consumer.commit(chosen, timeout_s=min(COMMIT_TIMEOUT_S, self._order.timeout_s))
         except (ClientError, KafkaError) as error:
             sys.stderr.write(f"barnabas: not committed, so it will be read again: {error}\n")
 
+    async def _add_beginnings(self) -> None:
+        """Let a partition of which nothing has been read yet count as read up to where we stand in it.
+
+        Else whoever comes next would begin at the end again, and miss what came between.
+        """
+        if self._torn:
+            return
+        for key in self.consumer.assignment - self._begun:
+            try:
+                position = await self.consumer.position(key, timeout_s=0)
+            except (ClientError, KafkaError):
+                continue  # Not known yet: the next commit comes soon.
+            self._begun.add(key)
+            self._written.setdefault(key, OffsetAndMetadata(position))
+
     async def _write(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], aside: Aside) -> None:
         form = self._form
         lines = b"".join([form(record) for records in found.values() for record in records])
         if await self._wishes.unless(_done(aside, lines)) is None:
-            return  # Interrupted in the middle: what was not written for certain is not committed.
+            # Interrupted in the middle: what was not written for certain is not committed.
+            self._torn = True
+            return
         self._progress.add(sum(map(len, found.values())), len(lines))
         for key, records in found.items():
             try:
@@ -189,6 +214,7 @@ class _Reading:
                 next_offset = await self.consumer.position(key)
             except NotAssignedError:
                 next_offset = records[-1].offset + 1
+            self._begun.add(key)
             self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
 
     async def _is_at_end(self) -> bool:
@@ -216,8 +242,10 @@ class _Reading:
 
     async def _on_revoked(self, _consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
         await self.commit(partitions)
+        self._begun -= partitions
 
     async def _on_lost(self, _consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
+        self._begun -= partitions
         for key in partitions:
             self._written.pop(key, None)
 

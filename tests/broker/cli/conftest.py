@@ -1,0 +1,47 @@
+"""The command against real brokers: this project's, or those that BARNABAS_TEST_BOOTSTRAP names."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from barnabas_broker import cli
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """Where the brokers are."""
+    given = os.environ.get("BARNABAS_TEST_BOOTSTRAP")
+    return given or str(request.getfixturevalue("cluster").bootstrap)
+
+
+@pytest.fixture
+def barnabas(bootstrap: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command in this process and return what it printed; `status` is what it must end with."""
+    monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", bootstrap)
+
+    def run(*arguments: object, status: int = 0) -> str:
+        ended = cli.main([str(argument) for argument in arguments])
+        out, err = capfd.readouterr()
+        assert ended == status, err
+        return out if status == 0 else err
+
+    return run
+
+
+@pytest.fixture
+def topic(barnabas: Run) -> Iterator[str]:
+    """Return the name of a new topic of two partitions, which goes with the test."""
+    name = f"cli-{uuid.uuid4().hex[:12]}"
+    barnabas("topic", "create", name, "--partitions", 2)
+    yield name
+    barnabas("topic", "delete", name)
+
+
+@pytest.fixture
+def group() -> str:
+    """Return the name of a group that nobody else uses."""
+    return f"cli-{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,114 @@
+"""Records as lines: what goes out comes back, and what makes no sense is refused with a reason."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.cli_lines import (
+    LineError,
+    LineRecord,
+    json_form,
+    parse_json,
+    raw_form,
+    raw_parser,
+    template_form,
+)
+from barnabas_clients.consumer_record import ConsumerRecord
+
+DATA = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), DATA), max_size=3).map(tuple)
+RECORDS = st.builds(
+    ConsumerRecord,
+    topic=st.text("abc.-_", min_size=1, max_size=5),
+    partition=st.integers(0, 2**31 - 1),
+    offset=st.integers(0, 2**63 - 1),
+    timestamp_ms=st.integers(-1, 2**53),
+    key=DATA,
+    value=DATA,
+    headers=HEADERS,
+    leader_epoch=st.just(-1),
+)
+RECORD = ConsumerRecord("t", 1, 7, 5, b"k", b"v", (("h", b"x"), ("h", None)), -1)
+
+
+@given(RECORDS)
+def test_json_brings_every_record_back(record: ConsumerRecord) -> None:
+    line = json_form(record)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    found = parse_json(line)
+    assert found == LineRecord(record.key, record.value, list(record.headers), record.partition, record.timestamp_ms)
+    # Other programs read it, too.
+    fields = json.loads(line)
+    assert (fields["topic"], fields["offset"]) == (record.topic, record.offset)
+
+
+def test_json_is_text_where_it_can_be_and_base64_where_it_cannot() -> None:
+    line = json_form(RECORD._replace(key="ключ".encode(), value=b"\xff\x00"))
+    assert line.decode() == (
+        '{"topic":"t","partition":1,"offset":7,"timestamp_ms":5,"key":"ключ","value":{"base64":"/wA="},'
+        '"headers":[["h","x"],["h",null]]}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("", "no JSON object"),
+        ("[]", "Expected `object`"),
+        ('{"value": "a"} {}', "trailing characters"),
+        ("{}", "missing required field `value`; a record without one is written with null"),
+        ('{"value": "a", "vlaue": "b"}', "unknown field `vlaue`"),
+        ('{"value": 1}', 'strings, null or {"base64": "..."}'),
+        ('{"value": {"a": 1}}', 'strings, null or {"base64": "..."}'),
+        ('{"value": {"base64": "!"}}', "base64"),
+        ('{"value": null, "headers": {"a": "b"}}', "at `$.headers`"),
+        ('{"value": null, "headers": [["a"]]}', "at `$.headers[0]`"),
+        ('{"value": null, "partition": "1"}', "at `$.partition`"),
+    ],
+)
+def test_json_that_makes_no_sense_is_refused(line: str, reason: str) -> None:
+    with pytest.raises(LineError) as caught:
+        parse_json(line.encode())
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b"\xff", b'{"value": "\xff"}', b'{"value": "\\ud800"}'])
+def test_what_is_not_utf_8_is_refused(line: bytes) -> None:
+    with pytest.raises(LineError, match="no JSON object in UTF-8"):
+        parse_json(line)
+
+
+@given(st.binary(), st.binary(min_size=1, max_size=2), st.binary())
+def test_raw_lines_with_keys_come_back(key: bytes, separator: bytes, value: bytes) -> None:
+    record = RECORD._replace(key=key, value=value)
+    line = raw_form(separator, b"", headers=False)(record)
+    # The first separator counts, so a key must not hold or complete one.
+    if (key + separator).index(separator) == len(key):
+        assert raw_parser(separator, None)(line[:-1]) == LineRecord(key, value)
+
+
+def test_raw_lines() -> None:
+    assert raw_parser(None, None)(b"a:b\r") == LineRecord(None, b"a:b\r")
+    assert raw_parser(b":", b"NULL")(b"NULL:NULL") == LineRecord(None, None)
+    assert raw_parser(b":", None)(b"a:b:c") == LineRecord(b"a", b"b:c")
+    with pytest.raises(LineError, match="no key separator ':'"):
+        raw_parser(b":", None)(b"abc")
+    assert raw_form(None, b"-", headers=False)(RECORD._replace(value=None)) == b"-\n"
+    assert raw_form(b"=", b"-", headers=True)(RECORD) == b"h:x,h:-\tk=v\n"
+
+
+def test_templates() -> None:
+    form = template_form(
+        r"{topic}/{partition}@{offset} {timestamp} {timestamp_ms} {{{key}}}\t{value} {headers}", b"", str
+    )
+    assert form(RECORD) == b"t/1@7 5 5 {k}\tv h:x,h:\n"
+    assert template_form("{value}", b"NULL", str)(RECORD._replace(value=None)) == b"NULL\n"
+
+
+@pytest.mark.parametrize("template", ["{vlaue}", "{}", "{0}", "{value!r}", "{offset:5}", "{value", "}"])
+def test_a_template_that_makes_no_sense_is_refused(template: str) -> None:
+    with pytest.raises(LineError):
+        template_form(template, b"", str)
