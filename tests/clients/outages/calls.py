@@ -1,0 +1,84 @@
+"""Every public call of the clients that asks a broker, so that none is forgotten when the brokers do not answer."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from barnabas_clients import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from barnabas_clients.admin import ConfigResource, NewTopic, OffsetSpec
+from barnabas_clients.offset_resets import ResetTo
+
+__all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Call", "Clients", "asking_methods"]
+
+
+class Clients(NamedTuple):
+    """What a test holds: open clients, a topic of one partition, and the group that `consumer` is a member of."""
+
+    producer: Producer
+    consumer: Consumer
+    admin: Admin
+    topic: str
+    group_id: str
+
+    @property
+    def partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, 0)
+
+
+Call = Callable[[Clients, float], Awaitable[Any]]
+"""(clients, timeout in seconds) -> the call under way."""
+
+
+async def send_and_flush(clients: Clients, timeout_s: float) -> None:
+    """Leave a record in the buffer, and wait for it."""
+    _ = await clients.producer.send(clients.topic, b"v", timeout_s=timeout_s)
+    await clients.producer.flush(timeout_s)
+
+
+PRODUCER: Mapping[str, Call] = {
+    "send": lambda c, s: c.producer.send("never-heard-of", b"v", timeout_s=s),
+    "send_and_wait": lambda c, s: c.producer.send_and_wait(c.topic, b"v", timeout_s=s),
+    "partitions": lambda c, s: c.producer.partitions("never-heard-of", s),
+    "flush": send_and_flush,
+}
+CONSUMER: Mapping[str, Call] = {
+    "subscribe": lambda c, s: c.consumer.subscribe(["never-heard-of"], timeout_s=s),
+    "commit": lambda c, s: c.consumer.commit({c.partition: 0}, timeout_s=s),
+    "committed": lambda c, s: c.consumer.committed(c.partition, timeout_s=s),
+    "seek_to_time": lambda c, s: c.consumer.seek_to_time(0, c.partition, timeout_s=s),
+    "begin_offsets": lambda c, s: c.consumer.begin_offsets([c.partition], timeout_s=s),
+    "end_offsets": lambda c, s: c.consumer.end_offsets([c.partition], timeout_s=s),
+    "offsets_for_times": lambda c, s: c.consumer.offsets_for_times({c.partition: 0}, timeout_s=s),
+    "lag": lambda c, s: c.consumer.lag(timeout_s=s),
+}
+ADMIN: Mapping[str, Call] = {
+    "describe_cluster": lambda c, s: c.admin.describe_cluster(timeout_s=s),
+    "describe_configs": lambda c, s: c.admin.describe_configs([ConfigResource.topic(c.topic)], timeout_s=s),
+    "create_topic": lambda c, s: c.admin.create_topic(f"{c.topic}-2", timeout_s=s),
+    "create_topics": lambda c, s: c.admin.create_topics([NewTopic(f"{c.topic}-3")], timeout_s=s),
+    "delete_topics": lambda c, s: c.admin.delete_topics([f"{c.topic}-4"], timeout_s=s),
+    "list_topics": lambda c, s: c.admin.list_topics(timeout_s=s),
+    "describe_topics": lambda c, s: c.admin.describe_topics([c.topic], timeout_s=s),
+    "create_partitions": lambda c, s: c.admin.create_partitions(c.topic, 2, timeout_s=s),
+    "list_offsets": lambda c, s: c.admin.list_offsets({c.partition: OffsetSpec.LATEST}, timeout_s=s),
+    "delete_records": lambda c, s: c.admin.delete_records({c.partition: 0}, timeout_s=s),
+    "list_groups": lambda c, s: c.admin.list_groups(timeout_s=s),
+    "describe_groups": lambda c, s: c.admin.describe_groups([c.group_id], timeout_s=s),
+    "delete_groups": lambda c, s: c.admin.delete_groups([f"{c.group_id}-2"], timeout_s=s),
+    "group_offsets": lambda c, s: c.admin.group_offsets(c.group_id, timeout_s=s),
+    "group_lag": lambda c, s: c.admin.group_lag(c.group_id, timeout_s=s),
+    "alter_group_offsets": lambda c, s: c.admin.alter_group_offsets(
+        f"{c.group_id}-3", {c.partition: OffsetAndMetadata(0)}, timeout_s=s
+    ),
+    "reset_group_offsets": lambda c, s: c.admin.reset_group_offsets(
+        f"{c.group_id}-3", ResetTo.earliest(), partitions=[c.partition], timeout_s=s
+    ),
+    "delete_group_offsets": lambda c, s: c.admin.delete_group_offsets(f"{c.group_id}-3", [c.partition], timeout_s=s),
+}
+
+
+def asking_methods(client: type[object]) -> set[str]:
+    """Return the names of the public coroutine methods of a client."""
+    return {
+        name for name, member in inspect.getmembers(client, inspect.iscoroutinefunction) if not name.startswith("_")
+    }

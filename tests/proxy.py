@@ -1,0 +1,70 @@
+"""A wire between client and broker that a test can cut: bytes go in and nothing comes out, and nobody is told.
+
+Unlike a broker that was suspended, which is one process, a cut wire harms one direction of one client's view; and
+unlike a killed broker it never answers with a reset. New connections are taken while it is cut, and lead nowhere.
+
+Limit: what was read before the cut is delivered, at most one chunk each way and connection.
+"""
+
+import asyncio
+import contextlib
+from typing import Self
+
+__all__ = ["Proxy"]
+
+CHUNK_BYTES = 65_536
+
+
+class Proxy:
+    """Listens on `port` of loopback and forwards to `target_port`, which may be set later. Use it as `async with`."""
+
+    def __init__(self, port: int = 0, target_port: int = 0) -> None:
+        self.port, self.target_port = port, target_port
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def cut(self) -> None:
+        """Let nothing through any more."""
+        self._whole.clear()
+
+    def mend(self) -> None:
+        """Let everything through that was held back, and what comes."""
+        self._whole.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
+            await self._whole.wait()
+            upstream, sink = await asyncio.open_connection("127.0.0.1", self.target_port)
+            with contextlib.closing(sink):
+                ways = (self._forward(reader, sink), self._forward(upstream, writer))
+                both = [asyncio.ensure_future(way) for way in ways]
+                try:
+                    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in both:
+                        way.cancel()
+                    await asyncio.wait(both)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(CHUNK_BYTES):
+                await self._whole.wait()
+                writer.write(chunk)
+                await writer.drain()
