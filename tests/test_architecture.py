@@ -43,14 +43,14 @@ PURE = (
         f"barnabas_clients.{name}"
         for name in (
             *("partitioner", "accumulator", "sequences", "topic_queues"),
-            *("produce_answers", "producer_settings", "producer_metrics"),
+            *("produce_exchange", "producer_settings", "producer_metrics"),
         )
     ),
     *(
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("topic_names", "topic_configs", "sessions", "descriptions", "replica"),
+            *("topic_names", "topic_configs", "topic_growth", "sessions", "descriptions", "replica"),
         )
     ),
     *(

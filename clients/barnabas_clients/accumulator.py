@@ -16,8 +16,8 @@ Not here: which partition (partitioner.py), the numbers of batches (sequences.py
 """
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from barnabas_raftlog.records.builder import Header, varint, write_header
 from barnabas_raftlog.records.compression import Compression, compress
@@ -37,24 +37,19 @@ _SMALL: Final = 4096
 _VARINTS: list[bytes] = []
 
 
-class Settled(Protocol):
-    """Called once, when the batch's records are delivered or have failed."""
-
-    def __call__(self) -> None: ...
-
-
 class Batch:
     """Records of one partition that share one fate.
 
     Life: open (it takes records), complete, encoded (`frame`), done. Done means either `error` is set or the records
     have the offsets from `base_offset` on (-1: not known). `append_time_ms` is -1 unless the broker set the time.
-    A batch that the broker found too large is done when its `parts` are: each entry is (first index, batch).
+    A batch that the broker found too large is done when its `parts` are, of which it is the `whole`; each entry is
+    (first index, batch).
     """
 
     __slots__ = (
         *("append_time_ms", "attempts", "base_offset", "base_timestamp_ms", "buffer", "charged_bytes", "count"),
         *("error", "frame", "is_done", "is_observed", "last_error", "limit_bytes", "max_timestamp_ms", "observers"),
-        *("opened_at_s", "parts", "queue", "under_way"),
+        *("opened_at_s", "parts", "queue", "under_way", "whole"),
     )
 
     def __init__(self, queue: "PartitionQueue", limit_bytes: int, opened_at_s: float) -> None:
@@ -68,8 +63,9 @@ class Batch:
         self.is_done = self.is_observed = False
         self.error: Exception | None = None
         self.last_error: Exception | None = None
-        self.observers: list[Settled] = []
+        self.observers: list[Callable[[], object]] = []
         self.parts: list[tuple[int, Batch]] = []
+        self.whole: Batch | None = None
         self.under_way: UnderWay[Batch] | None = None
 
     def add(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
@@ -111,6 +107,14 @@ class Batch:
             self.max_timestamp_ms = timestamp_ms
         self.count = count + 1
         return count
+
+    @property
+    def is_watched(self) -> bool:
+        """True if somebody has asked for the outcome of one of its records, or will be told."""
+        batch: Batch | None = self
+        while batch is not None and not batch.is_observed:
+            batch = batch.whole
+        return batch is not None
 
     @property
     def size_bytes(self) -> int:
@@ -265,10 +269,12 @@ class Accumulator:
         for start, chosen in ((0, records[:middle]), (middle, records[middle:])):
             part = _batch_of(batch, chosen)
             part.encode(compression)
+            part.whole = batch
             self.used_bytes += part.charged_bytes
             self.incomplete[part] = None
             batch.parts.append((start, part))
             parts.append(part)
+        batch.frame = None
         return parts
 
     def _charge(self, batch: Batch, size_bytes: int) -> None:

@@ -32,7 +32,7 @@ class Receipt(NamedTuple):
 class RecordsLostError(ClientError):
     """Records were not delivered, and nobody has awaited their deliveries. `first` is what happened to one of them."""
 
-    def __init__(self, count: int, first: BaseException) -> None:
+    def __init__(self, count: int, first: BaseException | None) -> None:
         super().__init__(f"{count} records were not delivered; the first: {first}")
         self.count, self.first = count, first
 
@@ -99,7 +99,6 @@ class Delivery:
         queue = batch.queue
         while batch.parts:
             start, part = next((start, part) for start, part in reversed(batch.parts) if start <= index)
-            part.is_observed = True
             batch, index = part, index - start
         if batch.error is not None:
             # One exception for the whole batch: the traceback of who looked before is none of the next one's.

@@ -29,59 +29,28 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Self
 
 from barnabas_raftlog.records.builder import Header
-from barnabas_raftlog.records.compression import Compression
 
 from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
+from .buffer_room import BufferRoom
 from .connections import Cluster
 from .delivery import Delivery, Receipt, RecordsLostError
 from .errors import ClientClosedError, DeadlineExceededError
-from .partitioner import Partitioner, least_loaded, partition_of
-from .producer_sender import Sender, SenderSettings
-from .protocol.errors import MessageTooLargeError, UnknownTopicOrPartitionError, error_for
-from .sequences import Identity, Sequences
+from .partitioner import Partitioner
+from .producer_metrics import ProducerMetrics
+from .producer_sender import Sender
+from .producer_settings import Acks, CompressionName, ProducerSettings
+from .protocol.errors import ErrorCode, MessageTooLargeError, error_for
+from .sequences import Identity
+from .topic_queues import TopicQueues
 
 __all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostError"]
 
-Acks = Literal["all", 0, 1, -1]
-CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 LOST_BATCHES_MAX = 1_000
-"""So many failed batches are remembered until somebody awaits one of their deliveries; further ones count as lost."""
+"""So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
 _log = logging.getLogger(__name__)
-
-
-class ProducerMetrics(NamedTuple):
-    """What a producer has done since it was opened, and what it holds now."""
-
-    records_delivered: int
-    records_failed: int
-    batches: int
-    requests: int
-    retries: int
-    """Batches sent once more."""
-    bytes_sent: int
-    """Record batches on the wire, repetitions included."""
-    epochs: int
-    """How often a partition began a new epoch."""
-    buffered_bytes: int
-    """At most `buffer_bytes`."""
-    buffered_batches: int
-    requests_in_flight: int
-    sends_waiting: int
-
-
-class _Topic:
-    """The partitions of one topic. `sticky`: where records without a key go until its batch is complete."""
-
-    __slots__ = ("last", "name", "queues", "sticky")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.queues: list[PartitionQueue] = []
-        self.sticky: PartitionQueue | None = None
-        self.last = -1
 
 
 class Producer:
@@ -129,27 +98,19 @@ class Producer:
         timeout_s: float = 30.0,
         metadata_max_age_s: float = 300.0,
     ) -> None:
-        number = -1 if acks == "all" else acks
-        self._is_idempotent = number == -1 if idempotent is None else idempotent
-        _check(number in {-1, 0, 1}, f"acks is {acks!r}; it must be 'all', 1 or 0")
-        _check(number == -1 or not self._is_idempotent, f"idempotence needs acks='all', not {acks!r}")
-        _check(compression.upper() in Compression.__members__, f"compression {compression!r} does not exist")
-        _check(in_flight_max >= 1, "in_flight_max must be at least 1")
-        _check(in_flight_max <= 5 or not self._is_idempotent, "in_flight_max is at most 5 when idempotent")
-        _check(linger_s >= 0, "linger_s must not be negative")
-        _check(delivery_timeout_s > linger_s, "delivery_timeout_s must be longer than linger_s")
-        _check(min(request_timeout_s, timeout_s, metadata_max_age_s) > 0, "timeouts must be positive")
-        _check(1 <= batch_bytes <= request_bytes_max, "batch_bytes must lie between 1 and request_bytes_max")
-        _check(buffer_bytes >= 2 * batch_bytes, "buffer_bytes must hold two batches")
-        _check(callable(partitioner) or partitioner in {"murmur2", "round-robin"}, f"no partitioner {partitioner!r}")
-        self._settings = SenderSettings(
-            acks=number,
-            compression=Compression[compression.upper()],
+        self._settings = settings = ProducerSettings.of(
+            acks,
+            idempotent,
+            compression,
+            partitioner,
             linger_s=linger_s,
+            batch_bytes=batch_bytes,
             request_bytes_max=request_bytes_max,
+            buffer_bytes=buffer_bytes,
             delivery_timeout_s=delivery_timeout_s,
             request_timeout_s=request_timeout_s,
             in_flight_max=in_flight_max,
+            timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
         )
         self._cluster = Cluster(
@@ -159,18 +120,15 @@ class Producer:
             metadata_max_age_s=metadata_max_age_s,
             allow_auto_topic_creation=True,
         )
-        self._timeout_s = timeout_s
         self._accumulator = Accumulator(buffer_bytes, batch_bytes)
         self._record_bytes_max = min(request_bytes_max, self._accumulator.record_bytes_max)
-        self._custom = partitioner if callable(partitioner) else None
-        self._is_round_robin = partitioner == "round-robin"
-        self._identity = Identity() if self._is_idempotent else None
+        self._room = BufferRoom(self._accumulator)
+        self._identity = Identity() if settings.is_idempotent else None
         self._sender: Sender | None = None
-        self._topics: dict[str, _Topic] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._topics: dict[str, TopicQueues] = {}
         self._owes_a_turn = False
         self._lost: deque[Batch] = deque()
-        self._lost_count, self._first_lost = 0, None
+        self._lost_count = 0
         self._closed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -178,7 +136,13 @@ class Producer:
         assert self._sender is None, "a producer is opened once"
         await self._cluster.__aenter__()
         self._sender = Sender(
-            self._cluster, self._accumulator, self._settings, self._identity, self._on_room, self._on_failed
+            self._cluster,
+            self._accumulator,
+            self._settings,
+            self._identity,
+            on_room=self._room.on_room,
+            on_failed=self._on_failed,
+            on_metadata=self._on_metadata,
         )
         self._sender.start()
         return self
@@ -233,25 +197,20 @@ class Producer:
         deadline: float | None = None
         while True:
             found = self._topics.get(topic)
-            if found is not None:
-                queue = self._choose(found, key, partition)
-                batch = queue.open
-                if batch is not None:
-                    index = batch.add(timestamp_ms, key, value, headers)
-                    if index >= 0:
-                        return Delivery(batch, index, timestamp_ms)
-                    self._complete(found, queue)
-                    if partition is None and key is None:
-                        continue
-            if deadline is None:
-                deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
             if found is None:
+                deadline = deadline or self._deadline(timeout_s)
                 await self._learn_topic(topic, deadline)
                 continue
-            size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-            if headers:
-                size += headers_size(headers)
-            await self._open(found, queue, size, deadline)
+            queue = found.choose(key, partition)
+            batch = queue.open
+            if batch is None:
+                deadline = deadline or self._deadline(timeout_s)
+                await self._open(queue, _size_of(key, value, headers), deadline)
+                continue
+            index = batch.add(timestamp_ms, key, value, headers)
+            if index >= 0:
+                return Delivery(batch, index, timestamp_ms)
+            self._complete(found, queue)
 
     async def send_and_wait(
         self,
@@ -274,7 +233,7 @@ class Producer:
         Cancellation: the record may have been taken, and is then delivered.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        deadline = self._deadline(timeout_s)
         delivery = await self.send(
             topic,
             value,
@@ -302,7 +261,7 @@ class Producer:
         Raises:
             DeadlineExceededError: there is no such topic, or nobody who could say.
         """
-        deadline = asyncio.get_running_loop().time() + (self._timeout_s if timeout_s is None else timeout_s)
+        deadline = self._deadline(timeout_s)
         self._check_open()
         if topic not in self._topics:
             await self._learn_topic(topic, deadline)
@@ -317,8 +276,7 @@ class Producer:
 
         Cancellation: the wait ends, the records go on.
         """
-        loop = asyncio.get_running_loop()
-        await self._flush(loop.time() + (self._timeout_s if timeout_s is None else timeout_s))
+        await self._flush(self._deadline(timeout_s))
         self._raise_lost()
 
     async def close(self, timeout_s: float | None = None) -> None:
@@ -336,9 +294,9 @@ class Producer:
             await asyncio.wait({self._closed})
             return
         self._closed = loop.create_future()
-        deadline = loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        deadline = self._deadline(timeout_s)
         self._topics.clear()
-        self._wake_all()
+        self._room.close()
         try:
             if self._sender is not None:
                 try:
@@ -369,111 +327,64 @@ class Producer:
             buffered_bytes=self._accumulator.used_bytes,
             buffered_batches=len(self._accumulator.incomplete),
             requests_in_flight=self._sender.requests_in_flight,
-            sends_waiting=len(self._waiting),
+            sends_waiting=len(self._room),
         )
 
     # Where records go.
 
-    def _choose(self, topic: _Topic, key: bytes | None, partition: int | None) -> PartitionQueue:
-        queues = topic.queues
-        if partition is not None:
-            if not 0 <= partition < len(queues):
-                raise UnknownTopicOrPartitionError(
-                    f"{topic.name} has partitions 0 to {len(queues) - 1}, not {partition}"
-                )
-            return queues[partition]
-        if self._custom is not None:
-            return self._choose(topic, key, self._custom(topic.name, key, len(queues)))
-        if key is not None:
-            return queues[partition_of(key, len(queues))]
-        if self._is_round_robin:
-            topic.last = (topic.last + 1) % len(queues)
-            return queues[topic.last]
-        if topic.sticky is None or (topic.sticky.open is None and topic.sticky.waiting):
-            topic.last = least_loaded([queue.waiting_bytes for queue in queues], topic.last)
-            topic.sticky = queues[topic.last]
-        return topic.sticky
-
-    def _complete(self, topic: _Topic, queue: PartitionQueue) -> None:
+    def _complete(self, topic: TopicQueues, queue: PartitionQueue) -> None:
         assert self._sender is not None
         self._accumulator.complete(queue)
         self._sender.on_complete(queue)
-        if topic.sticky is queue:
-            topic.sticky = None
+        topic.on_complete(queue)
         # The sender, and everybody else, gets a turn after each batch.
         self._owes_a_turn = True
 
     async def _learn_topic(self, name: str, deadline: float) -> None:
         """Wait until the topic is known to have partitions."""
-        self._check_open()
-        sender = self._sender
-        assert sender is not None
         loop = asyncio.get_running_loop()
+        sender = self._check_open()
+        is_first = True
 
         async def attempt(attempt_deadline: float) -> None:
+            nonlocal is_first
+            # Between attempts `retry` asks again.
+            if is_first and name not in self._cluster.view.topics:
+                is_first = False
+                await self._cluster.refresh((name,), timeout_s=attempt_deadline - loop.time())
             view = self._cluster.view
             if name not in view.topics:
-                await self._cluster.refresh((name,), timeout_s=attempt_deadline - loop.time())
-                view = self._cluster.view
-            if name not in view.topics:
-                raise error_for(view.errors.get(name, 3), name)
+                raise error_for(view.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
 
         await self._cluster.retry(f"metadata of topic {name!r}", max(0.0, deadline - loop.time()), attempt, (name,))
         self._check_open()
         if name not in self._topics:
-            self._topics[name] = _Topic(name)
-            sender.on_new_topic(name)
-        self._grow(self._topics[name])
+            settings = self._settings
+            topic = TopicQueues(name, settings.partitioner, self._identity, settings.in_flight_max)
+            topic.grow(len(self._cluster.view.topics[name].partitions))
+            self._topics[name] = topic
+            sender.topics.add(name)
 
-    def _grow(self, topic: _Topic) -> None:
-        for partition in range(len(topic.queues), len(self._cluster.view.topics[topic.name].partitions)):
-            sequences: Sequences[Batch] = Sequences(self._identity, self._settings.in_flight_max)
-            topic.queues.append(PartitionQueue(topic.name, partition, sequences))
+    def _on_metadata(self) -> None:
+        for name, topic in self._topics.items():
+            if (view := self._cluster.view.topics.get(name)) is not None:
+                topic.grow(len(view.partitions))
 
-    # Room.
-
-    async def _open(self, topic: _Topic, queue: PartitionQueue, size: int, deadline: float) -> None:
-        """Open a batch for a record of `size` bytes, when there is room for it; another task may be faster."""
-        self._check_open()
-        sender = self._sender
-        assert sender is not None
-        if size > self._record_bytes_max:
-            raise MessageTooLargeError(f"a record of {size} bytes; request_bytes_max allows {self._record_bytes_max}")
-        if self._waiting or not self._accumulator.has_room(size):
-            for other in self._topics.values():
-                for each in other.queues:
-                    sender.hasten(each)
-            await self._wait_for_room(size, deadline)
-            self._check_open()
-        if queue.open is None and self._accumulator.has_room(size):
-            sender.on_opened(self._accumulator.open(queue, size, asyncio.get_running_loop().time()))
-
-    async def _wait_for_room(self, size: int, deadline: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            async with asyncio.timeout_at(deadline):
-                while not self._accumulator.has_room(size) and self._closed is None:
-                    await turn
-                    if turn is self._waiting[0] and not self._accumulator.has_room(size):
-                        self._waiting[0] = turn = asyncio.get_running_loop().create_future()
-        except TimeoutError as error:
-            raise DeadlineExceededError(
-                f"no room for a record of {size} bytes in time: "
-                f"{self._accumulator.used_bytes} bytes wait to be acknowledged"
-            ) from error
-        finally:
-            self._waiting.remove(turn)
-            self._on_room()
-
-    def _on_room(self) -> None:
-        if self._waiting and not self._waiting[0].done():
-            self._waiting[0].set_result(None)
-
-    def _wake_all(self) -> None:
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
+    async def _open(self, queue: PartitionQueue, record_bytes: int, deadline: float) -> None:
+        """Open a batch for a record of this size when there is room for it; another task may have been faster."""
+        sender = self._check_open()
+        if record_bytes > self._record_bytes_max:
+            raise MessageTooLargeError(
+                f"a record of up to {record_bytes} bytes, framing included; {self._record_bytes_max} are possible"
+            )
+        if len(self._room) or not self._accumulator.has_room(record_bytes):
+            # Room comes from what is sent; open batches need not wait for more.
+            for batch in self._accumulator.incomplete:
+                sender.hasten(batch.queue)
+            await self._room.wait(record_bytes, deadline)
+            sender = self._check_open()
+        if queue.open is None and self._accumulator.has_room(record_bytes):
+            sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
 
     # Ends.
 
@@ -520,21 +431,23 @@ class Producer:
             self._lost_count += batch.count
 
     def _raise_lost(self) -> None:
-        lost = [batch for batch in self._lost if not batch.is_observed]
+        lost = [batch for batch in self._lost if not batch.is_watched]
         count = self._lost_count + sum(batch.count for batch in lost)
         self._lost.clear()
         self._lost_count = 0
         if count:
-            first = lost[0].error if lost else None
-            raise RecordsLostError(count, first or DeadlineExceededError("not remembered"))
+            raise RecordsLostError(count, lost[0].error if lost else None)
 
-    def _check_open(self) -> None:
-        if self._sender is None or self._closed is not None:
-            raise ClientClosedError(
-                "the producer is closed" if self._closed is not None else "the producer is not open"
-            )
+    def _deadline(self, timeout_s: float | None) -> float:
+        return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
+
+    def _check_open(self) -> Sender:
+        if self._closed is not None:
+            raise ClientClosedError("the producer is closed")
+        if self._sender is None:
+            raise ClientClosedError("the producer is not open; use it as `async with`")
+        return self._sender
 
 
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
+def _size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+    return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_size(headers)

@@ -7,7 +7,7 @@ at most one batch per partition into one request, up to `request_bytes_max`, and
 is no `await`: what is numbered first is sent first. Two things have to be waited for, each in a task that ends with it:
 a connection with room (`_reach`), and metadata (`_learn`). An answer, a timer or new metadata lists queues again.
 
-*Failures.* What an error code means is decided in produce_answers.py, what becomes of the batch in sequences.py. Here
+*Failures.* What an error code means is decided in produce_exchange.py, what becomes of the batch in sequences.py. Here
 are the pauses: a queue that failed waits (20 ms, growing to 1 s), unless the answer named a new leader. A request that
 goes unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing; when it is
 not listed any more, its connection ends and with it all that waits for it. After `request_timeout_s` it ends anyway.
@@ -18,12 +18,10 @@ Not here: collecting records (producer.py); throttling, which brokers enforce by
 """
 
 import asyncio
-import logging
 import random
-from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
-
-from barnabas_raftlog.records.compression import Compression
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from .accumulator import Accumulator, Batch, PartitionQueue
 from .backoff import Backoff
@@ -31,94 +29,72 @@ from .cluster_view import BrokerAddress
 from .connection import Connection
 from .connections import SUSPICION_S, Cluster
 from .errors import ClientClosedError, ClientError, DeadlineExceededError
-from .produce_answers import outcome_of
+from .produce_exchange import TOO_LARGE, outcome_of, request_of, rows_of
+from .producer_metrics import Counters
+from .producer_settings import ProducerSettings
+from .producer_upkeep import Upkeep
 from .protocol.error_codes import STALE_METADATA, ErrorCode
 from .protocol.errors import KafkaError, error_for
-from .protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from .protocol.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from .protocol.produce import PartitionProduceResponse, ProduceResponse
 from .sequences import Identity, Outcome, UnderWay, Verdict
 
-__all__ = ["LANE", "Counters", "Sender", "SenderSettings"]
+__all__ = ["LANE", "Sender"]
 
 LANE = "produce"
 """Answers with acks=all wait for replicas; metadata and heartbeats must not wait for them."""
 _REQUEST_OVERHEAD_BYTES = 512
-_log = logging.getLogger(__name__)
-
-
-class SenderSettings(NamedTuple):
-    """What `Producer` was told that concerns sending."""
-
-    acks: int
-    compression: Compression
-    linger_s: float
-    request_bytes_max: int
-    delivery_timeout_s: float
-    request_timeout_s: float
-    in_flight_max: int
-    metadata_max_age_s: float
-
-
-class Counters:
-    """What has happened since the start."""
-
-    __slots__ = ("batches", "bytes_sent", "epochs", "records_delivered", "records_failed", "requests", "retries")
-
-    def __init__(self) -> None:
-        self.batches = self.bytes_sent = self.requests = self.retries = self.epochs = 0
-        self.records_delivered = self.records_failed = 0
+_CLOCK_S = 0.001
 
 
 class _Node:
     """One broker, as far as we produce to it."""
 
-    __slots__ = ("connection", "failures", "in_flight", "is_scheduled", "node_id", "ready", "task")
+    __slots__ = ("connection", "failures", "in_flight", "is_reaching", "is_scheduled", "node_id", "ready")
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.connection: Connection | None = None
         self.ready: dict[PartitionQueue, None] = {}
         self.in_flight = self.failures = 0
-        self.is_scheduled = False
-        self.task: asyncio.Task[None] | None = None
+        self.is_scheduled = self.is_reaching = False
 
 
 class Sender:
     """Sends what `accumulator` holds. Used from one event loop; `close` must be called.
 
-    `on_room` is called when memory was given back, `on_failed` with each batch that failed.
+    `on_room` is called when memory was given back, `on_failed` with each batch that failed unwatched, `on_metadata`
+    when there is a new view of the cluster.
     """
 
     def __init__(
         self,
         cluster: Cluster,
         accumulator: Accumulator,
-        settings: SenderSettings,
+        settings: ProducerSettings,
         identity: Identity | None,
+        *,
         on_room: Callable[[], None],
         on_failed: Callable[[Batch], None],
+        on_metadata: Callable[[], None],
     ) -> None:
         self.counters = Counters()
-        self.topics: set[str] = set()
         self._cluster, self._accumulator, self._settings, self._identity = cluster, accumulator, settings, identity
-        self._on_room, self._on_failed = on_room, on_failed
+        self._on_room, self._on_failed, self._on_metadata = on_room, on_failed, on_metadata
         self._loop = asyncio.get_running_loop()
         self._backoff, self._jitter = Backoff(), random.Random()
+        self._upkeep = Upkeep(cluster, settings.request_timeout_s, self._on_learned, self._list_all, self._on_trouble)
         self._nodes: dict[int, _Node] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
-        self._lingering: dict[Batch, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._learning = self._identifying = self._is_stale = self._is_closed = False
+        self._lingering: deque[Batch] = deque()
+        self._is_closed = False
         self._linger_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._age_timer: asyncio.TimerHandle | None = None
-        self._pauses: set[asyncio.TimerHandle] = set()
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics whose metadata is kept young; to be added to."""
+        return self._upkeep.topics
 
     @property
     def requests_in_flight(self) -> int:
@@ -126,40 +102,35 @@ class Sender:
 
     def start(self) -> None:
         """Get a producer id, if one is needed, and keep the metadata young."""
-        self._identify()
+        if self._identity is not None:
+            self._upkeep.identify(self._identity)
         self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
 
     async def close(self) -> None:
-        """Send no more; whatever is not done fails. Waits only for its own tasks to end."""
+        """Send no more; whatever is not done fails. Waits only for its own tasks, which it ends."""
         self._is_closed = True
-        for timer in (self._linger_timer, self._deadline_timer, self._age_timer, *self._pauses):
+        for timer in (self._linger_timer, self._deadline_timer, self._age_timer):
             if timer is not None:
                 timer.cancel()
         for batch in list(self._accumulator.incomplete):
             if not batch.is_done:
-                may_be_done = batch.under_way is not None
                 error = ClientClosedError(f"the producer was closed before a batch for {batch.queue} was acknowledged")
-                error.may_be_done = may_be_done
+                error.may_be_done = batch.attempts > 0
                 self._fail(batch, error)
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._upkeep.close()
 
     # What the producer says.
 
     def on_opened(self, batch: Batch) -> None:
         """A batch was opened: it lingers, and has a deadline."""
-        linger_s = self._settings.linger_s
-        self._lingering[batch] = None
+        self._lingering.append(batch)
         if self._linger_timer is None:
-            self._linger_timer = self._loop.call_later(linger_s, self._on_linger)
+            self._linger_timer = self._loop.call_later(self._settings.linger_s, self._on_linger)
         if self._deadline_timer is None:
             self._deadline_timer = self._loop.call_later(self._settings.delivery_timeout_s, self._on_deadline)
 
     def on_complete(self, queue: PartitionQueue) -> None:
-        """A batch is complete or due."""
+        """A batch is complete."""
         self._list(queue)
 
     def hasten(self, queue: PartitionQueue) -> None:
@@ -168,71 +139,55 @@ class Sender:
             queue.is_due = True
             self._list(queue)
 
-    def on_new_topic(self, topic: str) -> None:
-        self.topics.add(topic)
-
     # Timers.
 
     def _on_linger(self) -> None:
         self._linger_timer = None
         now = self._loop.time()
         while self._lingering:
-            batch = next(iter(self._lingering))
-            due_at = batch.opened_at_s + self._settings.linger_s
-            # Timers may come a clock tick early.
-            if batch.queue.open is batch and due_at > now + 0.0005:
-                self._linger_timer = self._loop.call_at(due_at, self._on_linger)
-                return
-            del self._lingering[batch]
+            batch = self._lingering[0]
             if batch.queue.open is batch:
+                due_at = batch.opened_at_s + self._settings.linger_s
+                # Loops with a coarse clock call timers a little early.
+                if due_at > now + _CLOCK_S:
+                    self._linger_timer = self._loop.call_at(due_at, self._on_linger)
+                    return
                 self.hasten(batch.queue)
+            self._lingering.popleft()
 
     def _on_deadline(self) -> None:
         self._deadline_timer = None
-        now = self._loop.time()
+        now, limit_s = self._loop.time(), self._settings.delivery_timeout_s
         for batch in list(self._accumulator.incomplete):
-            due_at = batch.opened_at_s + self._settings.delivery_timeout_s
-            if due_at > now:
-                self._deadline_timer = self._loop.call_at(due_at, self._on_deadline)
+            if batch.opened_at_s + limit_s > now + _CLOCK_S:
+                self._deadline_timer = self._loop.call_at(batch.opened_at_s + limit_s, self._on_deadline)
                 return
             if not batch.is_done:
-                last = f"; last: {batch.last_error}" if batch.last_error else ""
-                self._fail(
-                    batch,
-                    DeadlineExceededError(
-                        f"a batch for {batch.queue} was not delivered within {self._settings.delivery_timeout_s:g} s{last}",
-                        may_be_done=batch.under_way is not None,
-                    ),
-                )
+                text = f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.last_error}"
+                self._fail(batch, DeadlineExceededError(text, may_be_done=batch.attempts > 0))
 
     def _on_age(self) -> None:
-        self._learn()
+        self._upkeep.learn()
         self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
 
     def _pause(self, queue: PartitionQueue) -> None:
         """Let a queue wait before its next attempt."""
-        pause_s = self._backoff.delay_s(queue.failures, self._jitter)
-        queue.failures += 1
-        queue.not_before_s = self._loop.time() + pause_s
-
-        def resume() -> None:
-            self._pauses.discard(timer)
-            queue.not_before_s = 0.0
-            self._list(queue)
-
-        timer = self._loop.call_later(pause_s, resume)
-        self._pauses.add(timer)
+        now = self._loop.time()
+        if queue.not_before_s <= now:
+            queue.not_before_s = now + self._backoff.delay_s(queue.failures, self._jitter)
+            queue.failures += 1
+            self._loop.call_at(queue.not_before_s, self._list, queue)
 
     # Who gets what.
 
     def _list(self, queue: PartitionQueue) -> None:
         """List a queue with the broker that leads it now."""
-        if self._is_closed:
+        if self._is_closed or not queue.has_something_to_send:
             return
         leader = self._cluster.view.leader(queue.topic, queue.partition)
         if leader is None:
             self._leaderless[queue] = None
-            self._learn()
+            self._upkeep.learn()
             return
         node = self._nodes.get(leader.node_id)
         if node is None:
@@ -241,7 +196,7 @@ class Sender:
         self._schedule(node)
 
     def _schedule(self, node: _Node) -> None:
-        if not node.is_scheduled and node.task is None and not self._is_closed:
+        if not node.is_scheduled and not node.is_reaching and not self._is_closed:
             node.is_scheduled = True
             self._loop.call_soon(self._pump, node)
 
@@ -251,8 +206,9 @@ class Sender:
         while node.ready and node.in_flight < self._settings.in_flight_max and not self._is_closed:
             connection = node.connection
             if connection is None or not connection.is_open or not connection.has_room:
-                if node.task is None:
-                    node.task = self._spawn(self._reach(node))
+                if not node.is_reaching:
+                    node.is_reaching = True
+                    self._upkeep.spawn(self._reach(node))
                 return
             chosen = self._collect(node)
             if not chosen:
@@ -268,21 +224,40 @@ class Sender:
             await node.connection.room(timeout_s)
             node.failures = 0
         except ClientError as error:
-            if isinstance(error, DeadlineExceededError) and node.connection is not None:
+            if node.connection is not None:
+                # Whatever keeps it from taking requests, another connection is worth a try.
                 await node.connection.close()
             queues, node.ready = list(node.ready), {}
-            for queue in queues:
-                for batch in self._accumulator.incomplete if False else queue.waiting:
-                    batch.last_error = error
-            self._learn()
+            self._on_trouble(error)
+            self._upkeep.learn()
             await asyncio.sleep(self._backoff.delay_s(node.failures, self._jitter))
             node.failures += 1
             for queue in queues:
                 self._list(queue)
         finally:
-            node.task = None
+            node.is_reaching = False
             if node.ready:
                 self._schedule(node)
+
+    def _list_all(self) -> None:
+        for queue in {batch.queue: None for batch in self._accumulator.incomplete}:
+            self._list(queue)
+
+    def _on_learned(self) -> bool:
+        """There is new metadata; return whether some queue still has no leader."""
+        self._on_metadata()
+        queues, self._leaderless = self._leaderless, {}
+        for queue in queues:
+            if self._cluster.view.leader(queue.topic, queue.partition) is not None:
+                self._list(queue)
+            elif queue.has_something_to_send:
+                self._leaderless[queue] = None
+        return bool(self._leaderless)
+
+    def _on_trouble(self, error: Exception) -> None:
+        for batch in self._accumulator.incomplete:
+            if batch.under_way is None:
+                batch.last_error = error
 
     def _collect(self, node: _Node) -> list[UnderWay[Batch]]:
         """Take one batch of each listed queue, as far as one request goes."""
@@ -295,7 +270,7 @@ class Sender:
                 del node.ready[queue]
                 self._list(queue)
                 continue
-            if queue.not_before_s > now:
+            if queue.not_before_s > now + _CLOCK_S:
                 del node.ready[queue]
                 continue
             under_way = self._next(queue, self._settings.request_bytes_max - size if chosen else None)
@@ -329,8 +304,8 @@ class Sender:
             self.counters.epochs += again.epoch != epoch
             return again
         if not sequences.may_begin():
-            if self._identity is not None and self._identity.producer_id < 0:
-                self._identify()
+            if self._identity is not None:
+                self._upkeep.identify(self._identity)
             return None
         if room_bytes is not None:
             first = queue.waiting[0] if queue.waiting else queue.open
@@ -348,23 +323,8 @@ class Sender:
 
     def _send(self, node: _Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
         settings = self._settings
-        topics: dict[str, TopicProduceData] = {}
-        for under_way in chosen:
-            batch = under_way.item
-            batch.attempts += 1
-            name = batch.queue.topic
-            data = topics.get(name)
-            if data is None:
-                topic_id = self._cluster.view.topics[name].topic_id
-                data = topics[name] = TopicProduceData(name=name)
-                if topic_id is not None:
-                    data.topic_id = topic_id
-            frame = batch.number(settings.compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
-            self.counters.bytes_sent += len(frame)
-            data.partition_data.append(PartitionProduceData(index=batch.queue.partition, records=frame))
-        request = ProduceRequest(
-            acks=settings.acks, timeout_ms=int(settings.request_timeout_s * 1000), topic_data=list(topics.values())
-        )
+        request = request_of(chosen, self._cluster.view, settings)
+        self.counters.bytes_sent += sum(under_way.item.size_bytes for under_way in chosen)
         self.counters.requests += 1
         try:
             if settings.acks == 0:
@@ -384,7 +344,7 @@ class Sender:
     def _on_suspicion(self, answer: "asyncio.Future[Any]") -> None:
         """An answer is late: perhaps the cluster has moved on without that broker."""
         if not answer.done() and not self._is_closed:
-            self._learn()
+            self._upkeep.learn()
             self._loop.call_later(SUSPICION_S, self._on_suspicion, answer)
 
     def _on_answer(
@@ -406,8 +366,8 @@ class Sender:
             assert isinstance(failure, ClientError)
             if isinstance(failure, DeadlineExceededError):
                 # Whatever is behind the unanswered request shares its fate.
-                self._spawn(connection.close())
-            self._learn()
+                self._upkeep.spawn(connection.close())
+            self._upkeep.learn()
             outcome = Outcome.UNKNOWN if failure.retriable else Outcome.REFUSED
             for under_way in chosen:
                 self._settle(under_way, outcome, failure)
@@ -418,13 +378,7 @@ class Sender:
         endpoints = {
             row.node_id: BrokerAddress(row.node_id, row.host, row.port, row.rack) for row in response.node_endpoints
         }
-        view = self._cluster.view
-        rows: dict[tuple[str, int], PartitionProduceResponse] = {}
-        for topic in response.responses:
-            by_id = None if topic.name else view.topics_by_id.get(topic.topic_id)
-            name = topic.name or (by_id.name if by_id is not None else "")
-            for row in topic.partition_responses:
-                rows[name, row.index] = row
+        rows = rows_of(response, self._cluster.view)
         for under_way in chosen:
             batch = under_way.item
             queue = batch.queue
@@ -436,58 +390,57 @@ class Sender:
                 batch.base_offset, batch.append_time_ms = answered.base_offset, answered.log_append_time_ms
                 self._settle(under_way, Outcome.APPENDED, None)
                 continue
-            hint = answered.current_leader
+            hint, is_moved = answered.current_leader, False
             if hint.leader_id >= 0:
+                before = self._cluster.view
                 self._cluster.learn_leader(
                     queue.topic, queue.partition, hint.leader_id, hint.leader_epoch, endpoints.get(hint.leader_id)
                 )
+                is_moved = self._cluster.view is not before
             error = error_for(answered.error_code, f"{queue}: {answered.error_message or 'produce was refused'}")
-            self._settle(under_way, outcome_of(answered.error_code), error)
+            self._settle(under_way, outcome_of(answered.error_code), error, is_moved=is_moved)
 
-    def _settle(self, under_way: UnderWay[Batch], outcome: Outcome, error: Exception | None) -> None:
+    def _settle(
+        self, under_way: UnderWay[Batch], outcome: Outcome, error: Exception | None, *, is_moved: bool = False
+    ) -> None:
         """Take note of how an attempt of a batch ended, and decide when its queue goes on."""
         batch, queue = under_way.item, under_way.item.queue
-        is_too_large = isinstance(error, KafkaError) and error.code in _TOO_LARGE
-        if is_too_large and batch.count > 1 and not batch.is_done:
-            outcome = Outcome.NOT_NOW
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.NONE
+        is_divisible = code in TOO_LARGE and batch.count > 1 and not batch.is_done
         batch.last_error = error
-        leader = self._cluster.view.leader(queue.topic, queue.partition)
-        verdict = queue.sequences.on_outcome(under_way, outcome)
-        if verdict is Verdict.AGAIN:
-            if is_too_large:
-                self._split(under_way)
-            elif isinstance(error, KafkaError) and error.code in STALE_METADATA:
-                self._learn()
+        verdict = queue.sequences.on_outcome(under_way, Outcome.NOT_NOW if is_divisible else outcome)
         if verdict is Verdict.DELIVERED:
             queue.failures = 0
+            queue.was_lost = False
             self._close_case(batch, None)
         elif verdict is Verdict.FAILED:
             assert error is not None
             self._close_case(batch, error)
-        elif not is_too_large and outcome is not Outcome.GAP:
-            del leader
+        elif is_divisible:
+            self._split(under_way)
+        elif not is_moved:
+            if code in STALE_METADATA:
+                self._upkeep.learn()
             self._pause(queue)
-        if queue.has_something_to_send:
-            self._list(queue)
+        self._list(queue)
 
     def _split(self, under_way: UnderWay[Batch]) -> None:
-        batch = under_way.item
-        producer = (under_way.producer_id, under_way.epoch, under_way.base_sequence)
-        parts = self._accumulator.split(batch, self._settings.compression, producer)
-        batch.queue.sequences.split(under_way, [(part, part.count) for part in parts])
-        for part in parts:
-            part.under_way = next(each for each in batch.queue.sequences.pipeline if each.item is part)
-            part.is_observed = True
+        """Go on with the halves of a batch that is too large for the topic."""
+        batch, sequences = under_way.item, under_way.item.queue.sequences
+        numbers = (under_way.producer_id, under_way.epoch, under_way.base_sequence)
+        parts = self._accumulator.split(batch, self._settings.compression, numbers)
+        for part, numbered in zip(
+            parts, sequences.split(under_way, [(part, part.count) for part in parts]), strict=True
+        ):
+            part.under_way = numbered
             part.observers.append(lambda: self._on_part(batch))
+        batch.under_way = None
         self._accumulator.release(batch)
 
     def _on_part(self, batch: Batch) -> None:
-        if all(part.is_done for _, part in batch.parts) and not batch.is_done:
+        if not batch.is_done and all(part.is_done for _, part in batch.parts):
             del self._accumulator.incomplete[batch]
-            failed = [part for _, part in batch.parts if part.error is not None]
             batch.settle()
-            if failed and not batch.is_observed:
-                self._on_failed(batch)
 
     def _close_case(self, batch: Batch, error: Exception | None) -> None:
         """No attempt of this batch is on the wire any more, nor will be: its memory is free."""
@@ -509,92 +462,23 @@ class Sender:
             self._accumulator.withdraw(batch)
             self._close_case(batch, error)
             return
-        under_way.item.queue.sequences.give_up(under_way)
+        batch.queue.sequences.give_up(under_way)
         if under_way.is_out and not self._is_closed:
             self._finish(batch, error)
         else:
             self._close_case(batch, error)
-        if batch.queue.has_something_to_send:
-            self._list(batch.queue)
+        self._list(batch.queue)
 
     def _finish(self, batch: Batch, error: Exception | None) -> None:
         del self._accumulator.incomplete[batch]
-        self._lingering.pop(batch, None)
         if error is None:
             self.counters.records_delivered += batch.count
         else:
             batch.error = error
             self.counters.records_failed += batch.count
-        is_lost = error is not None and not batch.observers and not batch.is_observed
         batch.settle()
-        if is_lost:
+        if error is not None and not batch.is_watched:
             self._on_failed(batch)
-
-    # Metadata and identity.
-
-    def _learn(self) -> None:
-        """Ask for metadata, unless that is under way."""
-        self._is_stale = True
-        if not self._learning and not self._is_closed:
-            self._learning = True
-            self._spawn(self._learn_until_led())
-
-    async def _learn_until_led(self) -> None:
-        failures = 0
-        try:
-            while self._is_stale or self._leaderless:
-                if failures:
-                    await asyncio.sleep(self._backoff.delay_s(failures - 1, self._jitter))
-                failures += 1
-                self._is_stale = False
-                try:
-                    await self._cluster.refresh(self.topics, timeout_s=self._settings.request_timeout_s)
-                except (ClientError, KafkaError) as error:
-                    _log.info("no metadata: %s", error)
-                    self._is_stale = True
-                queues, self._leaderless = list(self._leaderless), {}
-                for queue in queues:
-                    if queue.has_something_to_send:
-                        self._list(queue)
-        finally:
-            self._learning = False
-
-    def _identify(self) -> None:
-        if self._identity is not None and self._identity.producer_id < 0 and not self._identifying:
-            self._identifying = True
-            self._spawn(self._obtain_identity(self._identity))
-
-    async def _obtain_identity(self, identity: Identity) -> None:
-        def check(response: InitProducerIdResponse) -> None:
-            if response.error_code:
-                raise error_for(response.error_code, "no producer id")
-
-        failures = 0
-        try:
-            while True:
-                try:
-                    answer = await self._cluster.request_any(
-                        InitProducerIdRequest(), self._settings.request_timeout_s, check
-                    )
-                    break
-                except (ClientError, KafkaError) as error:
-                    _log.warning("no producer id: %s", error)
-                    for batch in self._accumulator.incomplete:
-                        batch.last_error = error
-                await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
-                failures += 1
-            identity.producer_id, identity.epoch = answer.producer_id, answer.producer_epoch
-            for queue in {batch.queue: None for batch in self._accumulator.incomplete}:
-                if queue.has_something_to_send:
-                    self._list(queue)
-        finally:
-            self._identifying = False
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
 
 class _NoRoom:
@@ -602,4 +486,3 @@ class _NoRoom:
 
 
 _NO_ROOM = _NoRoom()
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})

@@ -201,20 +201,23 @@ class Sequences(Generic[Item]):
         if not batch.is_out:
             self._remove(batch)
 
-    def split(self, batch: UnderWay[Item], parts: list[tuple[Item, int]]) -> None:
-        """Put batches of the same records in the place of one that is back."""
+    def split(self, batch: UnderWay[Item], parts: list[tuple[Item, int]]) -> list[UnderWay[Item]]:
+        """Put batches of the same records in the place of one that is back, and return them."""
         assert not batch.is_out
         assert sum(count for _, count in parts) == batch.count
         position = self.pipeline.index(batch)
         del self.pipeline[position]
         sequence, is_after_gap = batch.base_sequence, batch.is_after_gap
+        numbered = []
         for item, count in parts:
             part = UnderWay(item, count, batch.producer_id, batch.epoch, sequence)
             part.is_out, part.may_be_appended, part.is_after_gap = False, batch.may_be_appended, is_after_gap
             self.pipeline.insert(position, part)
+            numbered.append(part)
             position, is_after_gap = position + 1, False
             if self._identity is not None:
                 sequence = (sequence + count) % SEQUENCE_MODULUS
+        return numbered
 
     # Inside.
 

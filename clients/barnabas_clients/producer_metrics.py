@@ -1,0 +1,35 @@
+"""What a producer counts. Pure."""
+
+from typing import NamedTuple
+
+__all__ = ["Counters", "ProducerMetrics"]
+
+
+class Counters:
+    """What has happened since the start."""
+
+    __slots__ = ("batches", "bytes_sent", "epochs", "records_delivered", "records_failed", "requests", "retries")
+
+    def __init__(self) -> None:
+        self.batches = self.bytes_sent = self.requests = self.retries = self.epochs = 0
+        self.records_delivered = self.records_failed = 0
+
+
+class ProducerMetrics(NamedTuple):
+    """What a producer has done since it was opened, and what it holds now."""
+
+    records_delivered: int
+    records_failed: int
+    batches: int
+    requests: int
+    retries: int
+    """Batches sent once more."""
+    bytes_sent: int
+    """Record batches on the wire, repetitions included."""
+    epochs: int
+    """How often a partition began a new epoch."""
+    buffered_bytes: int
+    """At most `buffer_bytes`."""
+    buffered_batches: int
+    requests_in_flight: int
+    sends_waiting: int
