@@ -27,10 +27,13 @@ from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
 from .connections import Exchange
 from .context import BrokerContext, respond
 from .handlers import (
+    create_partitions,
     create_topics,
     delete_groups,
+    delete_records,
     delete_topics,
     describe_cluster,
+    describe_configs,
     describe_groups,
     fetch,
     find_coordinator,
@@ -105,8 +108,11 @@ ROUTES = {
         Route(API_VERSIONS, range(5), 0, _api_versions, lambda _, code: ApiVersionsResponse(error_code=code)),
         Route(19, range(2, 8), 2, create_topics.handle, create_topics.refuse),
         Route(20, range(1, 7), 1, delete_topics.handle, delete_topics.refuse),
+        Route(21, range(3), 0, delete_records.handle, delete_records.refuse),
         Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
         Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
+        Route(32, range(1, 5), 1, describe_configs.handle, describe_configs.refuse),
+        Route(37, range(4), 0, create_partitions.handle, create_partitions.refuse),
         Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
         Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
         Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),

@@ -150,7 +150,7 @@ class Partitions:
             self._note_fenced(old, new)
             self._unavailable = {node_id for node_id, broker in new.brokers.items() if not broker.is_available}
             self._fire_changed()
-        created, deleted = topic_changes(old, new)
+        created, deleted, grown = topic_changes(old, new)
         for topic in deleted:
             self.topics_by_id.pop(topic.topic_id, None)
             hosted = self.topics.get(topic.name)
@@ -160,7 +160,9 @@ class Partitions:
         for topic in created:
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = HostedTopic(topic)
         self._queue.extend((False, topic) for topic in deleted)
-        self._queue.extend((True, topic) for topic in created)
+        for topic in grown:
+            self.topics_by_id[topic.topic_id].topic = topic
+        self._queue.extend((True, topic) for topic in (*created, *grown))
         if self._queue and self._reconciling is None and not self._closing:
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
@@ -235,6 +237,8 @@ class Partitions:
             for index, desired in enumerate(topic.partitions):
                 if self.node_id not in desired.replicas or topic.topic_id not in self.topics_by_id:
                     continue
+                if group_id_of(topic.topic_id, index) in self._opened:
+                    continue  # The topic has grown: this is what it had before.
                 try:
                     await self._open(topic, index)
                 except StorageFailedError as error:

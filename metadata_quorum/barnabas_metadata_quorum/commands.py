@@ -30,13 +30,17 @@ __all__ = [
     "CheckSessions",
     "Command",
     "ControlledShutdown",
+    "CreatePartitions",
+    "CreatePartitionsAnswer",
     "CreateTopics",
     "CreateTopicsAnswer",
     "CreatedTopic",
     "DeleteTopics",
     "DeleteTopicsAnswer",
     "DeletedTopic",
+    "GrownTopic",
     "HeartbeatAnswer",
+    "NewPartitions",
     "NewTopic",
     "ProducerIdBlock",
     "Refusal",
@@ -140,6 +144,22 @@ class CreateTopics(_Tagged, frozen=True, tag="create_topics"):
     command_id: bytes = b""
 
 
+class NewPartitions(msgspec.Struct, frozen=True):
+    """A topic that is to have `count` partitions. `assignments` are those of the new ones; None: place them."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class CreatePartitions(_Tagged, frozen=True, tag="create_partitions"):
+    """Let each topic grow that may; `validate_only` says what would happen."""
+
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
 class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
     """Delete each topic that exists. Answers come in order: names first, then ids."""
 
@@ -160,6 +180,7 @@ Command: TypeAlias = (
     | ControlledShutdown
     | CheckSessions
     | CreateTopics
+    | CreatePartitions
     | DeleteTopics
     | AllocateProducerIds
 )
@@ -203,6 +224,21 @@ class CreateTopicsAnswer(_Tagged, frozen=True, tag="create_topics_answer"):
     topics: tuple[CreatedTopic, ...]
 
 
+class GrownTopic(msgspec.Struct, frozen=True):
+    """The fate of one `NewPartitions`: grown (or able to) when `error` is None."""
+
+    name: str
+    error: RefusalReason | None = None
+    message: str = ""
+    topic_id: bytes = bytes(16)
+
+
+class CreatePartitionsAnswer(_Tagged, frozen=True, tag="create_partitions_answer"):
+    """One fate per topic asked for, in the order of asking."""
+
+    topics: tuple[GrownTopic, ...]
+
+
 class DeletedTopic(msgspec.Struct, frozen=True):
     """The fate of one topic named or identified; what is not known is None or zero bytes."""
 
@@ -238,6 +274,7 @@ Answer: TypeAlias = (
     | HeartbeatAnswer
     | SessionsChecked
     | CreateTopicsAnswer
+    | CreatePartitionsAnswer
     | DeleteTopicsAnswer
     | ProducerIdBlock
     | Refusal

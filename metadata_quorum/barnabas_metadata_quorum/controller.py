@@ -18,8 +18,8 @@ Topics are decided in `topics.py`, sessions are kept in `sessions.py`.
 Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 One that changes something leaves its answer beside its effects, in the same frame.
 
-Not here: partition leaders (each group elects its own), reassignment and repair, configuration changes and more
-partitions for existing topics, quotas, ACLs.
+Not here: partition leaders (each group elects its own), reassignment and repair, configuration changes of existing
+topics, quotas, ACLs.
 """
 
 from typing import assert_never
@@ -34,6 +34,8 @@ from .commands import (
     CheckSessions,
     Command,
     ControlledShutdown,
+    CreatePartitions,
+    CreatePartitionsAnswer,
     CreateTopics,
     CreateTopicsAnswer,
     DeleteTopics,
@@ -58,6 +60,7 @@ from .records import (
     Record,
 )
 from .sessions import Sessions
+from .topic_growth import create_partitions
 from .topics import create_topics, delete_topics
 
 __all__ = ["ControllerConfig", "Decision", "decide"]
@@ -117,6 +120,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _check_sessions(image, sessions, now_ms)
         case CreateTopics():
             return _answered_before(image, command.command_id) or _create_topics(image, command, config)
+        case CreatePartitions():
+            return _answered_before(image, command.command_id) or _create_partitions(image, command)
         case DeleteTopics():
             return _answered_before(image, command.command_id) or _delete_topics(image, command)
         case AllocateProducerIds():
@@ -207,6 +212,13 @@ def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreateTopicsAnswer(fates))
+
+
+def _create_partitions(image: Image, command: CreatePartitions) -> Decision:
+    records, fates = create_partitions(image, command)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))
 
 
 def _delete_topics(image: Image, command: DeleteTopics) -> Decision:

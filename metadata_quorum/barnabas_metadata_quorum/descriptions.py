@@ -10,6 +10,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionsAdded,
     ProducerIdsAllocated,
     Record,
     TopicCreated,
@@ -34,6 +35,8 @@ def fact_of(record: Record, term: int) -> Fact | None:
         case TopicCreated():
             shape = f"{len(record.assignments)} partitions, {len(record.assignments[0])} replicas"
             return Fact("topic created", term, f"{record.name} ({record.topic_id.hex()}): {shape}")
+        case PartitionsAdded():
+            return Fact("partitions added", term, f"id {record.topic_id.hex()}: {len(record.assignments)} more")
         case TopicDeleted():
             return Fact("topic deleted", term, f"id {record.topic_id.hex()}")
         case ProducerIdsAllocated() | CommandAnswered():

@@ -25,6 +25,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionsAdded,
     ProducerIdsAllocated,
     Record,
     TopicCreated,
@@ -186,6 +187,8 @@ class ImageBuilder:
                 self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, shutting_down=True)
             case TopicCreated():
                 self._create(record)
+            case PartitionsAdded():
+                self._grow(record)
             case TopicDeleted():
                 self._delete(record)
             case ProducerIdsAllocated():
@@ -232,6 +235,12 @@ class ImageBuilder:
         self._topic_ids.own()[key] = record.topic_id
         self._count(partitions, 1)
 
+    def _grow(self, record: PartitionsAdded) -> None:
+        topic = self._topics.now[record.topic_id]
+        added = tuple(Partition(replicas) for replicas in record.assignments)
+        self._topics.own()[record.topic_id] = msgspec.structs.replace(topic, partitions=topic.partitions + added)
+        self._count(added, 1)
+
     def _delete(self, record: TopicDeleted) -> None:
         topic = self._topics.own().pop(record.topic_id)
         del self._topic_ids.own()[collision_key(topic.name)]
@@ -271,17 +280,23 @@ def apply_all(image: Image, records: Iterable[Record]) -> Image:
 
 
 class TopicChanges(NamedTuple):
-    """What a broker must reconcile between two images. Topics never change otherwise yet."""
+    """What a broker must reconcile between two images. `grown`: topics that have more partitions, as they are now."""
 
     created: tuple[Topic, ...]
     deleted: tuple[Topic, ...]
+    grown: tuple[Topic, ...]
 
 
 def topic_changes(old: Image, new: Image) -> TopicChanges:
-    """Return the topics that came and went, each in the order of its image; at once if no topic changed."""
+    """Return the topics that came, went and grew, each in the order of its image; at once if no topic changed."""
     if old.topics is new.topics:
-        return TopicChanges((), ())
+        return TopicChanges((), (), ())
     return TopicChanges(
         tuple(topic for topic_id, topic in new.topics.items() if topic_id not in old.topics),
         tuple(topic for topic_id, topic in old.topics.items() if topic_id not in new.topics),
+        tuple(
+            topic
+            for topic_id, topic in new.topics.items()
+            if (before := old.topics.get(topic_id)) is not None and len(before.partitions) < len(topic.partitions)
+        ),
     )

@@ -1,4 +1,4 @@
-"""Where the replicas of a new topic go. Pure, and without chance: the same image gives the same answer.
+"""Where the replicas of new partitions go. Pure, and without chance: the same image gives the same answer.
 
 Replicas are chosen one after the other, each time the broker that is best by these wishes, the first wish that
 tells two brokers apart deciding:
@@ -49,9 +49,14 @@ def candidates_of(brokers: Mapping[int, Broker], loads: Mapping[int, BrokerLoad]
 
 
 def place(
-    partition_count: int, replication_factor: int, candidates: Sequence[Candidate]
+    partition_count: int,
+    replication_factor: int,
+    candidates: Sequence[Candidate],
+    existing: Sequence[tuple[int, ...]] = (),
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the replicas of each partition, the preferred leader first.
+    """Return the replicas of each new partition, the preferred leader first.
+
+    `existing` are partitions that the topic has already, which `candidates` do not count.
 
     Takes time in proportion to partitions x replicas x brokers: 0.2 s for 10,000 partitions of three replicas on
     five brokers, which is the largest topic that the controller accepts.
@@ -62,7 +67,7 @@ def place(
     assert partition_count > 0
     assert replication_factor > 0
     _check_factor(replication_factor, candidates)
-    spread = _Spread(candidates)
+    spread = _Spread(candidates, existing)
     return tuple(spread.next_partition(replication_factor) for _ in range(partition_count))
 
 
@@ -85,12 +90,16 @@ def _check_factor(replication_factor: int, candidates: Sequence[Candidate]) -> N
 class _Spread:
     """The counts of one topic while its partitions are being placed."""
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], existing: Sequence[tuple[int, ...]]) -> None:
         self._all = sorted(candidates, key=lambda candidate: candidate.node_id)
         self._available = [candidate for candidate in self._all if candidate.available]
         self._leaders: Counter[int] = Counter()
         self._replicas: Counter[int] = Counter()
         self._together: Counter[tuple[int, int]] = Counter()
+        for leader, *followers in existing:
+            self._leaders[leader] += 1
+            self._replicas.update((leader, *followers))
+            self._together.update((leader, follower) for follower in followers)
 
     def next_partition(self, replication_factor: int) -> tuple[int, ...]:
         leader = min(self._available, key=self._leader_wishes)

@@ -28,6 +28,7 @@ __all__ = [
     "BrokerShuttingDown",
     "BrokerUnfenced",
     "CommandAnswered",
+    "PartitionsAdded",
     "ProducerIdsAllocated",
     "Record",
     "TopicCreated",
@@ -93,6 +94,14 @@ class TopicCreated(_Record, frozen=True, tag="topic_created"):
     version: int = 1
 
 
+class PartitionsAdded(_Record, frozen=True, tag="partitions_added"):
+    """A topic grows: `assignments` are those of the new partitions, which follow the ones that it has."""
+
+    topic_id: bytes
+    assignments: tuple[tuple[int, ...], ...]
+    version: int = 1
+
+
 class TopicDeleted(_Record, frozen=True, tag="topic_deleted"):
     """The topic and its data are to go; its id is never used again."""
 
@@ -121,6 +130,7 @@ Record: TypeAlias = (
     | BrokerFenced
     | BrokerShuttingDown
     | TopicCreated
+    | PartitionsAdded
     | TopicDeleted
     | ProducerIdsAllocated
     | CommandAnswered
@@ -133,6 +143,7 @@ VERSIONS: Mapping[str, int] = {
     "broker_fenced": 1,
     "broker_shutting_down": 1,
     "topic_created": 1,
+    "partitions_added": 1,
     "topic_deleted": 1,
     "producer_ids_allocated": 1,
     "command_answered": 1,

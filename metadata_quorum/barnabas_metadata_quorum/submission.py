@@ -17,6 +17,7 @@ from barnabas_raftlog.multiraft.links import LinkDownError, RemoteError
 
 from .commands import (
     Command,
+    CreatePartitions,
     CreateTopics,
     DeleteTopics,
     Refusal,
@@ -114,7 +115,7 @@ def with_identity(command: Command) -> Command:
                 for topic in command.topics
             )
             return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or uuid.uuid4().bytes)
-        case DeleteTopics():
+        case CreatePartitions() | DeleteTopics():
             return msgspec.structs.replace(command, command_id=command.command_id or uuid.uuid4().bytes)
         case _:
             return command

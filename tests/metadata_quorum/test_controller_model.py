@@ -187,7 +187,7 @@ def test_changes_between_images_are_found() -> None:
     empty = Image("c")
     registered = apply_all(empty, decide(empty, sessions, RegisterBroker(1, 1, "h", 1), config, 0).records)
     up = apply_all(registered, decide(registered, sessions, BrokerHeartbeat(1, 0, 1), config, 0).records)
-    assert topic_changes(empty, up) == ((), ())
+    assert topic_changes(empty, up) == ((), (), ())
     one = apply_all(up, decide(up, sessions, CreateTopics((NewTopic("t", topic_id=b"i" * 16),)), config, 0).records)
     assert [topic.name for topic in topic_changes(up, one).created] == ["t"]
     assert [topic.name for topic in topic_changes(one, up).deleted] == ["t"]

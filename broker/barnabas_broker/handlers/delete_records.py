@@ -1,0 +1,128 @@
+"""DeleteRecords: let the logs of partitions start later. What lies before is gone.
+
+The leader of a partition proposes the new start to its replicas, and the answer waits until a majority has it: from
+then on no leader of this partition will ever show what was deleted. (Kafka waits until every replica that is alive has
+deleted.) A replica that is down deletes when it is back.
+
+The low watermark in the answer is where the log starts now, which may be above what was asked for. An offset of -1 is
+the high watermark; one beyond that is OFFSET_OUT_OF_RANGE; one below the present start changes nothing. Internal topics
+are refused: what is in them belongs to the coordinators, who tidy up for themselves.
+"""
+
+import asyncio
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.partition import Partition
+from barnabas_clients.protocol.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import StorageBusyError
+
+from .list_offsets import led_partition
+
+__all__ = ["handle", "refuse"]
+
+HIGH_WATERMARK = -1
+TIMEOUT_S_MAX = 60.0
+
+
+class _Wait:
+    """One partition's new start, on its way to a majority (PendingAppend)."""
+
+    def __init__(self, partition: Partition, answered: "asyncio.Future[ErrorCode]") -> None:
+        self.partition, self.answered = partition, answered
+
+    def on_committed(self) -> None:
+        self.on_failed(ErrorCode.NONE)
+
+    def on_failed(self, code: ErrorCode) -> None:
+        if not self.answered.done():
+            self.answered.set_result(code)
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Propose all, then wait for all; cancelled, what was proposed may still take effect."""
+    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
+    topics = []
+    for topic in request.topics:
+        results = [_begin(broker, topic, asked, waits) for asked in topic.partitions]
+        if results:
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+    if waits:
+        await _finish(waits, min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX))
+    for wait, result in waits:
+        if result.error_code == ErrorCode.NONE:
+            partition = wait.partition
+            result.low_watermark = partition.log.log_start_offset
+            broker.events.add("records deleted", str(partition), f"asked to: it starts at {result.low_watermark}")
+    return DeleteRecordsResponse(topics=topics)
+
+
+def refuse(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    """Answer every partition with `code`."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_refused(asked.partition_index, code) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
+
+
+def _begin(
+    broker: BrokerContext,
+    topic: DeleteRecordsTopic,
+    asked: DeleteRecordsPartition,
+    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]],
+) -> DeleteRecordsPartitionResult:
+    index = asked.partition_index
+    if topic.name in INTERNAL_TOPICS:
+        return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = led_partition(broker.partitions.topics.get(topic.name), index, -1)
+    if not isinstance(partition, Partition):
+        return _refused(index, partition)
+    # Before leadership is confirmed, the high watermark may be older than what clients have seen.
+    if broker.is_stopping or not partition.can_serve:
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+    if not 0 <= offset <= partition.high_watermark:
+        return _refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    try:
+        awaited = partition.drop_before(offset)
+    except NotLeaderError:
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    except StorageBusyError:
+        return _refused(index, ErrorCode.REQUEST_TIMED_OUT)
+    except StorageFailedError:
+        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)
+    wait = _Wait(partition, asyncio.get_running_loop().create_future())
+    if partition.wait_for(awaited, wait):
+        waits.append((wait, result))
+    return result
+
+
+async def _finish(waits: list[tuple[_Wait, DeleteRecordsPartitionResult]], timeout_s: float) -> None:
+    """Wait until all are committed, or the time is up."""
+    try:
+        await asyncio.wait([wait.answered for wait, _ in waits], timeout=timeout_s)
+    finally:
+        for wait, result in waits:
+            wait.partition.forget(wait)
+            code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
+            if code is not ErrorCode.NONE:
+                result.error_code, result.low_watermark = code, -1

@@ -1,0 +1,121 @@
+"""More partitions for topics that exist: what is allowed, and the records that do it. Pure.
+
+Checked in Kafka's order: the topic, the count, then the assignment or placement. New partitions have as many replicas
+as the first one, and are placed as if all partitions of the topic had been placed together: even among themselves,
+counting those that are there.
+
+Records of a topic keep their place, so keys that were hashed to a partition before may be hashed to another one
+afterwards; that is for whoever asks to know, as in Kafka. The offsets topic does not grow: a group's partition follows
+from its id and their number, and every group would lose its state.
+"""
+
+from collections import Counter
+
+from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused
+from .image import BrokerLoad, Image, ImageBuilder, Topic
+from .placement import candidates_of, place
+from .records import PartitionsAdded, Record
+from .topic_names import INTERNAL_TOPICS
+from .topics import PARTITIONS_PER_COMMAND_MAX
+
+__all__ = ["create_partitions"]
+
+Assignments = tuple[tuple[int, ...], ...]
+
+
+def create_partitions(image: Image, command: CreatePartitions) -> tuple[list[Record], tuple[GrownTopic, ...]]:
+    """Return the records of all topics that may grow, and the fate of each topic, in order.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many partitions in one command.
+    """
+    asked_for = sum(_growth(image, wanted) for wanted in command.topics)
+    if asked_for > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(
+            RefusalReason.POLICY_VIOLATION,
+            f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum",
+        )
+    times = Counter(wanted.name for wanted in command.topics)
+    draft = ImageBuilder(image)
+    records: list[Record] = []
+    fates: list[GrownTopic] = []
+    for wanted in command.topics:
+        try:
+            if times[wanted.name] > 1:
+                raise Refused(RefusalReason.INVALID_REQUEST, "Duplicate topic name.")
+            record = _checked(image, draft, wanted)
+        except Refused as refused:
+            fates.append(GrownTopic(wanted.name, refused.reason, refused.message))
+            continue
+        draft.apply(record)
+        records.append(record)
+        fates.append(GrownTopic(wanted.name, topic_id=record.topic_id))
+    return records, tuple(fates)
+
+
+def _growth(image: Image, wanted: NewPartitions) -> int:
+    topic = image.topic_named(wanted.name)
+    return 0 if topic is None else max(0, wanted.count - len(topic.partitions))
+
+
+def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions) -> PartitionsAdded:
+    """Return the record that lets a topic grow, or raise `Refused`."""
+    topic = image.topic_named(wanted.name)
+    if topic is None:
+        raise Refused(RefusalReason.UNKNOWN_TOPIC, f"there is no topic {wanted.name}")
+    if topic.name in INTERNAL_TOPICS:
+        raise Refused(RefusalReason.INVALID_TOPIC, f"{topic.name} is internal, and keeps the partitions that it has")
+    now = len(topic.partitions)
+    if wanted.count == now:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if wanted.count < now:
+        raise Refused(
+            RefusalReason.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {now} partition(s); {wanted.count} would not be an increase.",
+        )
+    if wanted.count > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
+    added = wanted.count - now
+    if wanted.assignments is None:
+        return PartitionsAdded(topic.topic_id, _placed(draft, topic, added))
+    _check_manual(draft, topic, wanted.assignments, added)
+    return PartitionsAdded(topic.topic_id, wanted.assignments)
+
+
+def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
+    existing = tuple(partition.replicas for partition in topic.partitions)
+    # `place` counts the existing ones as the topic's own, so they are taken out of what the brokers hold otherwise.
+    held = Counter(node_id for replicas in existing for node_id in replicas)
+    led = Counter(replicas[0] for replicas in existing)
+    loads = {
+        node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id])
+        for node_id, load in draft.loads.items()
+    }
+    return place(added, len(existing[0]), candidates_of(draft.brokers, loads), existing)
+
+
+def _check_manual(draft: ImageBuilder, topic: Topic, assignments: Assignments, added: int) -> None:
+    complaint = None
+    if len(assignments) != added:
+        given = f"only {len(assignments)} assignment(s) were specified."
+        complaint = f"Attempted to add {added} additional partition(s), but {given}"
+    for replicas in assignments:
+        unknown = [node_id for node_id in replicas if node_id not in draft.brokers]
+        twice = [node_id for node_id, times in Counter(replicas).items() if times > 1]
+        if complaint is not None:
+            break
+        if not replicas:
+            complaint = "The manual partition assignment includes an empty replica list."
+        elif unknown:
+            complaint = (
+                f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
+            )
+        elif twice:
+            complaint = f"The manual partition assignment includes the broker {twice[0]} more than once."
+        elif len(replicas) != (factor := len(topic.partitions[0].replicas)):
+            complaint = (
+                f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not"
+                f" consistent with previous partitions, which have {factor} replica(s)."
+            )
+    if complaint is not None:
+        raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, complaint)

@@ -1,0 +1,119 @@
+"""More partitions for a topic: what the controller allows, where they go, and that a retry adds none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_metadata_quorum.commands import (
+    CreatePartitions,
+    CreatePartitionsAnswer,
+    GrownTopic,
+    NewPartitions,
+    NewTopic,
+    RefusalReason,
+)
+from barnabas_metadata_quorum.image import apply_all, topic_changes
+from barnabas_metadata_quorum.records import PartitionsAdded
+from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+
+from .test_controller import Controller
+
+
+def with_topic(brokers: int = 3, partitions: int = 2, factor: int = 2) -> Controller:
+    controller = Controller(brokers)
+    assert controller.create(NewTopic("t", partitions, factor))[0].error is None
+    return controller
+
+
+def grow(controller: Controller, *wanted: NewPartitions, **fields: bytes | bool) -> list[GrownTopic]:
+    answer = controller.ask(CreatePartitions(wanted, **fields))  # type: ignore[arg-type]
+    assert isinstance(answer, CreatePartitionsAnswer)
+    return list(answer.topics)
+
+
+def test_a_topic_grows_behind_what_it_has() -> None:
+    controller = with_topic()
+    before = controller.image
+    topic = before.topic_named("t")
+    assert topic is not None
+    assert [fate.error for fate in grow(controller, NewPartitions("t", 5))] == [None]
+    grown = controller.image.topic_named("t")
+    assert grown is not None
+    assert grown.partitions[:2] == topic.partitions
+    assert len(grown.partitions) == 5
+    assert {len(partition.replicas) for partition in grown.partitions} == {2}
+    assert topic_changes(before, controller.image) == ((), (), (grown,))
+    # A snapshot says the same in other records.
+    again = decode_snapshot(encode_snapshot(Snapshot(1, 1, controller.image))).image
+    assert (again.topics, again.loads) == (controller.image.topics, controller.image.loads)
+
+
+@given(brokers=st.integers(1, 5), partitions=st.integers(1, 6), added=st.integers(1, 9), factor=st.integers(1, 3))
+def test_a_grown_topic_is_as_even_as_one_that_was_made_so(
+    brokers: int, partitions: int, added: int, factor: int
+) -> None:
+    factor = min(factor, brokers)
+    controller = with_topic(brokers, partitions, factor)
+    grow(controller, NewPartitions("t", partitions + added))
+    topic = controller.image.topic_named("t")
+    assert topic is not None
+    leaders = [partition.replicas[0] for partition in topic.partitions]
+    counts = [leaders.count(node_id) for node_id in range(brokers)]
+    assert max(counts) - min(counts) <= 1
+    loads = controller.image.loads
+    assert sum(load.leaders for load in loads.values()) == partitions + added
+    assert sum(load.replicas for load in loads.values()) == (partitions + added) * factor
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason", "text"),
+    [
+        (NewPartitions("u", 3), RefusalReason.UNKNOWN_TOPIC, "no topic u"),
+        (NewPartitions("t", 2), RefusalReason.INVALID_PARTITIONS, "already has 2"),
+        (NewPartitions("t", 1), RefusalReason.INVALID_PARTITIONS, "not be an increase"),
+        (NewPartitions("t", 3, ()), RefusalReason.INVALID_REPLICA_ASSIGNMENT, "only 0 assignment"),
+        (NewPartitions("t", 3, ((),)), RefusalReason.INVALID_REPLICA_ASSIGNMENT, "empty"),
+        (NewPartitions("t", 3, ((0, 7),)), RefusalReason.INVALID_REPLICA_ASSIGNMENT, "broker 7"),
+        (NewPartitions("t", 3, ((1, 1),)), RefusalReason.INVALID_REPLICA_ASSIGNMENT, "more than once"),
+        (NewPartitions("t", 3, ((1,),)), RefusalReason.INVALID_REPLICA_ASSIGNMENT, "have 2 replica"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_reason(wanted: NewPartitions, reason: RefusalReason, text: str) -> None:
+    controller = with_topic()
+    before = controller.image
+    (fate,) = grow(controller, wanted)
+    assert fate.error is reason
+    assert text in fate.message
+    assert controller.image is before or controller.image == before
+
+
+def test_the_offsets_topic_keeps_its_partitions() -> None:
+    controller = Controller(1)
+    controller.create(NewTopic("__consumer_offsets", 4, 1))
+    assert grow(controller, NewPartitions("__consumer_offsets", 5))[0].error is RefusalReason.INVALID_TOPIC
+
+
+def test_one_bad_name_harms_no_other_and_a_doubled_one_none_but_itself() -> None:
+    controller = with_topic()
+    controller.create(NewTopic("v", 1, 1))
+    fates = grow(controller, NewPartitions("t", 3), NewPartitions("t", 4), NewPartitions("v", 2), NewPartitions("w", 2))
+    assert [fate.error for fate in fates] == [
+        RefusalReason.INVALID_REQUEST, RefusalReason.INVALID_REQUEST, None, RefusalReason.UNKNOWN_TOPIC
+    ]  # fmt: skip
+
+
+def test_too_many_at_once_are_refused_as_a_whole() -> None:
+    controller = with_topic()
+    assert controller.refuses(CreatePartitions((NewPartitions("t", 10_003),))) is RefusalReason.POLICY_VIOLATION
+
+
+def test_validation_changes_nothing_and_a_retry_adds_nothing() -> None:
+    controller = with_topic()
+    before = controller.image
+    assert grow(controller, NewPartitions("t", 3, ((0, 1),)), validate_only=True)[0].error is None
+    assert controller.image == before
+    first = grow(controller, NewPartitions("t", 3, ((0, 1),)), command_id=b"i" * 16)
+    assert isinstance(controller.records[0], PartitionsAdded)
+    grown = controller.image
+    assert grow(controller, NewPartitions("t", 3, ((0, 1),)), command_id=b"i" * 16) == first
+    assert controller.image == apply_all(grown, ())
