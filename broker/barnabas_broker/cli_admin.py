@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.bootstrap import parse_bootstrap
 
 from .cluster_files import ClusterError
 
-__all__ = ["parse_topics", "print_table", "with_admin"]
+__all__ = ["check_bootstrap", "parse_topics", "print_table", "with_admin"]
 
 T = TypeVar("T")
 # Wider than any row: a name that is cut is a name that cannot be copied.
@@ -17,16 +18,25 @@ TABLE_WIDTH = 10_000
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
     """Connect, use the client, close it; every call has `timeout_s`."""
+    check_bootstrap(bootstrap)
 
     async def main() -> T:
-        try:
-            admin = Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s)
-        except ValueError as error:
-            raise ClusterError(f"--bootstrap-server: {error}") from error
-        async with admin:
+        async with Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s) as admin:
             return await use(admin)
 
     return asyncio.run(main())
+
+
+def check_bootstrap(bootstrap: str) -> None:
+    """Refuse what are no addresses, by the option's name.
+
+    Raises:
+        ClusterError: a part is none.
+    """
+    try:
+        parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise ClusterError(f"--bootstrap-server: {error}") from error
 
 
 def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:

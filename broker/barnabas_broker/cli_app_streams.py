@@ -17,7 +17,7 @@ Shown = Annotated[
 
 
 def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
-    topic: str,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     bootstrap: Bootstrap,
     form: Annotated[
         str, typer.Option("--format", help="What a line is: raw (a value) or json (a record).", metavar="FORM")

@@ -21,6 +21,7 @@ from barnabas_clients.consumer_record import ConsumerRecord
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
 
+from .cli_admin import check_bootstrap
 from .cli_lines import Record, json_form, raw_form, template_form
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
@@ -76,6 +77,7 @@ def consume(order: ConsumeOrder) -> int:
         raise ClusterError("--partition needs one topic")
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
+    check_bootstrap(order.bootstrap)
     logging.basicConfig(format="barnabas: %(message)s", level=logging.WARNING)
     return run(_consume(order, form, start_ms))
 
@@ -252,11 +254,7 @@ class _Reading:
 
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     """Return what there is to read, and refuse what there is not: a consumer would wait for it for ever."""
-    try:
-        admin = Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s)
-    except ValueError as error:
-        raise ClusterError(f"--bootstrap-server: {error}") from error
-    async with admin:
+    async with Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s) as admin:
         views = await admin.describe_topics(list(dict.fromkeys(order.topics)))
     for number in order.partitions:
         if number not in views[0].partitions:

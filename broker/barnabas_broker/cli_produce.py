@@ -14,15 +14,15 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 from barnabas_clients import Producer
 from barnabas_clients.delivery import Delivery, RecordsLostError
 from barnabas_clients.errors import ClientError, DeadlineExceededError
-from barnabas_clients.producer import CompressionName
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_raftlog.errors import BarnabasError
 
+from .cli_admin import check_bootstrap
 from .cli_lines import LineError, LineRecord, parse_json, raw_parser
 from .cli_pipes import Aside, Progress, Wishes, blocks_of_lines, run, typed_bytes
 from .cluster_files import ClusterError
@@ -30,7 +30,7 @@ from .cluster_files import ClusterError
 __all__ = ["ProduceOrder", "produce"]
 
 STDIN_FD = 0
-COMPRESSIONS = get_args(CompressionName)
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: dict[str, Any] = {"all": "all", "-1": "all", "1": 1, "0": 0}
 OPEN_MAX = 100_000
 # A record of JSON is longer than the record: base64 adds a third, and \u0000 is six characters for a byte.
@@ -68,6 +68,7 @@ def produce(order: ProduceOrder) -> int:
         raise ClusterError(f"--compression {order.compression} does not work: it must be {', '.join(COMPRESSIONS)}")
     if order.keep_partitions and (order.form != "json" or order.partition is not None):
         raise ClusterError("--keep-partitions is for --format json, without --partition")
+    check_bootstrap(order.bootstrap)
     # What goes wrong is told once, by the line that it happened to.
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
     return run(_produce(order, _parser(order), [_header(word) for word in order.headers]))
@@ -197,7 +198,7 @@ def _producer(order: ProduceOrder) -> Producer:
             client_id="barnabas-cli",
             acks=acks,
             idempotent=acks == "all",
-            compression=cast("CompressionName", order.compression),
+            compression=cast("Any", order.compression),
             batch_bytes=min(BATCH_BYTES, order.request_bytes_max),
             # Room for the largest record beside others.
             buffer_bytes=max(BUFFER_BYTES, 3 * order.request_bytes_max),

@@ -261,6 +261,9 @@ async def reset_group_offsets(
     names = sorted({topic for topic, _ in chosen} | set(topics or ()))
     if partitions is None and topics is None:
         if not committed:
+            members = (await describe_groups(cluster, [group_id], left_s(deadline)))[group_id].members
+            if members and not dry_run:
+                raise _has_members(group_id)
             raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id}: it has committed nothing; name topics")
         chosen = set(committed)
         names = sorted({topic for topic, _ in chosen})

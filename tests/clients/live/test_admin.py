@@ -23,7 +23,7 @@ from .filling import fill
 async def test_a_topic_is_created_described_listed_and_deleted(bootstrap: str) -> None:
     name = f"live-admin-{uuid.uuid4().hex[:12]}"
     async with Admin(bootstrap) as admin:
-        created = await admin.create_topic(name, 3, configs={"retention.ms": "100000"})
+        created = await admin.create_topic(name, 3, configs={"max.message.bytes": "2000000"})
         assert sorted(created.partitions) == [0, 1, 2]
         assert all(view.leader_id >= 0 for view in created.partitions.values())
         with pytest.raises(TopicAlreadyExistsError, match=name):
@@ -102,7 +102,7 @@ async def test_configurations_say_where_they_come_from(bootstrap: str, make_topi
         found = await admin.describe_configs([topic, broker])
         assert list(found) == [topic, broker]
         assert found[topic]["min.insync.replicas"].value == "1"
-        assert found[topic]["retention.ms"].is_default
+        assert found[topic]["cleanup.policy"].is_default
         assert found[broker]["node.id"].value == broker.name
         assert not found[broker]["node.id"].is_default
         assert found[broker]["node.id"].read_only

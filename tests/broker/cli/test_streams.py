@@ -1,0 +1,264 @@
+"""`barnabas produce` and `barnabas consume` against real brokers, as a pipeline and as a person use them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from .conftest import Run
+
+pytestmark = pytest.mark.process
+
+WAIT_S = 30.0
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(bootstrap: str) -> Iterator[Start]:
+    """Start the command as a process; what is left of them at the end is killed."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "BARNABAS_BOOTSTRAP_SERVER": bootstrap}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def run(*arguments: object, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "barnabas_broker.cli", *map(str, arguments)]
+        started.append(
+            subprocess.Popen(
+                command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False
+            )
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[bytes], Path]:
+    """Return what puts bytes into a file."""
+
+    def write(content: bytes) -> Path:
+        path = tmp_path / "input"
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def lines(stream: IO[bytes] | None, count: int) -> list[bytes]:
+    assert stream is not None
+    return [stream.readline() for _ in range(count)]
+
+
+Write = Callable[[bytes], Path]
+
+
+def test_json_round_trips_through_two_topics(barnabas: Run, topic: str, write: Write) -> None:
+    records: list[dict[str, Any]] = [
+        {"key": "k", "value": "v", "headers": [["h", "x"], ["h", None], ["b", {"base64": "/w=="}]]},
+        {"key": None, "value": None, "headers": []},
+        {"key": {"base64": "/wA="}, "value": {"base64": "gA=="}, "headers": []},
+        {"key": "", "value": "", "headers": []},
+        {"key": "ключ", "value": 'a "quoted"\nline\u2028\x00', "headers": []},
+    ]
+    given = "".join(json.dumps(record | {"timestamp_ms": 5000 + i}) + "\n" for i, record in enumerate(records))
+    both = ("--format", "json")
+    for compression in ("none", "gzip", "snappy", "lz4", "zstd"):
+        path = write(given.encode())
+        barnabas("produce", topic, *both, "--partition", 0, "--file", path, "--compression", compression)
+    out = barnabas("consume", topic, *both, "--from-beginning", "--exit-at-end")
+    found = [json.loads(line) for line in out.split("\n")[:-1]]
+    assert [{"key": row["key"], "value": row["value"], "headers": row["headers"]} for row in found] == records * 5
+    assert [(row["topic"], row["partition"], row["offset"], row["timestamp_ms"]) for row in found] == [
+        (topic, 0, i, 5000 + i % 5) for i in range(25)
+    ]
+    # What was written is what can be read, including where it came from.
+    barnabas("produce", topic, *both, "--keep-partitions", "--file", write(out.encode()))
+    again = barnabas("consume", topic, *both, "--partition", 0, "--offset", 25, "--exit-at-end")
+    assert [json.loads(line) | {"offset": i} for i, line in enumerate(again.split("\n")[:-1])] == found
+
+
+def test_raw_lines_with_keys_headers_and_nulls(barnabas: Run, topic: str, write: Write) -> None:
+    raw = ("--key-separator", r"\t", "--null", "NULL")
+    path = write(b"a\tone\tmore\nNULL\tNULL\n\t\nb\tno newline at the end")
+    barnabas("produce", topic, *raw, "--partition", 1, "--header", "from=test", "--file", path)
+    read = ("consume", topic, "--from-beginning", "--exit-at-end")
+    assert barnabas(*read) == "one\tmore\n\n\nno newline at the end\n"
+    assert barnabas(*read, *raw, "--headers") == "".join(
+        f"from:test\t{line}\n" for line in ("a\tone\tmore", "NULL\tNULL", "\t", "b\tno newline at the end")
+    )
+    form = "{topic}-{partition}@{offset} {key}={value} {{{headers}}}"
+    assert barnabas(*read, "--format", form, "--max-records", 1) == f"{topic}-1@0 a=one\tmore {{from:test}}\n"
+
+
+def test_reading_starts_where_it_is_told_to(barnabas: Run, topic: str, write: Write) -> None:
+    given = [json.dumps({"value": str(i), "timestamp_ms": 1_700_000_000_000 + 1000 * i}) for i in range(10)]
+    path = write("\n".join(given).encode())
+    barnabas("produce", topic, "--format", "json", "--partition", 0, "--file", path)
+
+    def values(*words: object) -> list[int]:
+        return [int(line) for line in barnabas("consume", topic, *words, "--exit-at-end").split()]
+
+    assert values("--from-beginning") == list(range(10))
+    assert values() == []
+    assert values("--from-time", "2023-11-14T22:13:27Z") == [7, 8, 9]
+    assert values("--from-time", "1700000008001") == [9]
+    assert values("--from-time", "1s") == []
+    assert values("--offset", 4, "--partition", 0) == [4, 5, 6, 7, 8, 9]
+    assert values("--offset", -2) == [8, 9]
+    assert values("--partition", 1, "--from-beginning") == []
+    assert values("--from-beginning", "--max-records", 3) == [0, 1, 2]
+    assert barnabas("consume", topic, "--idle-exit", 0.1) == ""
+    complaint = barnabas("consume", topic, "--partition", 0, "--offset", 11, status=1)
+    assert f"{topic}-0 has the offsets from 0 to 10" in complaint
+
+
+def test_a_group_goes_on_where_it_was(barnabas: Run, topic: str, group: str, write: Write) -> None:
+    path = write(b"".join(b"%d\n" % i for i in range(10)))
+    barnabas("produce", topic, "--partition", 0, "--file", path)
+    member = ("consume", topic, "--group", group, "--from-beginning")
+    assert barnabas(*member, "--max-records", 4).split() == ["0", "1", "2", "3"]
+    assert barnabas(*member, "--max-records", 1).split() == ["4"]
+    assert barnabas(*member, "--exit-at-end").split() == ["5", "6", "7", "8", "9"]
+    found = json.loads(barnabas("group", "describe", group, "--json"))
+    assert [(row["partition"], row["committed_offset"], row["lag"]) for row in found["partitions"]] == [
+        (0, 10, 0), (1, 0, 0)
+    ]  # fmt: skip
+    barnabas("group", "reset-offsets", group, "--shift-by", -2, "--execute")
+    assert barnabas(*member, "--exit-at-end").split() == ["8", "9"]
+    barnabas("group", "delete", group)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_member_and_commits_what_it_wrote(
+    barnabas: Run, topic: str, group: str, write: Write, start: Start, number: signal.Signals
+) -> None:
+    barnabas("produce", topic, "--partition", 0, "--file", write(b"a\nb\nc\n"))
+    member = start("consume", topic, "--group", group, "--from-beginning")
+    assert lines(member.stdout, 3) == [b"a\n", b"b\n", b"c\n"]
+    seen = json.loads(barnabas("group", "describe", group, "--json"))
+    assert seen["state"] == "Stable"
+    assert [(row["client_id"], len(row["assignment"])) for row in seen["members"]] == [("barnabas-cli", 2)]
+    complaint = barnabas("group", "reset-offsets", group, "--to-latest", "--execute", status=1)
+    assert f"NON_EMPTY_GROUP: {group}: it has members" in complaint
+    assert "NON_EMPTY_GROUP" in barnabas("group", "delete", group, status=1)
+    member.send_signal(number)
+    out, err = member.communicate(timeout=WAIT_S)
+    assert (member.returncode, out, err) == (130, b"", b"")
+    found = json.loads(barnabas("group", "describe", group, "--json"))
+    assert (found["state"], found["members"]) == ("Empty", [])
+    assert [row["committed_offset"] for row in found["partitions"]] == [3, 0]
+
+
+def test_whoever_reads_the_output_may_leave(barnabas: Run, topic: str, write: Write, start: Start) -> None:
+    """As `| head -1` does: while there is more to come, and while there is not."""
+    barnabas("produce", topic, "--partition", 0, "--file", write(b"a\n" * 3))
+    quiet = start("consume", topic, "--from-beginning")
+    assert lines(quiet.stdout, 3) == [b"a\n"] * 3
+    assert quiet.stdout is not None
+    quiet.stdout.close()
+    assert quiet.wait(WAIT_S) == 0
+    assert quiet.stderr is not None
+    assert quiet.stderr.read() == b""
+
+    barnabas("produce", topic, "--partition", 1, "--file", write(b"b" * 999 + b"\n" + b"c\n" * 20_000))
+    busy = start("consume", topic, "--partition", 1, "--from-beginning")
+    lines(busy.stdout, 1)
+    assert busy.stdout is not None
+    busy.stdout.close()
+    assert busy.wait(WAIT_S) == 0
+
+
+def test_records_flow_while_the_input_is_open(topic: str, start: Start) -> None:
+    reader = start("consume", topic, "--from-beginning", "--max-records", 2)
+    writer = start("produce", topic, stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    for line in (b"first\n", b"second\n"):
+        writer.stdin.write(line)
+        writer.stdin.flush()
+        assert lines(reader.stdout, 1) == [line]
+    assert reader.wait(WAIT_S) == 0
+    out, err = writer.communicate(timeout=WAIT_S)
+    assert (writer.returncode, out, err) == (0, b"", b"")
+
+
+def test_an_interrupted_producer_delivers_what_it_took(barnabas: Run, topic: str, start: Start) -> None:
+    writer = start("produce", topic, "--partition", 0, stdin=subprocess.PIPE)
+    assert writer.stdin is not None
+    writer.stdin.write(b"a\nb\nunfinish")
+    writer.stdin.flush()
+    reader = start("consume", topic, "--from-beginning", "--max-records", 2)
+    assert lines(reader.stdout, 2) == [b"a\n", b"b\n"]
+    writer.send_signal(signal.SIGINT)
+    assert writer.wait(WAIT_S) == 130
+    assert writer.stderr is not None
+    assert writer.stderr.read() == b"barnabas: interrupted; 2 records were delivered\n"
+    assert barnabas("consume", topic, "--from-beginning", "--exit-at-end") == "a\nb\n"
+
+
+def test_a_bad_line_ends_it_and_what_came_before_is_delivered(barnabas: Run, topic: str, write: Write) -> None:
+    path = write(b'{"value":"a"}\n\n{"value":"b"}\n{"vlaue":"c"}\n{"value":"d"}\n')
+    run = ("produce", topic, "--format", "json", "--partition", 0, "--file", path)
+    assert barnabas(*run, status=1) == "barnabas: line 4: Object contains unknown field `vlaue`\n"
+    assert barnabas("consume", topic, "--from-beginning", "--exit-at-end") == "a\nb\n"
+
+
+def test_sizes_have_limits_that_can_be_raised(barnabas: Run, topic: str, write: Write) -> None:
+    path = write(b"x" * 500_000 + b"\n")
+    complaint = barnabas("produce", topic, "--max-request-size", 100_000, "--file", path, status=1)
+    assert complaint.startswith("barnabas: line 1: MESSAGE_TOO_LARGE")
+    complaint = barnabas("produce", topic, "--max-request-size", 10_000, "--file", path, status=1)
+    assert complaint == "barnabas: line 1 is longer than 125536 bytes\n"
+    barnabas("produce", topic, "--max-request-size", 1_000_000, "--file", path)
+    assert len(barnabas("consume", topic, "--from-beginning", "--exit-at-end")) == 500_001
+    path = write(b"x" * 2_000_000 + b"\n")
+    complaint = barnabas("produce", topic, "--max-request-size", 3_000_000, "--file", path, status=1)
+    assert complaint.startswith("barnabas: line 1 was not delivered: MESSAGE_TOO_LARGE")
+    assert complaint.endswith("; 0 records were\n")
+
+
+def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write, start: Start) -> None:
+    done = start("produce", topic, "--progress", "--file", write(b"a\n" * 1000))
+    out, err = done.communicate(timeout=WAIT_S)
+    assert (done.returncode, out) == (0, b"")
+    assert err.startswith(b"sent 1,000 records, 2.0 KiB, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        ("produce t --acks 2", 1, "--acks 2 does not work"),
+        ("produce t --compression rar", 1, "--compression rar does not work"),
+        ("produce t --format xml", 1, "--format xml does not work: it must be raw or json"),
+        ("produce t --format json --null x", 1, "--key-separator and --null are for raw lines"),
+        ("produce t --header x", 1, "'x' is no header; write NAME=VALUE"),
+        ("produce t --keep-partitions", 1, "--keep-partitions is for --format json"),
+        ("produce t --file /nowhere", 1, "/nowhere: No such file"),
+        ("produce t --partition -1", 2, "Invalid value for '--partition'"),
+        ("produce --acks 1", 2, "Missing argument 'TOPIC'"),
+        ("produce t --bootstrap-server a:b:c", 1, "--bootstrap-server: 'a:b:c' is no address"),
+        ("consume t --bootstrap-server a:b:c", 1, "--bootstrap-server: 'a:b:c' is no address"),
+        ("consume t --bootstrap-server 127.0.0.1:1 --timeout 0.1", 1, "connection to 127.0.0.1:1"),
+        ("consume cli-nowhere", 1, "UNKNOWN_TOPIC_OR_PARTITION: cli-nowhere"),
+        ("consume t --format xml", 1, "--format xml does not work: it must be raw, json or a template"),
+        ("consume t --format {vlaue}", 1, "{vlaue} is no field of a record; there are topic, partition"),
+        ("consume t --format json --headers", 1, "--key-separator and --headers are for raw lines"),
+        ("consume t --from-beginning --offset 1", 1, "say where to start once"),
+        ("consume t --from-time soon", 1, "'soon' is no time"),
+        ("consume t --group g --offset 1", 1, "a group decides who reads what from where"),
+        ("consume t u --partition 1", 1, "--partition needs one topic"),
+        ("consume --headers", 2, "Missing argument 'TOPIC'"),
+    ],
+)
+def test_a_mistake_is_one_line(barnabas: Run, words: str, status: int, complaint: str) -> None:
+    said = barnabas(*words.split(), status=status)
+    assert complaint in said
+    assert said.startswith("barnabas: ")
+    assert said.count("\n") == 1
