@@ -43,6 +43,7 @@ __all__ = ["Coordinator"]
 logger = logging.getLogger(__name__)
 
 CREATION_S = 5.0
+LOAD_S = 0.5
 
 
 class Coordinator:
@@ -74,6 +75,8 @@ class Coordinator:
         self._metadata, self._partitions = metadata, partitions
         self._tasks: set[asyncio.Task[None]] = set()
         self._creation: asyncio.Task[None] | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self.load_s = LOAD_S
         self._closed = False
         self._upkeep = Upkeep(
             self,
@@ -104,6 +107,29 @@ class Coordinator:
         if shard is not None or (partition is not None and partition.is_leader):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
+
+    async def find_shard(self, group_id: str) -> Shard | ErrorCode:
+        """Return the same as `shard_of`; wait for a shard that is being read, at most for `load_s` seconds.
+
+        Most are read within milliseconds. A client that is sent away meanwhile pauses for a hundred times as long.
+        """
+        found = self.shard_of(group_id)
+        try:
+            async with asyncio.timeout(self.load_s):
+                while found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    if self._changed is None:
+                        self._changed = asyncio.get_running_loop().create_future()
+                    await asyncio.shield(self._changed)
+                    found = self.shard_of(group_id)
+        except TimeoutError:
+            pass
+        return found
+
+    def fire_changed(self) -> None:
+        """Let those look again who wait for a shard."""
+        if self._changed is not None:
+            self._changed.set_result(None)
+            self._changed = None
 
     def active_shards(self) -> list[Shard]:
         """Return the shards that serve, by partition."""
@@ -183,6 +209,7 @@ class Coordinator:
             if shard.state is not ShardState.ENDED:
                 self.tell("coordinator cannot load", str(shard), str(error))
             return
+        self.fire_changed()
         if shard.state is ShardState.ACTIVE:
             took_ms = self.now_ms() - begun_ms
             text = f"{len(shard.groups)} groups, {len(shard.offsets)} offsets from {count} records in {took_ms} ms"
@@ -250,8 +277,10 @@ class _Replica:
             self.on_ended()
         if is_leader and confirmed and self._shard is None:
             self._shard = self._coordinator.begin(self._partition)
+        self._coordinator.fire_changed()
 
     def on_ended(self) -> None:
         if self._shard is not None:
             shard, self._shard = self._shard, None
             self._coordinator.end(shard)
+            self._coordinator.fire_changed()

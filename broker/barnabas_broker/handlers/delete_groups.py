@@ -13,7 +13,7 @@ from barnabas_clients.protocol.delete_groups import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .group_routing import CONFIRM_S, has_outcome
+from .group_routing import certain_shard, has_outcome
 
 __all__ = ["handle", "refuse"]
 
@@ -22,7 +22,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsReques
     """Delete one after the other; naming one twice is naming it once."""
     results = []
     for group_id in dict.fromkeys(request.groups_names):
-        shard = broker.coordinator.shard_of(group_id)
+        shard = await certain_shard(broker, group_id)
         code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
@@ -36,8 +36,6 @@ def refuse(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsRespons
 
 
 async def _delete(shard: Shard, group_id: str) -> ErrorCode:
-    if not shard.is_certain and (code := await shard.confirm(CONFIRM_S)) is not ErrorCode.NONE:
-        return code
     hosted = shard.group(group_id)
     if hosted is None:
         return ErrorCode.GROUP_ID_NOT_FOUND

@@ -6,7 +6,6 @@ A group that does not exist is "Dead" without an error before version 6, and GRO
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
-from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.group import Group
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.describe_groups import (
@@ -17,7 +16,7 @@ from barnabas_clients.protocol.describe_groups import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .group_routing import CONFIRM_S
+from .group_routing import certain_shard
 
 __all__ = ["handle", "refuse"]
 
@@ -29,12 +28,9 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
     """Describe each group; a coordinator that may have been deposed asks first."""
     described = []
     for group_id in request.groups:
-        shard = broker.coordinator.shard_of(group_id)
-        code = shard if isinstance(shard, ErrorCode) else ErrorCode.NONE
-        if isinstance(shard, Shard) and not shard.is_certain:
-            code = await shard.confirm(CONFIRM_S)
-        if isinstance(shard, ErrorCode) or code is not ErrorCode.NONE:
-            described.append(DescribedGroup(group_id=group_id, error_code=code))
+        shard = await certain_shard(broker, group_id)
+        if isinstance(shard, ErrorCode):
+            described.append(DescribedGroup(group_id=group_id, error_code=shard))
             continue
         hosted = shard.group(group_id)
         if hosted is None:

@@ -2,7 +2,7 @@
 
 A shard whose leadership is beyond doubt is asked at once, within the order of the requests of its connection. After a
 stall (a suspended process, a long pause of the loop) somebody else may lead by now: then a majority is asked first,
-which takes a round trip, and the request waits for that.
+which takes a round trip, and the request waits for that. A shard that is being read is waited for, a little.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from barnabas_broker.coordinator_shard import Done, Shard
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import Message
 
-__all__ = ["APPEND_S", "CONFIRM_S", "Outcome", "has_outcome", "is_storable", "route"]
+__all__ = ["APPEND_S", "CONFIRM_S", "Outcome", "certain_shard", "has_outcome", "is_storable", "route"]
 
 CONFIRM_S = 2.0
 APPEND_S = 5.0  # Kafka's offsets.commit.timeout.ms
@@ -28,14 +28,23 @@ Outcome = Message | None | Coroutine[Any, Any, Message | None]
 def route(broker: BrokerContext, group_id: str, act: Act, refused: Refused) -> Outcome:
     """Return what a handler returns: the outcome of `act`, or `refused` with the reason."""
     shard = broker.coordinator.shard_of(group_id)
-    if isinstance(shard, ErrorCode):
-        return refused(shard)
-    return act(shard) if shard.is_certain else _confirmed(shard, act, refused)
+    if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (isinstance(shard, Shard) and not shard.is_certain):
+        return _later(broker, group_id, act, refused)
+    return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
 
 
-async def _confirmed(shard: Shard, act: Act, refused: Refused) -> Message | None:
+async def _later(broker: BrokerContext, group_id: str, act: Act, refused: Refused) -> Message | None:
+    shard = await certain_shard(broker, group_id)
+    return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+
+
+async def certain_shard(broker: BrokerContext, group_id: str) -> Shard | ErrorCode:
+    """Return the shard that has a group, loaded and sure of its leadership, or why there is none here now."""
+    shard = await broker.coordinator.find_shard(group_id)
+    if isinstance(shard, ErrorCode) or shard.is_certain:
+        return shard
     error = await shard.confirm(CONFIRM_S)
-    return act(shard) if error is ErrorCode.NONE else refused(error)
+    return shard if error is ErrorCode.NONE else error
 
 
 async def has_outcome(begin: Callable[[Done], None]) -> ErrorCode:

@@ -29,10 +29,10 @@ def handle(broker: BrokerContext, _: Exchange, request: HeartbeatRequest) -> Out
         )
         return refuse(request, code)
 
-    def refused(code: ErrorCode) -> HeartbeatResponse:
-        return refuse(request, ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else code)
-
-    return route(broker, request.group_id, beat, refused)
+    shard = broker.coordinator.shard_of(request.group_id)
+    if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return refuse(request, ErrorCode.NONE)
+    return route(broker, request.group_id, beat, lambda code: refuse(request, code))
 
 
 def refuse(_: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:

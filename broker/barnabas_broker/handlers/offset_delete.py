@@ -16,18 +16,16 @@ from barnabas_clients.protocol.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-from .group_routing import CONFIRM_S, has_outcome
+from .group_routing import certain_shard, has_outcome
 
 __all__ = ["handle", "refuse"]
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Check each partition, then delete what may be deleted, and answer when that cannot come back."""
-    shard = broker.coordinator.shard_of(request.group_id)
+    shard = await certain_shard(broker, request.group_id)
     if isinstance(shard, ErrorCode):
         return refuse(request, shard)
-    if not shard.is_certain and (code := await shard.confirm(CONFIRM_S)) is not ErrorCode.NONE:
-        return refuse(request, code)
     hosted = shard.group(request.group_id)
     if hosted is None:
         return refuse(request, ErrorCode.GROUP_ID_NOT_FOUND)

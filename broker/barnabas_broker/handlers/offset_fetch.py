@@ -49,7 +49,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             ]
         )
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
-    shards = {group.group_id: broker.coordinator.shard_of(group.group_id) for group in groups}
+    shards = {group.group_id: await broker.coordinator.find_shard(group.group_id) for group in groups}
     confirmed: dict[Shard, ErrorCode] = {}
     for shard in shards.values():
         if isinstance(shard, Shard) and shard not in confirmed:

@@ -1,0 +1,44 @@
+"""Which partition a group is in: Java's hash of its id, so that every tool finds it where Kafka would have it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from barnabas_broker.config import BrokerConfig
+from barnabas_broker.groups.location import java_hash, offsets_topic, partition_for
+
+
+# From Java: String.hashCode of each.
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("hello", 99162322), ("ä", 228), ("😀", 1772899), ("polygenelubricants", -(2**31))],
+)
+def test_the_hash_is_javas(text: str, value: int) -> None:
+    assert java_hash(text) == value
+
+
+def test_the_one_value_without_a_counterpart_is_partition_0() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+
+
+@pytest.mark.parametrize(
+    ("group_id", "count", "partition"),
+    [("ownb-5b097a-g", 4, 1), ("interop-7c72e88508f8", 4, 1), ("test", 50, 48)],
+)
+def test_groups_are_where_kafka_has_them(group_id: str, count: int, partition: int) -> None:
+    """As seen on Apache Kafka 4.3."""
+    assert partition_for(group_id, count) == partition
+
+
+@given(st.text(), st.integers(1, 1_000))
+def test_every_group_has_a_partition(group_id: str, count: int) -> None:
+    assert 0 <= partition_for(group_id, count) < count
+
+
+@pytest.mark.parametrize(("nodes", "setting", "factor"), [(1, 0, 1), (2, 0, 2), (5, 0, 3), (5, 5, 5), (3, 1, 1)])
+def test_the_topic_is_replicated_over_the_nodes_that_there_should_be(nodes: int, setting: int, factor: int) -> None:
+    values: dict[str, str | int | bool] = {f"cluster.nodes.{node}": f"h:{node}" for node in range(1, nodes + 1)}
+    values |= {"node.id": 1, "cluster.id": "c", "log.dir": "d", "offsets.topic.replication.factor": setting}
+    wanted = offsets_topic(BrokerConfig.from_settings(values))
+    assert (wanted.partition_count, wanted.replication_factor) == (16, factor)
+    assert wanted.configs["flush.mode"] == "fsync"
