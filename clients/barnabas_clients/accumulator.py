@@ -165,11 +165,12 @@ class PartitionQueue:
     """Everything not yet delivered of one partition. Its batches in order: `sequences.pipeline`, `waiting`, `open`.
 
     `is_due`: the open batch is to be sent although there is room in it. `not_before_s`: nothing is sent until then.
+    `on_taken`: called, and forgotten, when a batch goes to the wire for the first time.
     """
 
     __slots__ = (
-        *("failures", "is_due", "not_before_s", "open", "partition", "sequences", "topic", "waiting", "was_lost"),
-        "waiting_bytes",
+        *("failures", "is_due", "not_before_s", "on_taken", "open", "partition", "sequences", "topic", "waiting"),
+        *("waiting_bytes", "was_lost"),
     )
 
     def __init__(self, topic: str, partition: int, sequences: Sequences[Batch]) -> None:
@@ -177,6 +178,7 @@ class PartitionQueue:
         self.open: Batch | None = None
         self.waiting: deque[Batch] = deque()
         self.waiting_bytes = 0
+        self.on_taken: list[Callable[[], object]] = []
         self.is_due = self.was_lost = False
         self.not_before_s = 0.0
         self.failures = 0
@@ -245,6 +247,10 @@ class Accumulator:
             self.complete(queue)
         batch = queue.waiting.popleft()
         queue.waiting_bytes -= batch.charged_bytes
+        if queue.on_taken:
+            observers, queue.on_taken = queue.on_taken, []
+            for observer in observers:
+                observer()
         return batch
 
     def withdraw(self, batch: Batch) -> None:

@@ -13,6 +13,9 @@ can be relied on:
   and a batch whose answer was lost may be written twice.
 - *Back-pressure.* Records that are not yet acknowledged take at most `buffer_bytes`; `send` waits for room, up to its
   deadline. It also lets other tasks run after every full batch, so a loop of sends never starves them.
+- *The buffer is for trouble.* While a partition's batches are acknowledged, filling the buffer would only make records
+  older and the process larger. So where `WAITING_BATCHES` full batches wait behind those on the wire, `send` waits for
+  the next to leave; but no longer than `PACE_S`, in case none does: then the leader is in trouble, and there is room.
 - *Cancelling.* A cancelled `send` has not taken the record. Cancelling `flush`, or the await of a delivery, ends the
   wait and nothing else. A cancelled `close` has closed at once instead of waiting.
 - *Failures are not silent.* If a delivery that nobody has awaited fails, it is logged once per partition until that
@@ -48,6 +51,8 @@ from .topic_queues import TopicQueues
 
 __all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostError"]
 
+WAITING_BATCHES = 2
+PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
 """So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
 _log = logging.getLogger(__name__)
@@ -383,8 +388,29 @@ class Producer:
                 sender.hasten(batch.queue)
             await self._room.wait(record_bytes, deadline)
             sender = self._check_open()
+        elif len(queue.waiting) >= WAITING_BATCHES and not queue.failures:
+            await self._pace(queue, deadline)
+            sender = self._check_open()
         if queue.open is None and self._accumulator.has_room(record_bytes):
             sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
+
+    async def _pace(self, queue: PartitionQueue, deadline: float) -> None:
+        """Wait until a batch of this queue leaves, or `PACE_S`."""
+        loop = asyncio.get_running_loop()
+        left: asyncio.Future[None] = loop.create_future()
+
+        def leave() -> None:
+            if not left.done():
+                left.set_result(None)
+
+        queue.on_taken.append(leave)
+        timer = loop.call_at(min(deadline, loop.time() + PACE_S), leave)
+        try:
+            await left
+        finally:
+            timer.cancel()
+            if leave in queue.on_taken:
+                queue.on_taken.remove(leave)
 
     # Ends.
 
