@@ -7,7 +7,7 @@ from typing import TypeVar
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.bootstrap import parse_bootstrap
 
-from .cluster_files import ClusterError
+from .cli_errors import CommandError
 
 __all__ = ["check_bootstrap", "parse_topics", "print_table", "with_admin"]
 
@@ -31,19 +31,19 @@ def check_bootstrap(bootstrap: str) -> None:
     """Refuse what are no addresses, by the option's name.
 
     Raises:
-        ClusterError: a part is none.
+        CommandError: a part is none.
     """
     try:
         parse_bootstrap(bootstrap)
     except ValueError as error:
-        raise ClusterError(f"--bootstrap-server: {error}") from error
+        raise CommandError(f"--bootstrap-server: {error}") from error
 
 
 def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
     """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
 
     Raises:
-        ClusterError: what follows a colon is no list of partition numbers.
+        CommandError: what follows a colon is no list of partition numbers.
     """
     topics, partitions = [], []
     for word in words:
@@ -53,7 +53,7 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
             continue
         for number in numbers.split(","):
             if not (number.isascii() and number.isdecimal()):
-                raise ClusterError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+                raise CommandError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
             partitions.append(TopicPartition(topic, int(number)))
     return topics, partitions
 

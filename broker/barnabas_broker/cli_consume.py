@@ -22,10 +22,10 @@ from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
 
 from .cli_admin import check_bootstrap
+from .cli_errors import CommandError
 from .cli_lines import Record, json_form, raw_form, template_form
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
-from .cluster_files import ClusterError
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -66,15 +66,15 @@ class ConsumeOrder(NamedTuple):
 def consume(order: ConsumeOrder) -> int:
     """Write records until told to stop; 130 if it was a signal that said so."""
     if order.from_beginning + (order.from_time is not None) + (order.offset is not None) > 1:
-        raise ClusterError("say where to start once: --from-beginning, --from-time or --offset")
+        raise CommandError("say where to start once: --from-beginning, --from-time or --offset")
     if order.group_id is not None:
         if order.partitions or order.offset is not None or order.from_time is not None:
-            raise ClusterError(
+            raise CommandError(
                 "a group decides who reads what from where: without --partition, --offset and --from-time "
                 "(barnabas group reset-offsets moves a group)"
             )
     elif order.partitions and len(order.topics) != 1:
-        raise ClusterError("--partition needs one topic")
+        raise CommandError("--partition needs one topic")
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
     check_bootstrap(order.bootstrap)
@@ -130,7 +130,7 @@ class _Reading:
                 timeout_s=order.timeout_s,
             )
         except ValueError as error:
-            raise ClusterError(str(error)) from error
+            raise CommandError(str(error)) from error
 
     async def begin(self, known: Mapping[str, Sequence[int]], start_ms: int | None) -> bool:
         """Go where reading shall begin; a group knows by itself."""
@@ -235,7 +235,7 @@ class _Reading:
             wanted = offset if offset >= 0 else max(starts[key], ends[key] + offset)
             if not starts[key] <= wanted <= ends[key]:
                 there = f"{key} has the offsets from {starts[key]} to {ends[key]}"
-                raise ClusterError(f"--offset {offset} does not work: {there}")
+                raise CommandError(f"--offset {offset} does not work: {there}")
             await self.consumer.seek(key, wanted)
 
     async def _on_assigned(self, consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
@@ -275,9 +275,9 @@ def _form(order: ConsumeOrder) -> Form:
     if order.form == "raw":
         return raw_form(separator, null, headers=order.headers)
     if separator is not None or order.headers:
-        raise ClusterError("--key-separator and --headers are for raw lines; JSON has both, a template names them")
+        raise CommandError("--key-separator and --headers are for raw lines; JSON has both, a template names them")
     if order.form == "json":
         return json_form
     if "{" not in order.form:
-        raise ClusterError(f"--format {order.form} does not work: it must be raw, json or a template with {{fields}}")
+        raise CommandError(f"--format {order.form} does not work: it must be raw, json or a template with {{fields}}")
     return template_form(order.form, null, readable)

@@ -7,9 +7,13 @@ from collections.abc import Callable
 
 from barnabas_raftlog.errors import BarnabasError
 
-__all__ = ["guarded", "report"]
+__all__ = ["CommandError", "guarded", "report"]
 
 FAILED, INTERRUPTED = 1, 130
+
+
+class CommandError(BarnabasError):
+    """What was asked for makes no sense, or cannot be done; the text is for whoever typed it."""
 
 
 def guarded(command: Callable[[], int]) -> int:

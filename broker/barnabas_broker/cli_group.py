@@ -9,8 +9,8 @@ from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin_client import GroupDescription, OffsetChange, PartitionLag, ResetTo
 
 from .cli_admin import parse_topics, print_table, with_admin
+from .cli_errors import CommandError
 from .cli_times import duration_ms, timestamp_ms
-from .cluster_files import ClusterError
 
 __all__ = ["delete", "delete_offsets", "describe", "list_", "reset_offsets", "target_from"]
 
@@ -123,7 +123,7 @@ async def _reset(
             dry_run=not execute,
         )
     except ValueError as error:
-        raise ClusterError(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def target_from(
@@ -138,7 +138,7 @@ def target_from(
     """Return the one target that was named.
 
     Raises:
-        ClusterError: none was, or several, or one that makes no sense.
+        CommandError: none was, or several, or one that makes no sense.
     """
     named: list[ResetTo] = []
     try:
@@ -155,9 +155,9 @@ def target_from(
         if shift_by is not None:
             named.append(ResetTo.shift(shift_by))
     except ValueError as error:
-        raise ClusterError(str(error)) from error
+        raise CommandError(str(error)) from error
     if len(named) != 1:
-        raise ClusterError(
+        raise CommandError(
             "say where to, with one of --to-earliest, --to-latest, --to-time, --by-duration, --to-offset and --shift-by"
         )
     return named[0]

@@ -14,7 +14,7 @@ Sizes are the caller's concern: one line is one record, held whole.
 
 import string
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -79,7 +79,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     topic: str | None = None
     partition: int | None = None
     offset: int | None = None
-    timestamp_ms: int | None = None
+    timestamp_ms: Annotated[int, msgspec.Meta(le=2**63 - 1)] | None = None
     key: _Data = None
     value: _Data
     headers: list[tuple[str, _Data]] = []
@@ -109,7 +109,8 @@ def parse_json(line: bytes) -> LineRecord:
         _bytes(found.value),
         [(name, _bytes(value)) for name, value in found.headers],
         found.partition,
-        found.timestamp_ms,
+        # -1 is how a record says that it has none; the new one gets its own.
+        None if found.timestamp_ms is None or found.timestamp_ms < 0 else found.timestamp_ms,
     )
 
 

@@ -23,9 +23,9 @@ from barnabas_clients.protocol.errors import KafkaError
 from barnabas_raftlog.errors import BarnabasError
 
 from .cli_admin import check_bootstrap
+from .cli_errors import CommandError
 from .cli_lines import LineError, LineRecord, parse_json, raw_parser
 from .cli_pipes import Aside, Progress, Wishes, blocks_of_lines, run, typed_bytes
-from .cluster_files import ClusterError
 
 __all__ = ["ProduceOrder", "produce"]
 
@@ -63,11 +63,11 @@ class ProduceOrder(NamedTuple):
 def produce(order: ProduceOrder) -> int:
     """Send every line; 130 if interrupted."""
     if order.acks not in ACKS:
-        raise ClusterError(f"--acks {order.acks} does not work: it must be all, 1 or 0")
+        raise CommandError(f"--acks {order.acks} does not work: it must be all, 1 or 0")
     if order.compression not in COMPRESSIONS:
-        raise ClusterError(f"--compression {order.compression} does not work: it must be {', '.join(COMPRESSIONS)}")
+        raise CommandError(f"--compression {order.compression} does not work: it must be {', '.join(COMPRESSIONS)}")
     if order.keep_partitions and (order.form != "json" or order.partition is not None):
-        raise ClusterError("--keep-partitions is for --format json, without --partition")
+        raise CommandError("--keep-partitions is for --format json, without --partition")
     check_bootstrap(order.bootstrap)
     # What goes wrong is told once, by the line that it happened to.
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
@@ -80,6 +80,8 @@ async def _produce(
     fd = STDIN_FD if order.file is None else os.open(order.file, os.O_RDONLY)
     try:
         status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise CommandError(f"{order.file} is a directory")
         total_bytes = status.st_size if stat.S_ISREG(status.st_mode) else None
         progress = Progress("sent", shown=Progress.wanted(order.progress), total_bytes=total_bytes)
         if os.isatty(fd):
@@ -208,20 +210,20 @@ def _producer(order: ProduceOrder) -> Producer:
             timeout_s=order.timeout_s,
         )
     except ValueError as error:
-        raise ClusterError(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def _parser(order: ProduceOrder) -> Callable[[bytes], LineRecord]:
     if order.form == "json":
         if order.key_separator is not None or order.null is not None:
-            raise ClusterError(
+            raise CommandError(
                 "--key-separator and --null are for raw lines; in JSON a key is a field and null is null"
             )
         return parse_json
     if order.form != "raw":
-        raise ClusterError(f"--format {order.form} does not work: it must be raw or json")
+        raise CommandError(f"--format {order.form} does not work: it must be raw or json")
     if order.key_separator == "":
-        raise ClusterError("--key-separator must not be empty")
+        raise CommandError("--key-separator must not be empty")
     return raw_parser(
         None if order.key_separator is None else typed_bytes(order.key_separator),
         None if order.null is None else typed_bytes(order.null),
@@ -231,5 +233,5 @@ def _parser(order: ProduceOrder) -> Callable[[bytes], LineRecord]:
 def _header(word: str) -> tuple[str, bytes]:
     name, equals, value = word.partition("=")
     if not equals or not name:
-        raise ClusterError(f"{word!r} is no header; write NAME=VALUE")
+        raise CommandError(f"{word!r} is no header; write NAME=VALUE")
     return name, typed_bytes(value)

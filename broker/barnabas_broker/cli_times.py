@@ -7,7 +7,7 @@ duration, which means that long ago. A duration is `90s`, `1h30m`, `2d`, or ISO 
 import re
 from datetime import UTC, datetime
 
-from .cluster_files import ClusterError
+from .cli_errors import CommandError
 
 __all__ = ["duration_ms", "readable", "timestamp_ms"]
 
@@ -23,12 +23,12 @@ def timestamp_ms(text: str, now_ms: int) -> int:
     """Return the time that `text` names, in ms since 1970, given that it is `now_ms`.
 
     Raises:
-        ClusterError: it names none.
+        CommandError: it names none.
     """
     text = text.strip()
     if re.fullmatch(r"[0-9]+", text):
         if not LEAST_MS <= int(text) <= MAX_MS:
-            raise ClusterError(f"{text} is no time in milliseconds since 1970" + _hint(int(text)))
+            raise CommandError(f"{text} is no time in milliseconds since 1970" + _hint(int(text)))
         return int(text)
     if _is_duration(text):
         return max(0, now_ms - duration_ms(text))
@@ -37,11 +37,11 @@ def timestamp_ms(text: str, now_ms: int) -> int:
         # A time without an offset is the reader's own; astimezone takes it so.
         found = round(at.astimezone(UTC).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise ClusterError(
+        raise CommandError(
             f"{text!r} is no time; write 2026-11-21T10:00 or 2026-11-21T10:00Z, milliseconds since 1970, or 15m (ago)"
         ) from error
     if found < 0:
-        raise ClusterError(f"{text!r} is before 1970")
+        raise CommandError(f"{text!r} is before 1970")
     return found
 
 
@@ -49,10 +49,10 @@ def duration_ms(text: str) -> int:
     """Return a duration in ms.
 
     Raises:
-        ClusterError: `text` is none.
+        CommandError: `text` is none.
     """
     if not _is_duration(text):
-        raise ClusterError(f"{text!r} is no duration; write 90s, 1h30m, 2d or PT1H30M")
+        raise CommandError(f"{text!r} is no duration; write 90s, 1h30m, 2d or PT1H30M")
     parts = re.findall(PART, text.lower().lstrip("p").replace("t", ""))
     return round(sum(float(number) * UNITS_MS[unit] for number, unit in parts))
 

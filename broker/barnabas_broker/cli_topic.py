@@ -14,9 +14,8 @@ from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from .cli_admin import print_table, with_admin
-from .cli_cluster import settings_from
+from .cli_errors import CommandError
 from .cli_times import timestamp_ms
-from .cluster_files import ClusterError
 
 __all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 
@@ -39,10 +38,12 @@ def create(
     if_not_exists: bool,
 ) -> int:
     """Create a topic and wait for its leaders."""
+    from .cli_cluster import settings_from  # noqa: PLC0415 - loads what starts clusters, for one function
+
     if partitions == 0 or partitions < -1:
-        raise ClusterError(f"--partitions {partitions} does not work: it must be 1 or more")
+        raise CommandError(f"--partitions {partitions} does not work: it must be 1 or more")
     if not -1 <= replication_factor <= 32_767 or replication_factor == 0:
-        raise ClusterError(f"--replication-factor {replication_factor} does not work: it must be 1 or more")
+        raise CommandError(f"--replication-factor {replication_factor} does not work: it must be 1 or more")
     settings = settings_from(configs)
 
     async def run(admin: Admin) -> None:
@@ -91,13 +92,13 @@ def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> i
 def alter(bootstrap: str, name: str, partitions: int, timeout_s: float) -> int:
     """Give a topic more partitions."""
     if partitions < 1:
-        raise ClusterError(f"--partitions {partitions} does not work: it must be 1 or more")
+        raise CommandError(f"--partitions {partitions} does not work: it must be 1 or more")
 
     async def run(admin: Admin) -> None:
         (before,) = await admin.describe_topics([name])
         if len(before.partitions) > partitions:
             had = len(before.partitions)
-            raise ClusterError(f"{name} has {had} partitions; their number can grow and never shrink")
+            raise CommandError(f"{name} has {had} partitions; their number can grow and never shrink")
         if len(before.partitions) < partitions:
             await admin.create_partitions(name, partitions)
         print(f"{name}: {partitions} partitions, before {len(before.partitions)}")
@@ -135,9 +136,9 @@ def delete_records(
 ) -> int:
     """Delete the beginning of some partitions, or of all."""
     if (before_offset is not None) + (before_time is not None) + everything != 1:
-        raise ClusterError("say which records to delete: --before-offset N, --before-time T, or --all")
+        raise CommandError("say which records to delete: --before-offset N, --before-time T, or --all")
     if before_offset is not None and before_offset < 0:
-        raise ClusterError(f"--before-offset {before_offset} does not work: it must be 0 or more")
+        raise CommandError(f"--before-offset {before_offset} does not work: it must be 0 or more")
     at_ms = None if before_time is None else timestamp_ms(before_time, int(time.time() * 1000))
 
     async def run(admin: Admin) -> dict[TopicPartition, int]:

@@ -66,6 +66,7 @@ def test_json_is_text_where_it_can_be_and_base64_where_it_cannot() -> None:
         ('{"value": {"base64": "!"}}', "base64"),
         ('{"value": null, "headers": {"a": "b"}}', "at `$.headers`"),
         ('{"value": null, "headers": [["a"]]}', "at `$.headers[0]`"),
+        ('{"value": null, "timestamp_ms": 10000000000000000000}', "at `$.timestamp_ms`"),
         ('{"value": null, "partition": "1"}', "at `$.partition`"),
     ],
 )

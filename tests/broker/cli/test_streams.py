@@ -241,6 +241,7 @@ def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write
         ("produce t --header x", 1, "'x' is no header; write NAME=VALUE"),
         ("produce t --keep-partitions", 1, "--keep-partitions is for --format json"),
         ("produce t --file /nowhere", 1, "/nowhere: No such file"),
+        ("produce t --file /", 1, "/ is a directory"),
         ("produce t --partition -1", 2, "Invalid value for '--partition'"),
         ("produce --acks 1", 2, "Missing argument 'TOPIC'"),
         ("produce t --bootstrap-server a:b:c", 1, "--bootstrap-server: 'a:b:c' is no address"),

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
+from barnabas_broker.cli_errors import CommandError
 from barnabas_broker.cli_times import duration_ms, readable, timestamp_ms
-from barnabas_broker.cluster_files import ClusterError
 
 NOW_MS = 1_763_700_000_000
 
@@ -39,18 +39,18 @@ def test_times() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "5", "h", "p", "pt", "1h30", "-5m", "1x", "PT"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ClusterError, match="is no duration; write 90s"):
+    with pytest.raises(CommandError, match="is no duration; write 90s"):
         duration_ms(text)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2023-13-01", "0001-01-01", "1969-12-31T00:00Z"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(ClusterError):
+    with pytest.raises(CommandError):
         timestamp_ms(text, NOW_MS)
 
 
 def test_seconds_are_noticed() -> None:
-    with pytest.raises(ClusterError, match=r"1700000000000 would be 2023-11-14T22:13:20\.000Z"):
+    with pytest.raises(CommandError, match=r"1700000000000 would be 2023-11-14T22:13:20\.000Z"):
         timestamp_ms("1700000000", NOW_MS)
 
 
