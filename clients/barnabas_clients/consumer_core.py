@@ -48,7 +48,7 @@ class ConsumerCore:
             request_timeout_s=settings.request_timeout_s,
             metadata_max_age_s=settings.metadata_max_age_s,
         )
-        self.reader = Reader(settings.timeout_s)
+        self.reader = Reader(settings.timeout_s, settings.max_poll_interval_s / 3)
         self.fetcher = Fetcher(
             self.cluster,
             settings.fetch,
@@ -62,7 +62,7 @@ class ConsumerCore:
         self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
         self._callbacks = callbacks
         self._tasks: set[asyncio.Task[None]] = set()
-        self._watch: asyncio.Task[None] | None = None
+        self._is_watching = False
         self._is_open = self._is_closed = False
         self._shutdown: asyncio.Task[None] | None = None
 
@@ -74,7 +74,7 @@ class ConsumerCore:
         self._is_open = True
         try:
             if self.settings.commits:
-                self._spawn(self._commit_regularly())
+                self._run(self._commit_regularly())
             if subscription.is_by_topic:
                 await self.subscribe(subscription, self.settings.timeout_s)
         except BaseException:
@@ -128,8 +128,9 @@ class ConsumerCore:
                 commit_timeout_s=self.settings.request_timeout_s,
             )
             self.group.session.start()
-        if self._watch is None and (self.settings.group_id is None or subscription.pattern is not None):
-            self._watch = self._spawn(self._watch_topics())
+        if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
+            self._is_watching = True
+            self._run(self._watch_topics())
 
     async def unsubscribe(self, timeout_s: float) -> None:
         """Read nothing; leaves the group within the deadline, or without having said so."""
@@ -196,6 +197,8 @@ class ConsumerCore:
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what the group has stored; without a group, nothing."""
+        if self.group is not None:
+            return await self.group.session.committed(partitions, timeout_s)
         if self._coordinator is None:
             return {}
         return await fetch_offsets(self._coordinator, partitions, timeout_s)
@@ -268,8 +271,10 @@ class ConsumerCore:
                     await self.group.session.close(timeout_s)
                 elif self.settings.commits:
                     await self._commit_finished()
-        except (TimeoutError, ClientError, KafkaError) as error:
-            logger.warning("closing: %s", error or f"not done within {timeout_s:g} s")
+        except (ClientError, KafkaError) as error:
+            logger.warning("closing: %s", error)
+        except TimeoutError:
+            logger.warning("closing: what had to be said to the brokers was not said within %g s", timeout_s)
 
     async def _close_everything(self) -> None:
         for task in self._tasks:
@@ -279,8 +284,7 @@ class ConsumerCore:
         await self.fetcher.close()
         await self.cluster.close()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task

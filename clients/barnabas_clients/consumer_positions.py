@@ -92,20 +92,25 @@ class Positions:
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     async def lag(self, *, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """Return how many offsets there are behind the position of each partition read; waits for unknown positions.
+        """Return how far the position of each partition read is from its end, counted in offsets.
 
-        Where there is no position because nothing is committed, the lag is counted from the beginning of the log.
+        Offsets of markers and of compacted records count too. A partition that leaves meanwhile is left out.
+
+        Raises:
+            NoOffsetError: a partition has no position. DeadlineExceededError: not everything was told in time.
         """
-        limit_s = self._core.limit(timeout_s)
-        partitions = sorted(self.assignment)
-        ends = await self._ends(LATEST, partitions, limit_s)
-        lags = {}
-        self._core.reader.settle()
-        for partition in partitions:
-            queue = self._core.fetcher.queues.get(partition)
-            if queue is not None and queue.position >= 0:
-                lags[partition] = max(0, ends[partition] - queue.position)
-        return lags
+        self._core.check_open()
+        deadline = self._core.deadline(timeout_s)
+        positions = {}
+        for partition in sorted(self._core.fetcher.queues):
+            if partition in self._core.fetcher.queues:
+                positions[partition] = await self.position(partition, timeout_s=deadline - self._core.now())
+        ends = await self._ends(LATEST, positions, deadline - self._core.now())
+        return {
+            partition: max(0, ends[partition] - position)
+            for partition, position in positions.items()
+            if partition in self._core.fetcher.queues
+        }
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions named, all of them if none is, and see that they are read."""

@@ -26,7 +26,7 @@ import math
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from barnabas_raftlog.errors import BarnabasError
 
@@ -37,6 +37,7 @@ from .connections import Cluster
 from .consumer_errors import LogTruncatedError, NoOffsetError
 from .consumer_record import ConsumerRecord
 from .errors import ClientError, DeadlineExceededError
+from .fetch_flight import FetchCounts, Flight
 from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
 from .partition_queue import COMMITTED, PartitionQueue
 from .protocol.errors import ErrorCode, KafkaError, error_for
@@ -44,7 +45,7 @@ from .protocol.fetch import FetchRequest, FetchResponse, PartitionData
 from .record_decoder import FetchedRecords
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
-__all__ = ["FetchCounts", "Fetcher"]
+__all__ = ["Fetcher"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,30 +70,6 @@ _REFUSED_FOR_NOW = frozenset(
 )
 
 
-class _Flight:
-    """Something under way for some partitions, which hold it as their ticket; `node_id` is -1 for a lookup."""
-
-    __slots__ = ("bytes_max", "node_id", "queues", "watch")
-
-    def __init__(self, queues: list[PartitionQueue], node_id: int = -1, bytes_max: int = 0) -> None:
-        self.queues, self.node_id, self.bytes_max = queues, node_id, bytes_max
-        self.watch: asyncio.TimerHandle | None = None
-        for queue in queues:
-            queue.ticket = self
-
-    @property
-    def is_wanted(self) -> bool:
-        return any(queue.ticket is self for queue in self.queues)
-
-
-class FetchCounts(NamedTuple):
-    """Since the beginning: requests answered, bytes of records they brought, and partitions refused."""
-
-    fetches: int = 0
-    fetched_bytes: int = 0
-    refusals: int = 0
-
-
 class Fetcher:
     """Keeps `queues` supplied. Lives on one event loop; `close` ends every task it started.
 
@@ -115,7 +92,7 @@ class Fetcher:
         self._cluster, self._settings, self._on_news = cluster, settings, on_news
         self._reset, self._committed, self._request_timeout_s = reset, committed, request_timeout_s
         self._ready: deque[PartitionQueue] = deque()
-        self._flights: dict[tuple[int, str], _Flight] = {}
+        self._flights: dict[tuple[int, str], Flight] = {}
         self._asked_at: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -240,14 +217,14 @@ class Fetcher:
                 self._stale.add(queue.partition.topic)
                 self._note_failing(queue, now_s, "it has no leader that is known")
         for (_, reset), queues in lookups.items():
-            self._spawn(self._look_up(_Flight(queues), reset))
+            self._spawn(self._look_up(Flight(queues), reset))
         for node_id in sorted(by_leader, key=lambda node_id: self._asked_at.get(node_id, 0.0)):
             self._fetch_from(node_id, by_leader[node_id], now_s)
         self._wake_at(min(wake_s, self._refresh_if_due(now_s)))
 
     def _leave_old_leader(self, queue: PartitionQueue, leader: BrokerAddress | None) -> None:
         ticket = queue.ticket
-        if isinstance(ticket, _Flight) and ticket.node_id >= 0 and leader and leader.node_id != ticket.node_id:
+        if isinstance(ticket, Flight) and ticket.node_id >= 0 and leader and leader.node_id != ticket.node_id:
             queue.ticket = None
 
     def _refresh_if_due(self, now_s: float) -> float:
@@ -274,7 +251,7 @@ class Fetcher:
             if bytes_max <= 0:
                 return
             request = fetch_request(queues, self._cluster.view, self._settings, bytes_max)
-            flight = self._flights[node_id, lane] = _Flight(queues, node_id, bytes_max)
+            flight = self._flights[node_id, lane] = Flight(queues, node_id, bytes_max)
             self._asked_at[node_id] = now_s
             loop = asyncio.get_running_loop()
             flight.watch = loop.call_later(self._settings.max_wait_s + OVERDUE_S, self._suspect, flight)
@@ -295,7 +272,7 @@ class Fetcher:
                 queue.drop()
         return min(left, share) if left >= share else 0
 
-    def _suspect(self, flight: _Flight) -> None:
+    def _suspect(self, flight: Flight) -> None:
         """The answer is overdue; find out whether others lead by now, and again in a second."""
         if self._is_closed:
             return
@@ -317,7 +294,7 @@ class Fetcher:
 
     # What was started.
 
-    async def _fetch(self, flight: _Flight, lane: str, request: FetchRequest) -> None:
+    async def _fetch(self, flight: Flight, lane: str, request: FetchRequest) -> None:
         timeout_s = self._settings.max_wait_s + self._request_timeout_s
         try:
             response = await self._cluster.ask_broker(flight.node_id, request, timeout_s, lane)
@@ -334,7 +311,7 @@ class Fetcher:
             del self._flights[flight.node_id, lane]
         self.pump()
 
-    def _take_answer(self, flight: _Flight, request: FetchRequest, response: FetchResponse) -> None:
+    def _take_answer(self, flight: Flight, request: FetchRequest, response: FetchResponse) -> None:
         frame_bytes = sum(
             len(cast("memoryview", row.records))
             for topic in response.responses
@@ -409,7 +386,7 @@ class Fetcher:
             logger.warning("%s; going on there", error)
             queue.begin_at(end_offset, epoch)
 
-    async def _look_up(self, flight: _Flight, reset: int) -> None:
+    async def _look_up(self, flight: Flight, reset: int) -> None:
         """Find positions: what the group has committed, or an end of the log."""
         wanted = [queue.partition for queue in flight.queues]
         try:
@@ -459,7 +436,7 @@ class Fetcher:
 
     # Failures.
 
-    def _refuse_all(self, flight: _Flight, error: ClientError | KafkaError) -> None:
+    def _refuse_all(self, flight: Flight, error: ClientError | KafkaError) -> None:
         for queue in flight.queues:
             if queue.ticket is flight:
                 self._refuse(queue, error)

@@ -47,11 +47,12 @@ class Reader:
     the application holds records, with the offset behind them.
     """
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, presence_s: float = 60.0) -> None:
+        """Whoever waits for records says every `presence_s` that it is still there."""
         self.records: Iterator[ConsumerRecord] = iter(())
         self.is_asking = False
         self.asked_at_s = 0.0
-        self._timeout_s = timeout_s
+        self._timeout_s, self._presence_s = timeout_s, presence_s
         self._slice: Taken | None = None
         self._held: dict[PartitionQueue, int] = {}
         self._holds = 0
@@ -89,10 +90,10 @@ class Reader:
         self.is_asking = True
         self.asked_at_s = loop.time()
         self._tell_returned()
-        self._on_asked()
         try:
             while True:
                 self._check()
+                self._on_asked()
                 taken = None if self._holds else self._fetcher.take(records_max)
                 if taken is not None:
                     return Taken(*taken)
@@ -130,29 +131,30 @@ class Reader:
             raise ClientClosedError("the consumer is closed")
         self._check_others()
 
-    def _wake_s(self, now_s: float, deadline: float | None) -> float | None:
+    def _wake_s(self, now_s: float, deadline: float | None) -> float:
+        """Return when to look again if nothing happens."""
+        wake_s = now_s + self._presence_s if deadline is None else min(deadline, now_s + self._presence_s)
         failing = self._fetcher.failing_since()
         if failing is None:
-            return deadline
+            return wake_s
         since_s, reason = failing
         # What has failed since before anybody asked is given the same time from the asking on.
         until_s = max(since_s, self.asked_at_s) + self._timeout_s
         if now_s >= until_s:
             raise DeadlineExceededError(f"nothing could be read for {self._timeout_s:g} s: {reason}")
-        return until_s if deadline is None else min(until_s, deadline)
+        return min(until_s, wake_s)
 
-    async def wait_news(self, wake_s: float | None) -> None:
+    async def wait_news(self, wake_s: float) -> None:
         """Return when something has changed, or at `wake_s`."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiters.add(waiter)
-        timer = None if wake_s is None else loop.call_at(wake_s, self.wake)
+        timer = loop.call_at(wake_s, self.wake)
         try:
             await waiter
         finally:
             self._waiters.discard(waiter)
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     # What is in whose hands.
 

@@ -35,6 +35,7 @@ from barnabas_raftlog.records.header import (
 from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
 
 from .consumer_record import ConsumerRecord, Header
+from .record_runs import BatchFrame, take_run
 from .topic_partition import TopicPartition
 
 __all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
@@ -47,6 +48,9 @@ _LAST_DELTA = struct.Struct(">i")
 _LAST_DELTA_POSITION = 23
 _MARKER = struct.Struct(">hh")  # version and type of a control record's key
 _ABORT = 0
+PLAIN_MIN, PLAIN_MAX = 16, 1024
+"""How many records are decoded one by one before a run is looked for again."""
+
 _NO_HEADERS: tuple[Header, ...] = ()
 
 
@@ -73,13 +77,16 @@ class FetchedRecords:
     __slots__ = (
         "_aborted",
         "_aborting",
-        "_base",
         "_body",
         "_data",
+        "_failure",
+        "_frame",
         "_frame_at",
         "_header",
         "_left",
         "_limit_bytes",
+        "_plain",
+        "_plain_next",
         "_position",
         "end_offset",
         "last_epoch",
@@ -108,13 +115,16 @@ class FetchedRecords:
         self._aborting: set[int] = set()
         self._frame_at = 0
         self._body = b""
-        self._position = self._left = self._base = 0
+        self._position = self._left = 0
+        self._plain, self._plain_next = 0, PLAIN_MIN
         self._header: BatchHeader | None = None
+        self._frame: BatchFrame | None = None
+        self._failure: CorruptRecordsError | None = None
         self.end_offset, self.last_epoch = self._measure()
 
     @property
     def is_exhausted(self) -> bool:
-        return self.next_offset >= self.end_offset and not self._is_damaged_at_end()
+        return self.next_offset >= self.end_offset and self._failure is None and not self._is_damaged_at_end()
 
     def take(self, records_max: int) -> list[ConsumerRecord]:
         """Return the next records, at most `records_max`; fewer only at the end of what there is.
@@ -126,18 +136,18 @@ class FetchedRecords:
             CorruptRecordsError: the next batch is damaged. Raised again at each further call.
         """
         taken: list[ConsumerRecord] = []
-        while len(taken) < records_max:
-            try:
-                if not self._left and not self._open_next():
-                    break
+        try:
+            if self._failure is not None:
+                raise self._failure
+            while len(taken) < records_max and (self._left or self._open_next()):
                 self._decode(taken, min(records_max - len(taken), self._left))
-            except CorruptBatchError as error:
-                self._left = 0
-                if taken:
-                    break
-                raise self._corrupt(str(error)) from None
-            if not self._left:
-                self._close_batch()
+                if not self._left:
+                    self._close_batch()
+        except CorruptBatchError as error:
+            if self._failure is None:
+                self._failure = self._corrupt(str(error))
+            if not taken:
+                raise self._failure from None
         return taken
 
     # Batches.
@@ -169,36 +179,45 @@ class FetchedRecords:
 
     def _open_next(self) -> bool:
         """Make the next batch that has records for the caller the current one; False at the end."""
-        while True:
-            data, at = self._data, self._frame_at
-            rest = len(data) - at
-            if rest < HEADER_BYTES:
-                return False
+        data, end = self._data, len(self._data)
+        while end - self._frame_at >= HEADER_BYTES:
+            at = self._frame_at
             size = SIZE_PREFIX_BYTES + _PREFIX.unpack_from(data, at)[1]
-            if size >= HEADER_BYTES and size > rest:
+            if size < HEADER_BYTES:
+                raise CorruptBatchError(f"a batch of {size} bytes, a header alone has {HEADER_BYTES}")
+            if size > end - at:
                 return False
-            if self._is_damaged_at_end():
-                raise CorruptBatchError(f"a batch of {size} bytes whose header makes no sense")
             frame = data[at : at + size]
             header = verify(frame)
-            if header.end_offset > self.next_offset and not self._is_left_out(header, frame):
+            end_offset = header.end_offset
+            if not 0 <= header.base_offset <= end_offset <= INT64_MAX:
+                raise CorruptBatchError(f"offset {header.base_offset} and delta {header.last_offset_delta} of a batch")
+            if end_offset > self.next_offset and not self._is_left_out(header, frame):
                 self._header = header
-                self._base = header.base_offset
                 self._body = bytes(batch_body(header, frame, self._limit_bytes))
                 self._position, self._left = 0, header.record_count
+                self._frame = BatchFrame(
+                    *self.partition,
+                    header.base_offset,
+                    header.last_offset_delta,
+                    header.base_timestamp,
+                    header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None,
+                    header.leader_epoch,
+                )
                 if self._left:
                     return True
                 if self._body:
                     raise CorruptBatchError(f"{len(self._body)} bytes in a batch of no records")
-            self.next_offset = max(self.next_offset, header.end_offset)
+            self.next_offset = max(self.next_offset, end_offset)
             self._frame_at = at + size
+        return False
 
     def _close_batch(self) -> None:
         header = self._header
         assert header is not None
         self._frame_at += header.size_bytes
         self.next_offset = max(self.next_offset, header.end_offset)
-        self._header, self._body = None, b""
+        self._header, self._frame, self._body = None, None, b""
 
     def _is_left_out(self, header: BatchHeader, frame: memoryview) -> bool:
         is_control = bool(header.attributes & CONTROL) or header.is_raft_control
@@ -226,42 +245,54 @@ class FetchedRecords:
     # Records.
 
     def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
-        """Append `count` records of the current batch to `taken`; the one loop over records."""
-        header = self._header
+        """Append `count` records of the current batch to `taken`; on damage those before it."""
+        header, frame = self._header, self._frame
         assert header is not None
-        first = len(taken)
-        left = self._left - count
+        assert frame is not None
+        # Only in the batch that the fetch began in can records lie before what was asked for.
+        starts_before = header.base_offset + header.record_count - self._left < self.next_offset
+        records: list[ConsumerRecord] = []
         try:
-            self._position = _decode(taken, count, self._body, self._position, self.partition, header)
+            while len(records) < count:
+                self._decode_some(records, count, header.record_count - self._left, frame)
+            if not self._left and self._position != len(self._body):
+                more = len(self._body) - self._position
+                raise CorruptBatchError(f"{more} bytes follow the last of {header.record_count} records")
         except IndexError:
             raise CorruptBatchError(f"a record lies outside its batch of {len(self._body)} bytes") from None
-        if not left and self._position != len(self._body):
-            more = len(self._body) - self._position
-            del taken[first:]
-            raise CorruptBatchError(f"{more} bytes follow the last of {header.record_count} records")
-        self._left = left
-        if self._base < self.next_offset:
-            # Only in the batch that the fetch began in can records lie before what was asked for.
-            taken[first:] = [record for record in taken[first:] if record.offset >= self.next_offset]
-        if len(taken) > first:
-            self._base = self.next_offset = taken[-1].offset + 1
+        finally:
+            if starts_before:
+                records = [record for record in records if record.offset >= self.next_offset]
+            if records:
+                taken += records
+                self.next_offset = records[-1].offset + 1
+
+    def _decode_some(self, records: list[ConsumerRecord], count: int, first: int, frame: BatchFrame) -> None:
+        """Append records up to `count`: a run where there is one, else a stretch one by one."""
+        before = len(records)
+        if not self._plain:
+            self._position = take_run(records, self._body, self._position, count - before, first, frame)
+            if len(records) > before:
+                self._left -= len(records) - before
+                self._plain_next = PLAIN_MIN
+                return
+            # The less often there is a run, the more seldom we look for one.
+            self._plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
+        stretch = min(self._plain, count - before)
+        try:
+            self._position = _decode(records, stretch, self._body, self._position, frame)
+        finally:
+            done = len(records) - before
+            self._left -= done
+            self._plain -= done
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
-    taken: list[ConsumerRecord],
-    count: int,
-    body: bytes,
-    position: int,
-    partition: TopicPartition,
-    header: BatchHeader,
+    records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame
 ) -> int:
-    """Append `count` records from `position` on; return the position behind them. Nothing is appended on failure."""
-    topic, number = partition
-    base_offset, last_delta, base_timestamp = header.base_offset, header.last_offset_delta, header.base_timestamp
-    epoch, size = header.leader_epoch, len(body)
-    log_append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None
-    new, kind = tuple.__new__, ConsumerRecord
-    records: list[ConsumerRecord] = []
+    """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
+    topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
+    new, kind, size = tuple.__new__, ConsumerRecord, len(body)
     append = records.append
     for _ in range(count):
         # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
@@ -351,7 +382,6 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
         if log_append_timestamp is not None:
             timestamp = log_append_timestamp
         append(new(kind, (topic, number, base_offset + delta, timestamp, key, content, headers, epoch)))
-    taken += records
     return position
 
 
@@ -402,7 +432,7 @@ def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
     markers: list[ConsumerRecord] = []
     body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
     try:
-        _decode(markers, 1, body, 0, TopicPartition("", 0), header)
+        _decode(markers, 1, body, 0, BatchFrame("", 0, 0, header.last_offset_delta, 0, None, 0))
     except IndexError:
         raise CorruptBatchError("a transaction marker that cannot be read") from None
     key = markers[0].key

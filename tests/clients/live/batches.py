@@ -21,6 +21,12 @@ __all__ = ["append", "append_values"]
 async def append(bootstrap: str, topic: str, partition: int, *batches: bytes | bytearray) -> int:
     """Append batches with acks=all, each in a request of its own; return the base offset of the first."""
     first = -1
+
+    def check(response: ProduceResponse) -> None:
+        # A new topic's leader may not know of it yet.
+        if code := response.responses[0].partition_responses[0].error_code:
+            raise error_for(code, f"{topic}-{partition}")
+
     async with Cluster(bootstrap, client_id="test-batches") as cluster:
         await cluster.refresh((topic,), timeout_s=TIMEOUT_S)
         topic_id = cluster.view.topics[topic].topic_id
@@ -31,11 +37,9 @@ async def append(bootstrap: str, topic: str, partition: int, *batches: bytes | b
                 timeout_ms=10_000,
                 topic_data=[TopicProduceData(name=topic, topic_id=topic_id or bytes(16), partition_data=[data])],
             )
-            response: ProduceResponse = await cluster.request_leader(topic, partition, request, TIMEOUT_S)
-            row = response.responses[0].partition_responses[0]
-            if row.error_code:
-                raise error_for(row.error_code, f"{topic}-{partition}")
-            first = row.base_offset if first < 0 else first
+            response: ProduceResponse = await cluster.request_leader(topic, partition, request, TIMEOUT_S, check)
+            offset = response.responses[0].partition_responses[0].base_offset
+            first = offset if first < 0 else first
     return first
 
 
