@@ -26,11 +26,18 @@ ROUND_LIMIT_S = 60.0
 class Load(threading.Thread):
     """Produces numbered records at a steady rate until told to stop, and remembers when each was acknowledged."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str = TOPIC,
+        partitions: int = PARTITIONS,
+        records_per_second: int = RECORDS_PER_SECOND,
+    ) -> None:
         super().__init__(name="load")
-        self.sent = [0] * PARTITIONS
-        self.acked = [0] * PARTITIONS
-        self.last_ack = [time.perf_counter()] * PARTITIONS
+        self._topic, self._records_per_second = topic, records_per_second
+        self.sent = [0] * partitions
+        self.acked = [0] * partitions
+        self.last_ack = [time.perf_counter()] * partitions
         self.gaps: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self.failures: list[str] = []
         self.moved = threading.Condition()
@@ -71,15 +78,15 @@ class Load(threading.Thread):
         padding = b"x" * (RECORD_BYTES - 12)
         due, partition = time.perf_counter(), 0
         while not self._stop_asked.is_set():
-            due += 1 / RECORDS_PER_SECOND
+            due += 1 / self._records_per_second
             while (left := due - time.perf_counter()) > 0:
                 self._producer.poll(left)
             try:
-                self._producer.produce(TOPIC, b"%012d" % self.sent[partition] + padding, partition=partition)
+                self._producer.produce(self._topic, b"%012d" % self.sent[partition] + padding, partition=partition)
                 self.sent[partition] += 1
             except BufferError:
                 self._producer.poll(0.05)
-            partition = (partition + 1) % PARTITIONS
+            partition = (partition + 1) % len(self.sent)
             self._producer.poll(0)
         if left_over := self._producer.flush(120):
             self.failures.append(f"{left_over} records were never delivered")
@@ -99,7 +106,7 @@ class Load(threading.Thread):
         with self.moved:
             while min(self.last_ack) <= moment:
                 if not self.moved.wait(timeout=max(0.0, deadline - time.perf_counter())):
-                    stuck = [p for p in range(PARTITIONS) if self.last_ack[p] <= moment]
+                    stuck = [p for p, acked_at in enumerate(self.last_ack) if acked_at <= moment]
                     raise SystemExit(f"partitions {stuck} acknowledged nothing for {ROUND_LIMIT_S:.0f} s")
 
 
@@ -134,20 +141,22 @@ class Watermarks(threading.Thread):
         self._consumer.close()
 
 
-def create_topic(brokers: Cluster) -> None:
-    words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
-    run("topic", "create", TOPIC, *words)
+def create_topic(brokers: Cluster, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
+    words = ("--partitions", partitions, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+    run("topic", "create", topic, *words)
 
 
-def wait_whole(brokers: Cluster) -> None:
+def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PARTITIONS) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
     partitions: dict[int, Any] = {}
     while True:
         try:
-            partitions = consumer.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
-            if len(partitions) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in partitions.values()):
+            partitions = consumer.list_topics(topic, timeout=5).topics[topic].partitions
+            if len(partitions) == partitions_wanted and all(
+                len(p.isrs) == 3 and p.leader > 0 for p in partitions.values()
+            ):
                 break
         except KafkaException:
             pass  # The broker asked has just been restarted; the next answer counts.

@@ -29,7 +29,7 @@ from rich.table import Table
 
 PARTITIONS = 6
 PROCESS_LIMIT_S = 300
-TABLE_WIDTH = 140
+TABLE_WIDTH = 144
 CLIENTS = ("barnabas", "aiokafka", "confluent-kafka")
 LOAD = Path(__file__).resolve().with_name("client_load.py")
 
