@@ -7,7 +7,8 @@ somebody comes or goes are *spaced*:
 
 - The first `BURST_COUNT` begin at once, as in Kafka: whoever starts three consumers or stops one waits for nothing.
 - A further one begins when the group has been STABLE for `rebalance_interval_ms`, and for as long as the last one
-  took. So the members work at least half of the time, however slow their rebalances are and whatever comes or goes.
+  took. So the members work at least half of the time from then on, however slow their rebalances are and whatever
+  comes or goes.
 - Quiet restores the burst: STABLE for `BURST_WINDOW_MS` without a break, and for at least `BURST_COUNT` times as long
   as the last one took (so that who counts to thirty before each attack gains nothing), and for the interval.
 

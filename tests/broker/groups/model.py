@@ -27,6 +27,7 @@ class Known:
     hung_up: bool = False
     syncing: bool = False
     synced: bool = False
+    metadata: bytes = b""
 
     def silent_too_long(self, now_ms: int, grace_ms: int = 0) -> bool:
         waits = not self.new and (self.joined or self.syncing)

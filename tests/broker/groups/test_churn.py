@@ -102,5 +102,5 @@ def test_a_churning_member_leaves_the_others_at_least_half_of_the_time(
             desk.saved()
     assert stable_ms >= steps * STEP_MS / 2
     assert {client.member_id for client in clients} <= set(desk.group.members)
-    assert desk.kinds().count("rebalance") > 10, "newcomers are let in, too"
+    assert desk.kinds().count("rebalance") > 5, "newcomers are let in, too"
     assert len(desk.facts) < 1_000, "whoever comes and goes does not fill the history"

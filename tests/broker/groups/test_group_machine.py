@@ -80,7 +80,7 @@ class ModelDesk(Desk):
     def __init__(self, group: Group, model: Model, now_ms: int) -> None:
         super().__init__(group=group, now_ms=now_ms)
         self.model = model
-        self.asked: dict[object, str] = {}  # Who holds which ticket.
+        self.asked: dict[object, str] = {}  # Who was parked with which ticket.
 
     def take(self, effects: Effects) -> None:
         super().take(effects)
@@ -88,9 +88,8 @@ class ModelDesk(Desk):
             return
         self.model.follow(self.group, self.now_ms)
         for answer in effects.answers:
-            member_id = self.asked.get(answer.ticket, "")
-            if isinstance(answer, SyncAnswer) and answer.error == ErrorCode.NONE:
-                assert answer.assignment == self.model.assignments.get(member_id, b"")
+            if isinstance(answer, SyncAnswer) and answer.error == ErrorCode.NONE and answer.ticket in self.asked:
+                assert answer.assignment == self.model.assignments.get(self.asked[answer.ticket], b"")
             elif isinstance(answer, JoinAnswer) and answer.error == ErrorCode.NONE:
                 assert answer.generation_id == self.model.generation
                 if answer.members:
@@ -155,7 +154,11 @@ class GroupMachine(RuleBasedStateMachine):
                 expected, known.heard_ms = ErrorCode.NONE, now_ms
             else:
                 known.joined, known.hung_up, known.heard_ms = True, False, now_ms
-        metadata = str(now_ms).encode() if changed else b"same"
+        if who in model.members:
+            model.members[who].metadata += b"!" * changed
+            metadata = model.members[who].metadata
+        else:
+            metadata = b""
         unsaved = len(self.desk.unsaved)
         ticket = self.desk.join(
             member_id,
@@ -369,6 +372,12 @@ class GroupMachine(RuleBasedStateMachine):
         assert set(held) == self.desk.parked
 
     @invariant()
+    def nobody_is_kept_waiting_without_a_reason(self) -> None:
+        for member in self.group.members.values():
+            assert not member.syncing or self.desk.state() is GroupState.COMPLETING_REBALANCE
+            assert not member.joining or self.desk.state() not in WORKING or member.is_new or member.group_instance_id
+
+    @invariant()
     def what_is_saved_is_what_was_committed_last(self) -> None:
         if self.committed is not None:
             assert self.group.to_saved(-1) == self.committed
@@ -410,5 +419,5 @@ class GroupMachine(RuleBasedStateMachine):
         raise AssertionError(f"still {group.state} after a minute")
 
 
-GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
 test_groups_do_what_the_model_says = GroupMachine.TestCase
