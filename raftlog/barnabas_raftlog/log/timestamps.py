@@ -37,7 +37,7 @@ class TimestampReads:
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
         found = await self._first_batch(timestamp_ms, end_offset, self._start)
         if found is not None and found[0].base_offset < self._start:
-            answer = await self._decode(found, timestamp_ms, end_offset)
+            answer = await self._decode(found, timestamp_ms, end_offset, self._start)
             if answer is not None and answer[0] >= self._start:
                 return answer
             found = await self._first_batch(timestamp_ms, end_offset, found[0].end_offset)
@@ -139,21 +139,25 @@ class TimestampReads:
 
         return await cold.run(seek)
 
-    async def _decode(self, batch: tuple[BatchHeader, memoryview], timestamp_ms: int, end_offset: int) -> Answer:
+    async def _decode(
+        self, batch: tuple[BatchHeader, memoryview], timestamp_ms: int, end_offset: int, start_offset: int = 0
+    ) -> Answer:
         header, frame = batch
         if header.base_offset >= end_offset:
             return None
-        offset, timestamp = await self._cold.in_thread(partial(_first_record, header, frame, timestamp_ms))
+        offset, timestamp = await self._cold.in_thread(
+            partial(_first_record, header, frame, timestamp_ms, start_offset)
+        )
         return (offset, timestamp, header.leader_epoch) if offset < end_offset else None
 
 
-def _first_record(header: BatchHeader, frame: memoryview, timestamp_ms: int) -> tuple[int, int]:
+def _first_record(header: BatchHeader, frame: memoryview, timestamp_ms: int, start_offset: int) -> tuple[int, int]:
     # Loaded here, because it brings the compression libraries with it and few brokers are ever asked for timestamps.
     from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - see above
 
     try:
         for record in read_batch(header, frame):
-            if record.timestamp >= timestamp_ms:
+            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                 return record.offset, record.timestamp
     except BarnabasError:
         pass

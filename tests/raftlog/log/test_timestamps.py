@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.timestamps import Answer
+from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import ControlKind
 
 from .frames import data_frame
@@ -59,3 +60,18 @@ def test_the_first_batch_at_a_timestamp_is_found(
     found, found_largest = asyncio.run(answers(log, end_offset))
     assert found == expected
     assert found_largest == ((largest[1], largest[2], 1) if largest else None)
+
+
+def test_a_start_inside_a_batch_hides_what_lies_before_it() -> None:
+    node = Node()
+    log = node.log()
+    log.append_batch(1, build_batch([NewRecord(None, b"v", 1000 + i) for i in range(10)], leader_epoch=1))
+    node.work()
+    log.drop_before(4, 1)
+
+    async def found(timestamp_ms: int) -> Answer:
+        return await log.offset_for_timestamp(timestamp_ms, 10)
+
+    for asked, expected in ((0, 4), (1003, 4), (1005, 5), (1010, None)):
+        answer = asyncio.run(found(asked))
+        assert answer == (None if expected is None else (expected, 1000 + expected, 1))
