@@ -215,6 +215,10 @@ class Coordinator:
             text = f"{len(shard.groups)} groups, {len(shard.offsets)} offsets from {count} records in {took_ms} ms"
             self.tell("coordinator loaded", str(shard), f"{text} (term {shard.term})")
 
+    def compact(self, shard: Shard) -> None:
+        """Write again what `shard` knows, and drop what was before."""
+        self.spawn(self._upkeep.compact(shard))
+
     def on_image(self, old: Image, new: Image) -> None:
         """Forget the offsets of deleted topics. Subscribed to the metadata service."""
         deleted = topic_changes(old, new).deleted

@@ -23,7 +23,6 @@ Not here: expiry and compaction (`coordinator_upkeep`), and which broker is whos
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from functools import partial
@@ -37,8 +36,8 @@ from barnabas_raftlog.records.header import CONTROL, parse_header
 from barnabas_raftlog.records.reader import read_batch
 
 from .groups.group import Group
-from .groups.messages import Answer, Effects, GroupConfig, SavedGroup, failed_save_answer
-from .groups.offsets import OffsetTable, record_of
+from .groups.messages import Effects, GroupConfig, SavedGroup, failed_save_answer
+from .groups.offsets import OffsetTable, record_of, size_of
 from .groups.records import (
     CommittedOffset,
     GroupKey,
@@ -50,16 +49,19 @@ from .groups.records import (
     encode_group_key,
 )
 from .groups.states import GroupState
+from .hosted_group import HostedGroup, Parked, Save
 from .partition import Partition
+from .time_slices import Slices
 from .timers import Timers
-from .waiting import Deadline
 
-__all__ = ["BATCH_BYTES_MAX", "HostedGroup", "Parked", "Shard", "ShardHost", "ShardState", "Slices"]
+__all__ = ["BATCH_BYTES_MAX", "Shard", "ShardHost", "ShardState"]
 
 GROUPS_MAX = 100_000
 BATCH_BYTES_MAX = 64 * 1024
 BATCH_OVERHEAD_BYTES = 1024
-SLICE_S = 0.005
+COMPACT_BYTES, COMPACT_FACTOR = 4 << 20, 4
+"""A log is compacted when it is larger than both: this, and so many times what it says. A replay of 4 MiB takes about
+half a second."""
 CONFIRM_S = 2.0
 Change = tuple[OffsetKey, CommittedOffset | None]
 Done = Callable[[ErrorCode], None]
@@ -73,8 +75,11 @@ class ShardHost(Protocol):
 
     def now_ms(self) -> int: ...
     def wall_ms(self) -> int: ...
+    def tell(self, kind: str, subject: str, cause: str) -> None:
+        """Remember an event of this broker."""
+
     def tell_group(self, kind: str, group_id: str, cause: str) -> None:
-        """Remember an event for the operator."""
+        """Remember an event of a group."""
 
     def fail(self, error: BaseException) -> None:
         """A bug: stop the process."""
@@ -82,11 +87,8 @@ class ShardHost(Protocol):
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a task; it ends with the broker."""
 
-
-class Parked(Protocol):
-    """A request that waits for its group; its ticket."""
-
-    def on_answer(self, answer: Answer) -> None: ...
+    def compact(self, shard: "Shard") -> None:
+        """The log of `shard` is much larger than what it says."""
 
 
 class ShardState(Enum):
@@ -95,30 +97,6 @@ class ShardState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     ENDED = "ended"
-
-
-class _Save:
-    """A group's record on its way. `outcome`: None while it is."""
-
-    __slots__ = ("generation_id", "outcome")
-
-    def __init__(self, generation_id: int) -> None:
-        self.generation_id = generation_id
-        self.outcome: ErrorCode | None = None
-
-
-class HostedGroup:
-    """A group, with what its log remembers of it (`saved`: None when nothing) and the saves that are under way."""
-
-    __slots__ = ("deadline", "group", "group_id", "is_removed", "saved", "saved_bytes", "saves")
-
-    def __init__(self, group_id: str, group: Group) -> None:
-        self.group_id, self.group = group_id, group
-        self.saved: SavedGroup | None = None
-        self.saved_bytes = 0
-        self.saves: deque[_Save] = deque()
-        self.deadline: Deadline[Callable[[], None]] | None = None
-        self.is_removed = False
 
 
 class _Append:
@@ -139,19 +117,6 @@ class _Append:
             self.done(failed_save_answer(code))
 
 
-class Slices:
-    """Lets the loop do other things each time that this has run for `SLICE_S`."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._until_s = self._loop.time() + SLICE_S
-
-    async def breathe(self) -> None:
-        if self._loop.time() >= self._until_s:
-            await asyncio.sleep(0)
-            self._until_s = self._loop.time() + SLICE_S
-
-
 class Shard:
     """See the module. Owned by the loop; `groups` has every group that this partition knows, also empty ones."""
 
@@ -162,6 +127,8 @@ class Shard:
         self.offsets = OffsetTable()
         self.group_bytes = 0
         self.is_compacting = False
+        # Since the last compaction; what an earlier leader appended counts as much.
+        self._appended_bytes = COMPACT_BYTES
         self._is_recovering = False
 
     def __repr__(self) -> str:
@@ -212,6 +179,7 @@ class Shard:
         for group_id, (record, size) in saved.items():
             hosted = self.groups[group_id] = HostedGroup(group_id, Group.from_saved(group_id, record, config, now_ms))
             self._remember(hosted, record, size)
+            hosted.changed_at_ms = record.current_state_timestamp_ms
             await slices.breathe()
         for group_id in self.offsets.group_ids():
             if group_id not in self.groups:
@@ -323,8 +291,9 @@ class Shard:
     def _save(self, hosted: HostedGroup, asked: SavedGroup) -> None:
         record = asked._replace(current_state_timestamp_ms=self._host.wall_ms())
         key, value = encode_group_key(hosted.group_id), encode_group(record)
-        save = _Save(record.generation_id)
+        save = Save(record.generation_id)
         hosted.saves.append(save)
+        hosted.changed_at_ms = record.current_state_timestamp_ms
 
         def saved() -> None:
             if not hosted.is_removed:
@@ -355,14 +324,6 @@ class Shard:
     def _remember(self, hosted: HostedGroup, record: SavedGroup, size_bytes: int) -> None:
         self.group_bytes += size_bytes - hosted.saved_bytes
         hosted.saved, hosted.saved_bytes = record, size_bytes
-
-    def rewrite_group(self, hosted: HostedGroup, done: Done) -> None:
-        """Write again what is known of a group, which has nothing under way, so that the older record may go."""
-        assert hosted.saved is not None
-        assert not hosted.saves
-        error = self._append([(encode_group_key(hosted.group_id), encode_group(hosted.saved))], _nothing, done)
-        if error is not ErrorCode.NONE:
-            done(error)
 
     def _arm(self, hosted: HostedGroup) -> None:
         at_ms = hosted.group.deadline_ms
@@ -439,6 +400,31 @@ class Shard:
 
     # The log.
 
+    def size_of(self, name: OffsetKey | GroupKey) -> int:
+        """Return about what the record under that name takes."""
+        if isinstance(name, OffsetKey):
+            value = self.offsets.get(name)
+            return 0 if value is None else size_of(name, value)
+        hosted = self.groups.get(name.group_id)
+        return 0 if hosted is None else hosted.saved_bytes
+
+    def rewrite(self, names: Iterable[OffsetKey | GroupKey]) -> ErrorCode:
+        """Append what is committed under these names once more, so that the older records may go.
+
+        A name that has a newer record under way is left out: a replay must not come back to the older one.
+        """
+        records: list[tuple[bytes, bytes | None]] = []
+        for name in names:
+            if isinstance(name, OffsetKey):
+                value = self.offsets.get(name)
+                if value is not None and not self.offsets.is_under_way(name):
+                    records.append(record_of(name, value))
+            else:
+                hosted = self.groups.get(name.group_id)
+                if hosted is not None and hosted.saved is not None and not hosted.saves:
+                    records.append((encode_group_key(name.group_id), encode_group(hosted.saved)))
+        return self._append(records, _nothing, None) if records else ErrorCode.NONE
+
     def _append(
         self, records: Sequence[tuple[bytes, bytes | None]], apply: Callable[[], None], done: Done | None
     ) -> ErrorCode:
@@ -456,7 +442,17 @@ class Shard:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         is_pending = self.partition.wait_for(index, _Append(apply, done))
         assert is_pending, "what was appended a moment ago cannot be committed yet"
+        self._appended_bytes += len(frame)
+        self._consider_compaction()
         return ErrorCode.NONE
+
+    def _consider_compaction(self) -> None:
+        size_bytes = self.partition.log.size_bytes
+        if self.is_compacting or self._appended_bytes < COMPACT_BYTES // 4 or size_bytes <= COMPACT_BYTES:
+            return
+        if size_bytes > COMPACT_FACTOR * self.live_bytes:
+            self.is_compacting, self._appended_bytes = True, 0
+            self._host.compact(self)
 
     async def wait_committed(self) -> bool:
         """Return when everything appended so far is committed; False when leadership ended before."""

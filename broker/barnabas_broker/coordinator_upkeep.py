@@ -1,4 +1,4 @@
-"""What goes from the coordinator's log by itself: expired offsets, groups that nobody uses, offsets of deleted topics.
+"""What goes from the coordinator's log by itself: expired offsets, unused groups, deleted topics, old records.
 
 Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. What
 has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
@@ -7,17 +7,27 @@ its last one. An event names what went, because to a consumer that comes back it
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
 they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
 rounds, so that a broker whose image lags never takes the offsets of a topic that it has not heard of yet.
+
+*Compaction.* A log that is much larger than what it says would take long to replay. Its leader writes what counts once
+more behind the log's end, and when that is committed, the log's beginning goes (on every replica). Both sides of the
+cut tell the same, so a replay from anywhere, or a leader that is lost half-way, finds nothing else. The order of
+records is kept: a name that has a newer record under way is not written again, because that record is behind the cut
+already.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 
-from .coordinator_shard import Change, HostedGroup, Shard, ShardHost, ShardState, Slices
+from .coordinator_shard import BATCH_BYTES_MAX, Change, Shard, ShardHost, ShardState
 from .groups.offsets import Membership, expired
-from .groups.records import NO_TOPIC_ID, OffsetKey
+from .groups.records import NO_TOPIC_ID, GroupKey, OffsetKey
 from .groups.states import GroupState
+from .hosted_group import HostedGroup
+from .time_slices import Slices
 from .waiting import Deadline
 
 __all__ = ["Upkeep"]
@@ -62,6 +72,41 @@ class Upkeep:
         for shard in self._shards():
             await self._look_through(shard, missing)
         self._missing = missing
+
+    async def compact(self, shard: Shard) -> None:
+        """Append all that counts once more, then drop the log's beginning before that."""
+        log = shard.partition.log
+        size_bytes, start_offset = log.size_bytes, log.log_end_offset
+        if await self._rewrite(shard):
+            try:
+                shard.partition.drop_before(start_offset)
+            except (NotLeaderError, StorageFailedError):
+                pass  # The records are there twice; that harms nobody, and a later leader will do it.
+            else:
+                text = f"{size_bytes} bytes up to offset {start_offset} say what {shard.live_bytes} bytes behind it do"
+                self._host.tell("coordinator log compacted", str(shard), text)
+        shard.is_compacting = False
+
+    async def _rewrite(self, shard: Shard) -> bool:
+        """Return whether everything that was committed before the log's present end is committed again behind it."""
+        # First what is under way: it is behind the end, or it is committed before the rewriting begins.
+        if not await shard.wait_committed():
+            return False
+        slices = Slices()
+        names: list[OffsetKey | GroupKey] = [GroupKey(group_id) for group_id in shard.groups]
+        names += shard.offsets.keys()
+        position = 0
+        while position < len(names):
+            end = position
+            size_bytes = 0
+            while end < len(names) and size_bytes < BATCH_BYTES_MAX:
+                size_bytes += shard.size_of(names[end])
+                end += 1
+            if shard.rewrite(names[position:end]) is not ErrorCode.NONE or not await shard.wait_committed():
+                return False
+            position = end
+            await slices.breathe()
+        return True
 
     def _schedule(self) -> None:
         self._deadline = self._host.timers.add(self._interval_ms, self._begin)
@@ -126,6 +171,4 @@ def membership_of(hosted: HostedGroup) -> Membership:
     """Return what expiry wants to know of a group."""
     if hosted.group.state is not GroupState.EMPTY:
         return Membership(has_members=True, subscribed=hosted.group.topics())
-    return Membership(
-        has_members=False, empty_since_ms=None if hosted.saved is None else hosted.saved.current_state_timestamp_ms
-    )
+    return Membership(has_members=False, empty_since_ms=hosted.changed_at_ms)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from .records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetKey, encode_offset, encode_offset_key
 
-__all__ = ["Membership", "OffsetTable", "expired"]
+__all__ = ["Membership", "OffsetTable", "expired", "record_of", "size_of"]
 
 RECORD_OVERHEAD_BYTES = 12
 """What a record takes beside key and value: lengths, deltas, its share of a batch's header."""

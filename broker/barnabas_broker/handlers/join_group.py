@@ -8,8 +8,9 @@ from uuid import uuid4
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
-from barnabas_broker.coordinator_shard import HostedGroup, Shard
+from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest
+from barnabas_broker.hosted_group import HostedGroup
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 

@@ -107,7 +107,7 @@ def _commit(
         return refuse(request, code)
     response, changes, stored = OffsetCommitResponse(), list[Change](), list[OffsetCommitResponsePartition]()
     expire_ms = NO_TIMESTAMP
-    now_ms = broker.partitions.wall_ms()
+    now_ms = broker.coordinator.wall_ms()
     if request.retention_time_ms >= 0:
         expire_ms = now_ms + request.retention_time_ms
     for topic in request.topics:

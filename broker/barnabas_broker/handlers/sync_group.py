@@ -6,8 +6,9 @@ the same generation. Waits as JoinGroup does.
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
-from barnabas_broker.coordinator_shard import HostedGroup, Shard
+from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.messages import Answer, SyncAnswer, SyncRequest
+from barnabas_broker.hosted_group import HostedGroup
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
 

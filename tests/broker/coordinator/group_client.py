@@ -42,6 +42,7 @@ class GroupClient:
     def __init__(self, bootstrap: str, group_id: str, *topics: str, instance_id: str | None = None) -> None:
         self.addresses = [(host, int(port)) for host, _, port in (one.rpartition(":") for one in bootstrap.split(","))]
         self.group_id, self.topics, self.instance_id = group_id, topics, instance_id
+        self.timeout_s = 10.0
         self.member_id, self.generation_id = "", -1
         self.coordinator_id = -1
         self.joined: Any = None
@@ -60,6 +61,7 @@ class GroupClient:
                     wire.close()
                     if found.error_code == ErrorCode.NONE:
                         self._wire = Wire(found.host, found.port)
+                        self._wire.socket.settimeout(self.timeout_s)
                         self.coordinator_id = found.node_id
                         return self._wire
                 except OSError:
