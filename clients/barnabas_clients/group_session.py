@@ -223,6 +223,8 @@ class GroupSession:
                     self._raise_failure()
                     if self._task is None or self._task.done():
                         raise ClientClosedError(f"group {group_id}: the session has ended")
+                    # Set also at the end of a task, which the lines above look at.
+                    self._settled.clear()
                     await self._settled.wait()
         except TimeoutError as error:
             situation = self._member.situation.name
@@ -243,10 +245,10 @@ class GroupSession:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failure = self.failure or error
-            if self._task is not None and task is not self._task:
+            if self._task is not None:
                 self._task.cancel()
-        self._settled.set()
         self._synced.set()
+        self._settled.set()
 
     async def _take_part(self) -> None:
         member = self._member
