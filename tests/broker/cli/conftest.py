@@ -20,14 +20,21 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def barnabas(bootstrap: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command in this process and return what it printed; `status` is what it must end with."""
+    """Run a command in this process and return what it printed, of a failure what it complained about.
+
+    `status` is what it must end with; `progress` says that a success may say something on stderr, and returns that.
+    """
     monkeypatch.setenv("BARNABAS_BOOTSTRAP_SERVER", bootstrap)
 
-    def run(*arguments: object, status: int = 0) -> str:
+    def run(*arguments: object, status: int = 0, progress: bool = False) -> str:
         ended = cli.main([str(argument) for argument in arguments])
         out, err = capfd.readouterr()
         assert ended == status, err
-        return out if status == 0 else err
+        if status == 0 and not progress:
+            assert err == ""
+            return out
+        assert out == ""
+        return err
 
     return run
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -136,9 +137,8 @@ def test_a_group_goes_on_where_it_was(barnabas: Run, topic: str, group: str, wri
     barnabas("group", "delete", group)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_member_and_commits_what_it_wrote(
-    barnabas: Run, topic: str, group: str, write: Write, start: Start, number: signal.Signals
+    barnabas: Run, topic: str, group: str, write: Write, start: Start
 ) -> None:
     barnabas("produce", topic, "--partition", 0, "--file", write(b"a\nb\nc\n"))
     member = start("consume", topic, "--group", group, "--from-beginning")
@@ -149,7 +149,7 @@ def test_a_signal_ends_a_member_and_commits_what_it_wrote(
     complaint = barnabas("group", "reset-offsets", group, "--to-latest", "--execute", status=1)
     assert f"NON_EMPTY_GROUP: {group}: it has members" in complaint
     assert "NON_EMPTY_GROUP" in barnabas("group", "delete", group, status=1)
-    member.send_signal(number)
+    member.send_signal(signal.SIGINT)
     out, err = member.communicate(timeout=WAIT_S)
     assert (member.returncode, out, err) == (130, b"", b"")
     found = json.loads(barnabas("group", "describe", group, "--json"))
@@ -176,31 +176,21 @@ def test_whoever_reads_the_output_may_leave(barnabas: Run, topic: str, write: Wr
     assert busy.wait(WAIT_S) == 0
 
 
-def test_records_flow_while_the_input_is_open(topic: str, start: Start) -> None:
-    reader = start("consume", topic, "--from-beginning", "--max-records", 2)
-    writer = start("produce", topic, stdin=subprocess.PIPE)
-    assert writer.stdin is not None
-    for line in (b"first\n", b"second\n"):
-        writer.stdin.write(line)
-        writer.stdin.flush()
-        assert lines(reader.stdout, 1) == [line]
-    assert reader.wait(WAIT_S) == 0
-    out, err = writer.communicate(timeout=WAIT_S)
-    assert (writer.returncode, out, err) == (0, b"", b"")
-
-
-def test_an_interrupted_producer_delivers_what_it_took(barnabas: Run, topic: str, start: Start) -> None:
+def test_records_flow_while_the_input_is_open(barnabas: Run, topic: str, start: Start) -> None:
     writer = start("produce", topic, "--partition", 0, stdin=subprocess.PIPE)
     assert writer.stdin is not None
-    writer.stdin.write(b"a\nb\nunfinish")
-    writer.stdin.flush()
-    reader = start("consume", topic, "--from-beginning", "--max-records", 2)
-    assert lines(reader.stdout, 2) == [b"a\n", b"b\n"]
-    writer.send_signal(signal.SIGINT)
-    assert writer.wait(WAIT_S) == 130
-    assert writer.stderr is not None
-    assert writer.stderr.read() == b"barnabas: interrupted; 2 records were delivered\n"
-    assert barnabas("consume", topic, "--from-beginning", "--exit-at-end") == "a\nb\n"
+    for number, line in enumerate((b"first\n", b"second\n", b"unfinished")):
+        writer.stdin.write(line)
+        writer.stdin.flush()
+        if line.endswith(b"\n"):
+            read = ("consume", topic, "--partition", 0, "--offset", number, "--max-records", 1)
+            # The offset exists only once the record before it is there, and that has just been seen.
+            assert barnabas(*read).encode() == line
+    writer.send_signal(signal.SIGTERM)
+    out, err = writer.communicate(timeout=WAIT_S)
+    assert (writer.returncode, out) == (130, b"")
+    assert err == b"barnabas: interrupted; 2 records were delivered\n"
+    assert barnabas("consume", topic, "--from-beginning", "--exit-at-end") == "first\nsecond\n"
 
 
 def test_a_bad_line_ends_it_and_what_came_before_is_delivered(barnabas: Run, topic: str, write: Write) -> None:
@@ -224,11 +214,9 @@ def test_sizes_have_limits_that_can_be_raised(barnabas: Run, topic: str, write: 
     assert complaint.endswith("; 0 records were\n")
 
 
-def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write, start: Start) -> None:
-    done = start("produce", topic, "--progress", "--file", write(b"a\n" * 1000))
-    out, err = done.communicate(timeout=WAIT_S)
-    assert (done.returncode, out) == (0, b"")
-    assert err.startswith(b"sent 1,000 records, 2.0 KiB, ")
+def test_progress_is_told_when_asked_for(barnabas: Run, topic: str, write: Write) -> None:
+    done = barnabas("produce", topic, "--progress", "--file", write(b"a\n" * 1000), progress=True)
+    assert re.fullmatch(r"sent 1,000 records, 2\.0 KiB, \d+\.\d s, [\d,]+ records/s\n", done)
 
 
 @pytest.mark.parametrize(
