@@ -3,9 +3,14 @@
 import pytest
 from cancellation import sweep
 
-from barnabas_clients import Admin, OffsetAndMetadata, TopicPartition
+from barnabas_clients import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from barnabas_clients.admin_client import OffsetChange, ResetTo
-from barnabas_clients.protocol.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+from barnabas_clients.protocol.errors import (
+    GroupIdNotFoundError,
+    KafkaError,
+    NonEmptyGroupError,
+    UnknownTopicOrPartitionError,
+)
 
 from .conftest import MakeTopic
 from .filling import fill
@@ -102,6 +107,44 @@ async def test_a_reset_may_make_a_group_and_must_name_something(
             partition: OffsetChange(None, 0)
         }
         assert len(await admin.reset_group_offsets(group_id, ResetTo.latest(), topics=[name])) == 2
+
+
+async def test_a_group_at_work_is_described_and_left_alone(
+    bootstrap: str, make_topic: MakeTopic, group_id: str
+) -> None:
+    partition = TopicPartition(await make_topic(), 0)
+    await fill(bootstrap, {partition: 3})
+    async with (
+        Admin(bootstrap) as admin,
+        Consumer(
+            bootstrap, topics=[partition.topic], group_id=group_id, client_id="worker", auto_offset_reset="earliest"
+        ) as consumer,
+    ):
+        assert (await anext(consumer)).offset == 0
+        described = (await admin.describe_groups([group_id]))[group_id]
+        assert (described.state, described.protocol_type, described.assignor) == ("Stable", "consumer", "range")
+        (member,) = described.members
+        assert (member.client_id, member.group_instance_id, member.assignment) == (
+            "worker",
+            None,
+            frozenset({partition}),
+        )
+        assert group_id in {row.group_id for row in await admin.list_groups(states=["Stable"])}
+        lag = await admin.group_lag(group_id)
+        assert (lag[partition].member, lag[partition].end_offset) == (member, 3)
+
+        with pytest.raises(NonEmptyGroupError, match=group_id):
+            await admin.alter_group_offsets(group_id, {partition: OffsetAndMetadata(0)})
+        with pytest.raises(NonEmptyGroupError, match=group_id):
+            await admin.reset_group_offsets(group_id, ResetTo.earliest(), partitions=[partition])
+        with pytest.raises(NonEmptyGroupError, match=group_id):
+            await admin.delete_groups([group_id])
+        with pytest.raises(KafkaError, match="GROUP_SUBSCRIBED_TO_TOPIC"):
+            await admin.delete_group_offsets(group_id, [partition])
+        plan = await admin.reset_group_offsets(group_id, ResetTo.latest(), partitions=[partition], dry_run=True)
+        assert plan[partition].after == 3
+        await consumer.commit({partition: OffsetAndMetadata(1)})
+        assert (await admin.group_lag(group_id))[partition].lag == 2
 
 
 async def test_lag_survives_the_end_of_a_topic(bootstrap: str, group_id: str, make_topic: MakeTopic) -> None:
