@@ -3,7 +3,7 @@
 from itertools import count
 
 from barnabas_broker.groups.messages import GroupConfig
-from barnabas_broker.groups.phases import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_IDS_MAX, PENDING_WAIT_MS
+from barnabas_broker.groups.phases import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_IDS_MAX, PENDING_WAIT_MS, SESSION_GRAIN_MS
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -159,6 +159,17 @@ def test_the_join_phase_waits_for_ids_on_their_way_back_but_not_long() -> None:
     assert desk.error(desk.join("m3")) is None, "the id is still good"
 
 
+def test_an_id_that_is_forgotten_is_not_waited_for() -> None:
+    desk = Desk()
+    desk.stable(1)
+    desk.join(id_first=True)
+    desk.advance(SESSION_MS - 1)
+    ticket = desk.join("m1")
+    assert desk.error(ticket) is None
+    desk.advance(SESSION_GRAIN_MS)
+    assert desk.error(ticket) == ErrorCode.NONE
+
+
 def test_who_gives_an_id_back_is_not_waited_for() -> None:
     desk = Desk()
     desk.stable(1)
@@ -166,6 +177,14 @@ def test_who_gives_an_id_back_is_not_waited_for() -> None:
     ticket = desk.join("m1")
     assert desk.leave("m2") == (ErrorCode.NONE,)
     assert desk.error(ticket) == ErrorCode.NONE
+
+
+def test_who_gives_an_id_back_disturbs_nobody() -> None:
+    desk = Desk()
+    desk.stable(1)
+    desk.join(id_first=True)
+    assert desk.leave("m2") == (ErrorCode.NONE,)
+    assert desk.heartbeat("m1") == ErrorCode.NONE
 
 
 def test_ids_given_out_are_bounded_and_the_oldest_is_forgotten() -> None:

@@ -116,6 +116,7 @@ def test_a_newcomer_that_asks_again_is_still_waiting() -> None:
     second = desk.join(newcomer)
     assert desk.error(first) == ErrorCode.REBALANCE_IN_PROGRESS
     assert desk.error(second) is None
+    assert desk.state() is GroupState.STABLE
     assert desk.heartbeat(newcomer) == desk.commit(newcomer) == ErrorCode.ILLEGAL_GENERATION
     assert desk.error(desk.sync(newcomer)) == ErrorCode.ILLEGAL_GENERATION
     desk.advance(INTERVAL_MS)
