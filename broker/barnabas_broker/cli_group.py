@@ -171,7 +171,7 @@ def _as_json(group: GroupDescription, lags: Lags) -> dict[str, Any]:
         "assignor": group.assignor or None,
         "coordinator_id": group.coordinator_id,
         "members": [
-            member._asdict() | {"assignment": [key._asdict() for key in sorted(member.assignment)]}
+            member._asdict() | {"assignment": [key._asdict() for key in sorted(member.assignment or ())]}
             for member in group.members
         ],
         "partitions": [

@@ -14,9 +14,12 @@ broker has them, and the positions of the former can be read; describing them sa
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
+
+from barnabas_raftlog.errors import MalformedMessageError
 
 from .admin import known_topics
 from .admin_offsets import OffsetSpec, left_s, list_offsets
@@ -70,13 +73,13 @@ class GroupListing(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """One member. `assignment` is empty unless the group is Stable, and for protocols other than consumers'."""
+    """One member. `assignment` is empty unless the group is Stable, and None when its bytes are not a consumer's."""
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
-    assignment: frozenset[TopicPartition]
+    assignment: frozenset[TopicPartition] | None
 
 
 class GroupDescription(NamedTuple):
@@ -144,7 +147,6 @@ async def describe_groups(
 
     Raises:
         GroupIdNotFoundError: one of them does not exist, or is of a kind that has messages of its own.
-        MalformedMessageError: a member's assignment is no assignment.
     """
 
     async def describe(group_id: str) -> GroupDescription:
@@ -310,7 +312,7 @@ async def lag_of(
     """Return the same for a group that has been described."""
     deadline = asyncio.get_running_loop().time() + timeout_s
     committed = await group_offsets(cluster, description.group_id, timeout_s)
-    readers = {partition: member for member in description.members for partition in member.assignment}
+    readers = {partition: member for member in description.members for partition in member.assignment or ()}
     partitions = sorted(committed.keys() | readers.keys())
     view = await cluster.refresh({topic for topic, _ in partitions}, timeout_s=left_s(deadline))
     there = [
@@ -339,9 +341,11 @@ def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
 
 
 def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
-    assignment = (
-        decode_assignment(row.member_assignment) if protocol_type == CONSUMER_PROTOCOL else frozenset[TopicPartition]()
-    )
+    assignment = None
+    if protocol_type == CONSUMER_PROTOCOL:
+        # One member that writes something else must not hide the others.
+        with contextlib.suppress(MalformedMessageError):
+            assignment = decode_assignment(row.member_assignment)
     return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)
 
 
