@@ -195,6 +195,15 @@ class PartitionQueue:
             or any(not batch.is_out for batch in self.sequences.pipeline)
         )
 
+    @property
+    def next_bytes(self) -> int:
+        """The most that the next batch from here may take in a request; 0 if there is none."""
+        for under_way in self.sequences.pipeline:
+            if not under_way.is_out:
+                return under_way.item.size_bytes
+        first = self.waiting[0] if self.waiting else self.open
+        return 0 if first is None else first.size_bytes
+
 
 class Accumulator:
     """All queues of a producer and the memory they share. `used_bytes` never exceeds `limit_bytes`."""

