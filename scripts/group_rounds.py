@@ -61,10 +61,13 @@ class Observer(threading.Thread):
         self.join()
 
 
-def coordinator_of(bootstrap: str, group: str) -> int:
-    async def ask() -> int:
-        async with Admin(bootstrap, timeout_s=30) as admin:
-            return (await admin.describe_groups([group]))[group].coordinator_id
+def coordinators_of(bootstrap: str, groups: list[str]) -> dict[str, int]:
+    """Return which broker coordinates each of these groups now."""
+
+    async def ask() -> dict[str, int]:
+        async with Admin(bootstrap, timeout_s=60) as admin:
+            found = await admin.describe_groups(groups)
+            return {group: described.coordinator_id for group, described in found.items()}
 
     return asyncio.run(ask())
 
@@ -89,7 +92,7 @@ def one_round(
     brokers: Cluster, load: Load, workers: Workers, members: list[tuple[str, str]]
 ) -> tuple[int, float, float]:
     """Kill the coordinator; return it, and after how many seconds members and partitions were back at work."""
-    victim = coordinator_of(brokers.bootstrap, GROUP)
+    victim = coordinators_of(brokers.bootstrap, [GROUP])[GROUP]
     pid = brokers.pids()[victim]
     first_line = len(workers.lines)
     killed_at = time.monotonic()
