@@ -19,7 +19,7 @@ from .consumer_errors import NotAssignedError
 from .consumer_group import Callbacks, GroupReader
 from .consumer_settings import EARLIEST, RESETS, ConsumerSettings
 from .coordinator_client import Coordinator, commit_offsets, fetch_offsets
-from .errors import ClientClosedError, ClientError
+from .errors import ClientClosedError, ClientError, DeadlineExceededError
 from .fetcher import Fetcher
 from .group_session import GroupSettings
 from .partition_queue import COMMITTED, PartitionQueue
@@ -31,6 +31,10 @@ from .topic_partition import OffsetAndMetadata, TopicPartition
 __all__ = ["ConsumerCore"]
 
 logger = logging.getLogger(__name__)
+
+AUTOMATIC_COMMIT_S = 10.0
+"""Long enough for a new coordinator to be elected and found, several times over."""
+ATTEMPT_S = 1.0
 
 
 class ConsumerCore:
@@ -124,8 +128,7 @@ class ConsumerCore:
                 self.fetcher,
                 topics=lambda: self.subscription.topics_in(self.cluster.view),
                 callbacks=self._callbacks,
-                commits=self.settings.auto_commit,
-                commit_timeout_s=self.settings.request_timeout_s,
+                commit_finished=self.commit_finished if self.settings.commits else None,
             )
             self.group.session.start()
         if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
@@ -135,12 +138,14 @@ class ConsumerCore:
     async def unsubscribe(self, timeout_s: float) -> None:
         """Read nothing; leaves the group within the deadline, or without having said so."""
         self.subscription = NOTHING
-        group, self.group = self.group, None
-        if group is not None:
-            await group.session.close(timeout_s)
-        elif self.settings.commits:
-            await self._commit_finished()
-        self._set_partitions(frozenset(), COMMITTED)
+        try:
+            if self.group is not None:
+                await self.group.session.close(timeout_s)
+            elif self.settings.commits:
+                await self.commit_finished()
+        finally:
+            self.group = None
+            self._set_partitions(frozenset(), COMMITTED)
 
     def assign(self, partitions: frozenset[TopicPartition]) -> None:
         """Read exactly these partitions."""
@@ -203,22 +208,36 @@ class ConsumerCore:
             return {}
         return await fetch_offsets(self._coordinator, partitions, timeout_s)
 
-    async def _commit_finished(self) -> None:
-        """Store what the application has finished with; a failure is logged, for the next time stores the same."""
-        if self.group is not None:
-            await self.group.commit_finished()
-        elif offsets := self.reader.finished_offsets():
+    async def commit_finished(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Store what the application has finished with; a failure is logged, for the next time stores the same.
+
+        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. What belongs to a topic that was
+        deleted cannot be stored, and holds nothing up for longer than one attempt.
+        """
+        deadline = self.now() + min(AUTOMATIC_COMMIT_S, self.settings.request_timeout_s)
+        while True:
+            unknown = self.cluster.view.errors
+            found = self.reader.finished_offsets(partitions)
+            offsets = {partition: stored for partition, stored in found.items() if partition.topic not in unknown}
+            if not offsets:
+                return
+            left_s = deadline - self.now()
             try:
-                await self.commit(offsets, self.settings.request_timeout_s)
+                await self.commit(offsets, min(left_s, ATTEMPT_S))
+            except DeadlineExceededError as error:
+                if left_s > ATTEMPT_S:
+                    continue
+                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
             except (ClientError, KafkaError) as error:
                 logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+            return
 
     # What runs beside.
 
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self.settings.auto_commit_interval_s)
-            await self._commit_finished()
+            await self.commit_finished()
 
     async def _watch_topics(self) -> None:
         """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
@@ -270,7 +289,7 @@ class ConsumerCore:
                 if self.group is not None:
                     await self.group.session.close(timeout_s)
                 elif self.settings.commits:
-                    await self._commit_finished()
+                    await self.commit_finished()
         except (ClientError, KafkaError) as error:
             logger.warning("closing: %s", error)
         except TimeoutError:

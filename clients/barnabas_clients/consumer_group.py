@@ -15,23 +15,19 @@ session gives the membership up.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from .connections import Cluster
-from .errors import ClientError
 from .fetcher import Fetcher
 from .group_session import GroupSession, GroupSettings
 from .partition_queue import COMMITTED
-from .protocol.errors import KafkaError
 from .reader import Reader
 from .topic_partition import TopicPartition
 
 __all__ = ["Callbacks", "GroupReader", "Notify"]
 
-logger = logging.getLogger(__name__)
-
 Notify = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+CommitFinished = Callable[[Collection[TopicPartition]], Awaitable[None]]
 
 
 class Callbacks:
@@ -58,15 +54,14 @@ class GroupReader:
         *,
         topics: Callable[[], frozenset[str]],
         callbacks: Callbacks,
-        commits: bool,
-        commit_timeout_s: float,
+        commit_finished: CommitFinished | None,
     ) -> None:
-        """`commits` says whether finished offsets are stored for the application when a partition leaves."""
+        """`commit_finished` stores what the application has finished with of some partitions, and does not raise."""
         self.session = GroupSession(cluster, settings, self)
         self.failure: BaseException | None = None
         self._settings, self._reader, self._fetcher = settings, reader, fetcher
         self._topics, self._callbacks = topics, callbacks
-        self._commits, self._commit_timeout_s = commits, commit_timeout_s
+        self._commit_finished = commit_finished
 
     def check(self) -> None:
         """Raise what the application must be told: the session's end, or its own callback's failure."""
@@ -75,20 +70,6 @@ class GroupReader:
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
-
-    async def commit_finished(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Store what the application has finished with; a failure is logged, for the next time stores the same."""
-        offsets = self._reader.finished_offsets(partitions)
-        if not offsets:
-            return
-        try:
-            await self.session.commit(offsets, self._commit_timeout_s)
-        except (ClientError, KafkaError) as error:
-            logger.warning("automatic commit of group %s: %s", self._settings.group_id, error)
-            return
-        for partition, stored in offsets.items():
-            if (queue := self._fetcher.queues.get(partition)) is not None:
-                queue.committed = stored.offset
 
     # What the session calls.
 
@@ -102,8 +83,8 @@ class GroupReader:
         self._reader.hold()
         try:
             await self._reader.wait_returned(self._settings.rebalance_timeout_s)
-            if self._commits:
-                await self.commit_finished(partitions)
+            if self._commit_finished is not None:
+                await self._commit_finished(partitions)
             await self._call(self._callbacks.on_revoked, partitions)
         finally:
             # Whichever way it ends: nothing of them is handed out any more.
