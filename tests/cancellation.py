@@ -45,6 +45,7 @@ async def sweep(
     usable: Callable[[], Awaitable[Any]],
     *,
     before: Callable[[], Awaitable[Any]] | None = None,
+    answers: tuple[type[Exception], ...] = (),
 ) -> int:
     """Cancel `call()` at every await; after each time `usable()` must succeed. Return at how many awaits it was.
 
@@ -52,6 +53,7 @@ async def sweep(
         call: makes a fresh coroutine of the method under test.
         usable: uses the client as if nothing had happened, and checks what must hold.
         before: puts things back before each run.
+        answers: errors with which the call may end by itself, because a broker says no.
     """
     for number in range(1, SUSPENSIONS_MAX):
         if before is not None:
@@ -59,11 +61,11 @@ async def sweep(
         known = asyncio.all_tasks()
         task = asyncio.ensure_future(_run(call(), number))
         (outcome,) = await asyncio.gather(task, return_exceptions=True)
-        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, (asyncio.CancelledError, *answers)):
             raise outcome
         await tasks_end(known)
         await usable()
-        if outcome is True:
+        if outcome is True or isinstance(outcome, answers):
             return number - 1
     raise AssertionError(f"still going after {SUSPENSIONS_MAX} awaits")
 

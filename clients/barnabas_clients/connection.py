@@ -194,6 +194,10 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLostError(self.broker, self.lost_because)
         self._write(message, version)
 
+    def abandon(self) -> None:
+        """Close the connection without waiting; its socket goes a turn of the loop later."""
+        self._lose("closed by this client")
+
     async def close(self) -> None:
         """Close the connection; whatever is pending fails. Returns within two turns of the loop."""
         self._lose("closed by this client")

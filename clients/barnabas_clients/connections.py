@@ -117,11 +117,14 @@ class Cluster:
             tasks.append(self._flight.task)
         for task in tasks:
             task.cancel()
+        connections, self._connections = list(self._connections.values()), {}
+        for connection in connections:
+            # All of them before the first wait, at which this call may be cancelled.
+            connection.abandon()
         if tasks:
             await asyncio.wait(tasks)
-        for connection in self._connections.values():
+        for connection in connections:
             await connection.close()
-        self._connections.clear()
 
     # Asking until answered.
 

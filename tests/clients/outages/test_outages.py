@@ -1,7 +1,7 @@
 """Brokers that are frozen, killed or cut off: every call ends at its deadline, and afterwards the clients go on.
 
-The calls are those of calls.py, all at once, with a deadline of a second or two. None may return, none may hang, and
-each error names what was waited for. What a call asks for may have been carried out; that the clients are usable
+The calls are those of client_calls.py, all at once, with a deadline of a second or two. None may return, none may hang,
+and each error names what was waited for. What a call asks for may have been carried out; that the clients are usable
 again is checked by producing, consuming and committing.
 """
 
@@ -15,13 +15,12 @@ from collections.abc import AsyncIterator, Iterator
 import cluster_handle
 import pytest
 from cancellation import open_sockets, tasks_end
+from client_calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
 from proxy import Proxy
 
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, Producer
 from barnabas_clients.errors import DeadlineExceededError
-
-from .calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -1,4 +1,7 @@
-"""Every public call of the clients that asks a broker, so that none is forgotten when the brokers do not answer."""
+"""Every public call of the clients that asks a broker, so that none is forgotten where all of them must be tried.
+
+Each can be made again and again, in any order: it changes nothing that another one needs.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +15,10 @@ __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Call", "Clients", "asking_methods"]
 
 
 class Clients(NamedTuple):
-    """What a test holds: open clients, a topic of one partition, and the group that `consumer` is a member of."""
+    """What a test holds: open clients, a topic of one partition, and the group that `consumer` is a member of.
+
+    Topics and groups that calls make have these names and a number behind them.
+    """
 
     producer: Producer
     consumer: Consumer
@@ -36,13 +42,13 @@ async def send_and_flush(clients: Clients, timeout_s: float) -> None:
 
 
 PRODUCER: Mapping[str, Call] = {
-    "send": lambda c, s: c.producer.send("never-heard-of", b"v", timeout_s=s),
+    "send": lambda c, s: c.producer.send(f"{c.topic}-1", b"v", timeout_s=s),
     "send_and_wait": lambda c, s: c.producer.send_and_wait(c.topic, b"v", timeout_s=s),
-    "partitions": lambda c, s: c.producer.partitions("never-heard-of", s),
+    "partitions": lambda c, s: c.producer.partitions(f"{c.topic}-1", s),
     "flush": send_and_flush,
 }
 CONSUMER: Mapping[str, Call] = {
-    "subscribe": lambda c, s: c.consumer.subscribe(["never-heard-of"], timeout_s=s),
+    "subscribe": lambda c, s: c.consumer.subscribe([f"{c.topic}-1"], timeout_s=s),
     "commit": lambda c, s: c.consumer.commit({c.partition: 0}, timeout_s=s),
     "committed": lambda c, s: c.consumer.committed(c.partition, timeout_s=s),
     "seek_to_time": lambda c, s: c.consumer.seek_to_time(0, c.partition, timeout_s=s),

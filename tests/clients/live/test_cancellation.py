@@ -1,0 +1,139 @@
+"""Each public method of each client, cancelled at each await it passes.
+
+After every cancellation no task is left, the same connections are open, the group has the same one member, and the
+client does what it did before. `tests/cancellation.py` says how a call is cancelled.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+from cancellation import open_sockets, sweep
+from client_calls import ADMIN, CONSUMER, PRODUCER, Clients
+
+from barnabas_clients import Admin, Consumer, Producer
+from barnabas_clients.protocol.errors import KafkaError
+
+from .conftest import TIMEOUT_S, MakeTopic
+
+pytestmark = pytest.mark.slow
+
+SOCKETS_MAX = 40
+"""Of three clients: a connection to each of three brokers, in as many lanes as each uses, bootstrap included."""
+
+
+@contextlib.asynccontextmanager
+async def clients(bootstrap: str) -> AsyncIterator[Clients]:
+    """Open one client of each kind; topics and groups that calls have made go with them."""
+    topic, group_id = f"sweep-{uuid.uuid4().hex[:8]}", f"group-{uuid.uuid4().hex[:8]}"
+    async with (
+        Admin(bootstrap) as admin,
+        Producer(bootstrap) as producer,
+        Consumer(bootstrap, group_id=group_id, auto_offset_reset="earliest") as consumer,
+    ):
+        await admin.create_topic(topic, 1)
+        try:
+            await consumer.subscribe([topic])
+            yield Clients(producer, consumer, admin, topic, group_id)
+        finally:
+            names = [view.name for view in await admin.list_topics() if view.name.startswith(topic)]
+            await admin.delete_topics(names)
+
+
+async def use(clients: Clients) -> None:
+    """Send a record, receive it, commit it; look whether the group is what it was."""
+    receipt = await clients.producer.send_and_wait(clients.topic, b"again")
+    await clients.consumer.subscribe([clients.topic])
+    async for record in clients.consumer:
+        if record.topic == clients.topic and record.offset >= receipt.offset:
+            break
+    await clients.consumer.commit()
+    committed = await clients.admin.group_offsets(clients.group_id)
+    assert committed[clients.partition].offset == receipt.offset + 1
+    described = await clients.admin.describe_groups([clients.group_id])
+    assert len(described[clients.group_id].members) == 1
+
+
+@pytest.mark.parametrize("name", [*PRODUCER, *CONSUMER, *ADMIN])
+async def test_a_call_can_be_cancelled_anywhere(bootstrap: str, name: str) -> None:
+    call = ({**PRODUCER, **CONSUMER, **ADMIN})[name]
+    async with asyncio.timeout(2 * TIMEOUT_S), clients(bootstrap) as each:
+        await use(each)
+        # A broker may say no to what an earlier, cancelled call has done already.
+        await sweep(lambda: as_coroutine(call(each, TIMEOUT_S)), lambda: use(each), answers=(KafkaError,))
+        assert open_sockets() < SOCKETS_MAX
+
+
+async def as_coroutine(awaitable: Awaitable[object]) -> object:
+    return await awaitable
+
+
+async def many(consumer: Consumer) -> list[int]:
+    found = await consumer.get_many(timeout_s=TIMEOUT_S)
+    return [record.offset for records in found.values() for record in records]
+
+
+async def one(consumer: Consumer) -> list[int]:
+    return [(await anext(consumer)).offset]
+
+
+async def batch(consumer: Consumer) -> list[int]:
+    return [record.offset for record in await anext(consumer.batches())]
+
+
+@pytest.mark.parametrize("ask", [many, one, batch])
+async def test_asking_for_records_can_be_cancelled_anywhere(
+    bootstrap: str, ask: Callable[[Consumer], Awaitable[list[int]]]
+) -> None:
+    """Cancelled or not, no record is lost and none comes twice."""
+    taken: list[int] = []
+    sent: list[int] = []
+    async with asyncio.timeout(2 * TIMEOUT_S), clients(bootstrap) as each:
+        await use(each)
+
+        async def send() -> None:
+            sent.append((await each.producer.send_and_wait(each.topic, b"next")).offset)
+
+        async def receive() -> None:
+            taken.extend(await ask(each.consumer))
+
+        async def rest() -> None:
+            if taken != sent:
+                await receive()
+            assert taken == sent
+
+        await sweep(receive, rest, before=send)
+        assert sent
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
+async def test_opening_and_closing_can_be_cancelled_anywhere(
+    bootstrap: str, kind: str, group_id: str, make_topic: MakeTopic
+) -> None:
+    topic = await make_topic()
+    async with Producer(bootstrap) as producer:
+        await producer.send_and_wait(topic, b"v")
+    await asyncio.sleep(0)
+    sockets = open_sockets()
+
+    async def live() -> None:
+        if kind == "producer":
+            async with Producer(bootstrap) as producer:
+                await producer.send_and_wait(topic, b"v")
+        elif kind == "consumer":
+            async with Consumer(
+                bootstrap, topics=[topic], group_id=group_id, auto_offset_reset="earliest", auto_commit=False
+            ) as consumer:
+                await anext(consumer)
+        else:
+            async with Admin(bootstrap) as admin:
+                await admin.list_groups()
+
+    async def unharmed() -> None:
+        await asyncio.sleep(0)  # A closed transport lets go of its socket at the next turn of the loop.
+        assert open_sockets() <= sockets
+
+    async with asyncio.timeout(4 * TIMEOUT_S):
+        assert await sweep(live, unharmed) > 1
