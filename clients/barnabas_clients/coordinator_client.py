@@ -97,6 +97,7 @@ class Coordinator:
         """The broker, or None while it has to be looked for."""
         self._suspect: int | None = None
         self._turn = 0
+        self._found = asyncio.Event()
 
     async def find(self, deadline: float) -> int:
         """Return the coordinator's node id; asks one broker if it is not known.
@@ -119,7 +120,14 @@ class Coordinator:
             # It may be new. What the view still lacks after this, the next attempt asks for again.
             await self.cluster.refresh(timeout_s=max(0.0, min(deadline - _now(), FIND_TIMEOUT_S)))
         self.node_id, self._suspect = node_id, None
+        self._found.set()
         return node_id
+
+    async def wait_found(self) -> int:
+        """Return the coordinator's node id as soon as somebody has found it. The caller sets the deadline."""
+        while self.node_id is None:
+            await self._found.wait()
+        return self.node_id
 
     async def ask(
         self, message: Message, deadline: float, attempt_s: float | None = None, lane: str = GROUP_LANE
@@ -149,19 +157,27 @@ class Coordinator:
         """Look for the coordinator anew, unless that has happened since `node_id` was asked. Others are asked first."""
         if node_id is not None and self.node_id == node_id:
             self.node_id, self._suspect = None, node_id
+            self._found.clear()
 
     async def give_up(self, node_id: int) -> None:
-        """Forget a broker that does not answer, with the connections on which others may wait for it."""
+        """Forget a broker that does not answer, and drop its connections: what waits there would wait in vain.
+
+        The one for metadata goes too, or the broker would be asked who its successor is.
+        """
         self.forget(node_id)
-        await self.cluster.drop(node_id, GROUP_LANE)
-        await self.cluster.drop(node_id, JOIN_LANE)
+        for lane in (GROUP_LANE, JOIN_LANE, ""):
+            await self.cluster.drop(node_id, lane)
 
     async def heed(self, error_code: int) -> bool:
-        """Give the coordinator up, and return true, if an answer's code says that it is elsewhere."""
+        """Forget the coordinator, and return true, if an answer's code says that it is elsewhere.
+
+        A join that waits at the wrong broker waits in vain, so it loses its connection.
+        """
         if error_code not in _ELSEWHERE:
             return False
-        if self.node_id is not None:
-            await self.give_up(self.node_id)
+        if (node_id := self.node_id) is not None:
+            self.forget(node_id)
+            await self.cluster.drop(node_id, JOIN_LANE)
         return True
 
     def judge(self, error_code: int, subject: str = "") -> None:

@@ -100,21 +100,22 @@ class Heartbeats:
             self._changed()
 
     async def _wait(self, failures: int) -> None:
-        """Wait for the next heartbeat's time, for the user's time to be up, or for the connection to end."""
+        """Wait for the next heartbeat's time, the end of the user's, or the end of the connection."""
         if failures:
             await asyncio.sleep(self._backoff.delay_s(failures - 1, self._jitter))
             return
         pause_s = self._settings.heartbeat_interval_s
         if not self.is_stalled:
             pause_s = max(0.0, min(pause_s, self._polled_at_s + self._settings.rebalance_timeout_s - _now()))
+        if self._coordinator.node_id is None and self._member.situation is Situation.IN:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                if (node_id := self._coordinator.node_id) is not None:
-                    await self._cluster.wait_lost(node_id, GROUP_LANE)
-                    # A connection that cannot be held must not be tried without a pause.
-                    await asyncio.sleep(self._backoff.initial_s)
-                else:
-                    await asyncio.sleep(pause_s)
+                # A join looks for the coordinator by itself.
+                node_id = await self._coordinator.wait_found()
+                await self._cluster.wait_lost(node_id, GROUP_LANE)
+                # A connection that cannot be held must not be tried without a pause.
+                await asyncio.sleep(self._backoff.initial_s)
 
     async def _send(self) -> None:
         limit_s = min(self._settings.session_timeout_s / 3, HEARTBEAT_TIMEOUT_MAX_S)
@@ -122,7 +123,6 @@ class Heartbeats:
         request = self._member.heartbeat_request()
         response = await self._coordinator.ask(request, _now() + FIND_TIMEOUT_S + limit_s, limit_s)
         self._member.on_heartbeat(response.error_code, sent_as)
-        # A join that waits at the wrong broker waits in vain.
         is_elsewhere = await self._coordinator.heed(response.error_code)
         if is_elsewhere or response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             raise error_for(response.error_code, "heartbeat")

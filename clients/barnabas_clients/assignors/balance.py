@@ -72,6 +72,13 @@ def balance(
     return division.result()
 
 
+class _Held(NamedTuple):
+    """What one member has of one topic: its own by claim, and what it was given. Empty ones are not kept."""
+
+    kept: list[int]
+    given: list[int]
+
+
 class _Division:
     """Work in progress.
 
@@ -94,7 +101,7 @@ class _Division:
             subscribed = tuple(number for member_id, number in numbers.items() if topic in members[member_id].topics)
             if subscribed:
                 self.subscribers[topic] = subscribed
-        self.held: list[dict[str, list[int]]] = [{} for _ in numbers]
+        self.held: list[dict[str, _Held]] = [{} for _ in numbers]
         self.loads = [0] * len(numbers)
         for topic, partition in sorted(owners):
             self._give(numbers[owners[TopicPartition(topic, partition)]], topic, partition)
@@ -122,7 +129,7 @@ class _Division:
         heapq.heapify(least)
         while -most[0][0] - least[0][0] >= 2:
             giver, taker = most[0][1], least[0][1]
-            self._pass_on(giver, taker, max(self.held[giver], key=lambda topic: (len(self.held[giver][topic]), topic)))
+            self._pass_on(giver, taker, next(iter(self.held[giver])))
             heapq.heapreplace(most, (-self.loads[giver], giver))
             heapq.heapreplace(least, (self.loads[taker], taker))
 
@@ -140,7 +147,9 @@ class _Division:
     def result(self) -> Assignment:
         return {
             member_id: [
-                TopicPartition(topic, partition) for topic, held in sorted(mine.items()) for partition in sorted(held)
+                TopicPartition(topic, partition)
+                for topic, (kept, given) in sorted(mine.items())
+                for partition in sorted(kept + given)
             ]
             for member_id, mine in zip(self.member_ids, self.held, strict=True)
         }
@@ -155,7 +164,7 @@ class _Division:
         reached = deque([giver])
         while reached:
             source = reached.popleft()
-            for topic in sorted(topic for topic, held in self.held[source].items() if held):
+            for topic in sorted(self.held[source]):
                 if topic in seen_topics:
                     continue
                 seen_topics.add(topic)
@@ -170,22 +179,17 @@ class _Division:
 
     def _pass_on(self, source: int, target: int, topic: str) -> None:
         held = self.held[source][topic]
-        # Best goes what its owner gets back, then what the source has only just been given, then the last.
-        source_id, target_id = self.member_ids[source], self.member_ids[target]
-
-        def preference(partition: int) -> tuple[bool, bool, int]:
-            owner = self.owners.get(TopicPartition(topic, partition))
-            return owner == target_id, owner != source_id, partition
-
-        partition = max(held, key=preference)
-        held.remove(partition)
-        if not held:
+        # What the source has only just been given goes first: it has not been moved yet.
+        partition = (held.given or held.kept).pop()
+        if not held.kept and not held.given:
             del self.held[source][topic]
         self.loads[source] -= 1
         self._give(target, topic, partition)
 
     def _give(self, number: int, topic: str, partition: int) -> None:
-        self.held[number].setdefault(topic, []).append(partition)
+        held = self.held[number].setdefault(topic, _Held([], []))
+        is_its_own = self.owners.get(TopicPartition(topic, partition)) == self.member_ids[number]
+        (held.kept if is_its_own else held.given).append(partition)
         self.loads[number] += 1
 
 

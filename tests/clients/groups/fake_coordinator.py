@@ -1,8 +1,8 @@
 """A group coordinator of a few lines on fake brokers, and a handler that writes down what it is told.
 
-The coordinator is naive: a join waits until `size` members have joined, everybody's next heartbeat tells of a rebalance
-until then, and nothing times out. What it does wrong is for the test to say: `refuse` answers some requests with errors,
-`freeze` leaves a broker alone with its connections, `move` makes another one the coordinator.
+The coordinator is naive: a join waits until `size` members have joined, everybody's heartbeat tells of a rebalance
+until then, and nothing times out. What goes wrong is for the test to say: `refuse` answers some requests with errors,
+`freeze` makes a broker answer nobody, `move` makes another one the coordinator.
 """
 
 import asyncio
@@ -88,6 +88,11 @@ class FakeCoordinator:
     async def tell(self) -> None:
         async with self.changed:
             self.changed.notify_all()
+
+    async def beats(self, count: int) -> None:
+        """Wait for so many heartbeats from now."""
+        before = self.count(HeartbeatRequest)
+        await self.until(lambda: self.count(HeartbeatRequest) >= before + count)
 
     def count(self, kind: type[Any], broker: FakeBroker | None = None) -> int:
         return sum(one.count(kind) for one in self.brokers if broker in (None, one))

@@ -122,8 +122,7 @@ def test_heartbeats_go_on_while_the_application_takes_its_time(run: Run) -> None
                 if gate == "revoke":
                     await group.rebalance()
                 await handler.until(*told)
-                before = group.count(HeartbeatRequest)
-                await group.until(lambda before=before: group.count(HeartbeatRequest) > before + 3)
+                await group.beats(3)
                 handler.gates[gate].set()
                 await session.wait_stable(LONG_S)
 
