@@ -204,8 +204,6 @@ class Phases:
     def _begin(self, cause: str, now_ms: int, *, spaced: bool = False) -> None:
         if self.state is GroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
-        for member in self._members:
-            member.awaits_sync = False
         is_first = self.state is GroupState.EMPTY
         self._enter(GroupState.PREPARING_REBALANCE)
         self._tell("rebalance", cause)

@@ -59,12 +59,13 @@ class Desk:
         rebalance_ms: int = REBALANCE_MS,
         id_first: bool = False,
         skips: bool = True,
+        client_id: str = "client",
     ) -> int:
         """Send JoinGroup and return its ticket. Whoever comes without an id is called m1, m2, ..."""
         ticket = next(self._tickets)
         self.parked.add(ticket)
         request = JoinRequest(
-            *(ticket, member_id, instance, "client", "/127.0.0.1", session_ms, rebalance_ms, protocol_type, protocols),
+            *(ticket, member_id, instance, client_id, "/127.0.0.1", session_ms, rebalance_ms, protocol_type, protocols),
             requires_known_member_id=id_first,
             skips_assignment=skips,
             reason="",

@@ -100,6 +100,27 @@ def test_a_newcomer_that_leaves_again_never_disturbs() -> None:
     assert desk.kinds().count("rebalance") == rebalances
 
 
+def test_that_a_rebalance_waits_is_told_once_however_many_come() -> None:
+    desk = exhausted(2)
+    for _ in range(5):
+        desk.join()
+        desk.leave(list(desk.group.members)[-1])
+    assert desk.kinds().count("rebalance delayed") == 1
+
+
+def test_who_has_left_is_made_up_for_by_one_rebalance() -> None:
+    desk = exhausted(3)
+    desk.leave("m2")
+    desk.advance(INTERVAL_MS)
+    desk.rejoin()
+    desk.complete()
+    rebalances = desk.kinds().count("rebalance")
+    desk.join()
+    desk.leave(list(desk.group.members)[-1])
+    desk.advance(INTERVAL_MS)
+    assert desk.kinds().count("rebalance") == rebalances
+
+
 def test_a_newcomer_that_hung_up_does_not_begin_a_rebalance() -> None:
     desk = exhausted(1)
     ticket = desk.join()
@@ -179,6 +200,8 @@ def test_a_newcomer_does_not_break_the_sync_phase_when_it_must_wait() -> None:
     assert desk.state() is GroupState.COMPLETING_REBALANCE
     parked, newcomer = desk.sync("m2"), desk.join()
     assert desk.error(parked) is None
+    seen = desk.joined(desk.join("m1")).members
+    assert [member.member_id for member in seen] == ["m1", "m2"], "newcomers are not the leader's to assign to"
     desk.sync("m1", {})
     desk.saved()
     assert desk.error(parked) == ErrorCode.NONE
@@ -195,6 +218,10 @@ def test_a_leader_that_goes_before_it_has_assigned_is_not_waited_for() -> None:
     desk.leave("m1")
     assert desk.error(parked) == ErrorCode.REBALANCE_IN_PROGRESS
     assert desk.group.leader_id == "m2"
+    desk.join("m2")
+    desk.complete()
+    desk.join()
+    assert desk.state() is GroupState.STABLE, "that was once"
 
 
 def test_a_leader_that_goes_after_it_has_assigned_is_not_missed_before_the_interval() -> None:
