@@ -5,10 +5,11 @@ failure that may mean "not here" makes it forget the broker; the next request lo
 growing pauses until its deadline, since after a broker's death a new one is elected within a second or so.
 
 *Frozen brokers.* A broker that is stopped, or cut off without a word, closes nothing and answers nothing. Requests to
-the coordinator are answered at once by one that is well, so here every attempt has a short deadline of its own,
-`ATTEMPT_TIMEOUT_S`, whatever the caller's is. A coordinator that lets it pass loses its connection, and the others are
-asked for a new one first. The exception is a join, which waits for the rest of the group: it has a lane and a deadline
-of its own, and the heartbeats beside it (group_session.py) say whether anybody is there.
+the coordinator are answered at once by one that is well. So every attempt has a short deadline of its own here,
+`ATTEMPT_TIMEOUT_S`, whatever the caller's is, and while it waits the other brokers are asked every `DOUBT_INTERVAL_S`
+whether there is a new coordinator already. A broker that has a successor, or lets the deadline pass, loses its
+connections. The exception is a join, which waits for the rest of the group: it has a lane and a deadline of its own,
+and the heartbeats beside it (group_session.py) say whether anybody is there.
 
 The functions below serve `Consumer` and `Admin`. They retry within their deadline what can be retried; storing the same
 position twice does no harm.
@@ -17,14 +18,15 @@ Not here: joining, and what it takes to stay in a group (group_session.py); tran
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from barnabas_raftlog.wire.schema import NO_UUID
 
 from .connections import Cluster
-from .errors import ConnectionLostError, DeadlineExceededError, UnknownLeaderError
-from .protocol.errors import ErrorCode, error_for
+from .errors import ClientError, ConnectionLostError, DeadlineExceededError, UnknownLeaderError
+from .protocol.errors import ErrorCode, KafkaError, error_for
 from .protocol.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from .protocol.offset_commit import (
     OffsetCommitRequest,
@@ -67,6 +69,7 @@ JOIN_LANE = "join"
 """For joins and syncs, which wait for other members."""
 ATTEMPT_TIMEOUT_S = 5.0
 """Kafka's own limit for storing offsets (offsets.commit.timeout.ms); everything else is answered from memory."""
+DOUBT_INTERVAL_S = 1.0
 FIND_TIMEOUT_S = 2.0
 """Finding is answered from memory too, or, by our brokers, after the election that is under way: 1 s at most."""
 _GROUP_KEY_TYPE = 0
@@ -98,6 +101,9 @@ class Coordinator:
         self._suspect: int | None = None
         self._turn = 0
         self._found = asyncio.Event()
+        # Requests that wait at the moment, and the question that their waiting has raised.
+        self._waiting = 0
+        self._question: asyncio.Task[None] | None = None
 
     async def find(self, deadline: float) -> int:
         """Return the coordinator's node id; asks one broker if it is not known.
@@ -107,21 +113,10 @@ class Coordinator:
         """
         if self.node_id is not None:
             return self.node_id
-        response: FindCoordinatorResponse = await self._ask_somebody(
-            FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=(self.group_id,)),
-            deadline,
-        )
-        error_code, message, node_id = response.error_code, response.error_message, response.node_id
-        for row in response.coordinators:
-            error_code, message, node_id = row.error_code, row.error_message, row.node_id
-        if error_code:
-            raise error_for(error_code, f"coordinator of group {self.group_id}" + (f": {message}" if message else ""))
-        if node_id not in self.cluster.view.brokers:
-            # It may be new. What the view still lacks after this, the next attempt asks for again.
-            await self.cluster.refresh(timeout_s=max(0.0, min(deadline - _now(), FIND_TIMEOUT_S)))
-        self.node_id, self._suspect = node_id, None
+        self.node_id = await self._look_up(deadline, self._suspect)
+        self._suspect = None
         self._found.set()
-        return node_id
+        return self.node_id
 
     async def wait_found(self) -> int:
         """Return the coordinator's node id as soon as somebody has found it. The caller sets the deadline."""
@@ -143,7 +138,8 @@ class Coordinator:
         limit_s = ATTEMPT_TIMEOUT_S if attempt_s is None else attempt_s
         left_s = deadline - _now()
         try:
-            return await self.cluster.ask_broker(node_id, message, max(0.0, min(left_s, limit_s)), lane)
+            async with self._doubts(node_id) if lane == GROUP_LANE else contextlib.nullcontext():
+                return await self.cluster.ask_broker(node_id, message, max(0.0, min(left_s, limit_s)), lane)
         except DeadlineExceededError:
             # A caller in a hurry says nothing about the broker.
             if left_s >= limit_s:
@@ -165,7 +161,8 @@ class Coordinator:
         The one for metadata goes too, or the broker would be asked who its successor is.
         """
         self.forget(node_id)
-        for lane in (GROUP_LANE, JOIN_LANE, ""):
+        # The lane last from whose requests this may come: when it goes they end, and so may their question.
+        for lane in (JOIN_LANE, "", GROUP_LANE):
             await self.cluster.drop(node_id, lane)
 
     async def heed(self, error_code: int) -> bool:
@@ -198,14 +195,62 @@ class Coordinator:
         """
         return await self.cluster.retry(f"{what} of group {self.group_id}", timeout_s, attempt, topics)
 
-    async def _ask_somebody(self, message: Message, deadline: float) -> Any:
-        """Ask any broker; while one is under suspicion the others in turn, and it only if there is no other."""
+    async def _look_up(self, deadline: float, suspect: int | None) -> int:
+        """Ask a broker, `suspect` only if there is no other, who the coordinator is."""
+        message = FindCoordinatorRequest(key=self.group_id, key_type=_GROUP_KEY_TYPE, coordinator_keys=(self.group_id,))
         limit_s = max(0.0, min(deadline - _now(), FIND_TIMEOUT_S))
-        others = sorted(node_id for node_id in self.cluster.view.brokers if node_id != self._suspect)
-        if self._suspect is None or not others:
-            return await self.cluster.ask_any(message, limit_s)
-        self._turn += 1
-        return await self.cluster.ask_broker(others[self._turn % len(others)], message, limit_s)
+        others = sorted(node_id for node_id in self.cluster.view.brokers if node_id != suspect)
+        response: FindCoordinatorResponse
+        if suspect is None or not others:
+            response = await self.cluster.ask_any(message, limit_s)
+        else:
+            self._turn += 1
+            response = await self.cluster.ask_broker(others[self._turn % len(others)], message, limit_s)
+        error_code, text, node_id = response.error_code, response.error_message, response.node_id
+        for row in response.coordinators:
+            error_code, text, node_id = row.error_code, row.error_message, row.node_id
+        if error_code:
+            raise error_for(error_code, f"coordinator of group {self.group_id}" + (f": {text}" if text else ""))
+        if node_id not in self.cluster.view.brokers:
+            # It may be new. What the view still lacks after this, the next attempt asks for again.
+            await self.cluster.refresh(timeout_s=max(0.0, min(deadline - _now(), FIND_TIMEOUT_S)))
+        return node_id
+
+    @contextlib.asynccontextmanager
+    async def _doubts(self, node_id: int) -> AsyncIterator[None]:
+        """While a request waits, ask the others every `DOUBT_INTERVAL_S` whether its broker is still the coordinator.
+
+        If it is not, it loses its connections, and the request fails at once. One such question at a time for all
+        requests; it ends with the last of them.
+        """
+        self._waiting += 1
+        timer: asyncio.TimerHandle
+
+        def doubt() -> None:
+            nonlocal timer
+            if self._question is None and self.node_id == node_id:
+                self._question = asyncio.create_task(self._ask_others(node_id))
+            timer = asyncio.get_running_loop().call_later(DOUBT_INTERVAL_S, doubt)
+
+        timer = asyncio.get_running_loop().call_later(DOUBT_INTERVAL_S, doubt)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._waiting -= 1
+            if self._question is not None and not self._waiting:
+                self._question.cancel()
+
+    async def _ask_others(self, node_id: int) -> None:
+        try:
+            found = await self._look_up(_now() + FIND_TIMEOUT_S, node_id)
+            if found != node_id:
+                await self.give_up(node_id)
+        except (ClientError, KafkaError):
+            # Whoever waits finds out at their deadline.
+            return
+        finally:
+            self._question = None
 
 
 async def commit_offsets(
