@@ -29,12 +29,12 @@ SETTLE_LIMIT_S = 300.0
 Who = tuple[str, str]  # group and member
 
 
-def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], processes: int, assignor: str) -> float:
+def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], processes: int, ask_s: float) -> float:
     """Start the members in so many processes; return when."""
     began = time.monotonic()
     for number in range(processes):
         names = [(name, group) for group, name in members[number::processes]]
-        workers.start(Job(bootstrap, topic, names, [assignor], SESSION_TIMEOUT_S, HEARTBEAT_S, ASK_S))
+        workers.start(Job(bootstrap, topic, names, ["cooperative-sticky"], SESSION_TIMEOUT_S, HEARTBEAT_S, ask_s))
     return began
 
 
@@ -73,14 +73,15 @@ def settle_and_kill(
 
 
 def measure(
-    brokers: Cluster, topic: str, partitions: int, members: list[Who], processes: int, share: int, name: str
+    brokers: Cluster, topic: str, partitions: int, members: list[Who], processes: int, share: int, ask_s: float
 ) -> list[str]:
     """Run one of the two parts; print what came of it and return what was wrong."""
     create_topic(brokers, topic, partitions)
     wait_whole(brokers, topic, partitions)
     with Workers() as workers:
-        began = start(workers, brokers.bootstrap, topic, members, processes, "cooperative-sticky")
+        began = start(workers, brokers.bootstrap, topic, members, processes, ask_s)
         settle_s, longest_s, disturbed = settle_and_kill(brokers, workers, topic, partitions, members, began, share)
+    name = f"{len({group for group, _ in members}):,} groups, {len(members):,} members, {partitions} partitions"
     refused = sum(line["what"] in {"refused", "failed"} for line in workers.lines)
     print(
         f"{name}: settled in {settle_s:.1f} s, after the kill the longest wait for a commit was {longest_s:.2f} s; "
@@ -92,16 +93,17 @@ def measure(
     return wrong
 
 
-def many_groups(brokers: Cluster, groups: int, processes: int) -> list[str]:
+def many_groups(brokers: Cluster, groups: int, processes: int, ask_s: float = ASK_S) -> list[str]:
     members = [(f"group-{number}", f"member-{number}") for number in range(groups)]
-    return measure(brokers, MANY, 1, members, processes, 1, f"{groups:,} groups of one member")
+    return measure(brokers, MANY, 1, members, processes, 1, ask_s)
 
 
-def large_group(brokers: Cluster, members_count: int, partitions: int, processes: int) -> list[str]:
+def large_group(
+    brokers: Cluster, members_count: int, partitions: int, processes: int, ask_s: float = ASK_S
+) -> list[str]:
     assert partitions % members_count == 0
     members = [(LARGE, f"member-{number}") for number in range(members_count)]
-    name = f"a group of {members_count} over {partitions} partitions"
-    return measure(brokers, LARGE, partitions, members, processes, partitions // members_count, name)
+    return measure(brokers, LARGE, partitions, members, processes, partitions // members_count, ask_s)
 
 
 def main() -> int:

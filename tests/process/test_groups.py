@@ -1,0 +1,64 @@
+"""Groups of the project's own consumers while their coordinators are killed.
+
+The long runs of the same are `scripts/group-rounds` and `scripts/group-scale`.
+"""
+
+from collections.abc import Iterator
+
+import cluster_handle
+import group_rounds
+import group_scale
+import group_watch
+import pytest
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[cluster_handle.Cluster]:
+    with cluster_handle.cluster() as brokers:
+        yield brokers
+
+
+def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.Cluster) -> None:
+    pauses, wrong = group_rounds.rounds(own_cluster, 2, 3, "cooperative-sticky")
+    assert len(pauses) == 2
+    assert not wrong
+
+
+def test_many_groups_hold_through_a_coordinators_death(own_cluster: cluster_handle.Cluster) -> None:
+    assert not group_scale.many_groups(own_cluster, 40, 1, 0.5)
+
+
+def test_a_large_group_holds_through_its_coordinators_death(own_cluster: cluster_handle.Cluster) -> None:
+    assert not group_scale.large_group(own_cluster, 12, 24, 1, 0.5)
+
+
+def handed(member: str, generation: int, partition: int, first: int, last: int, at: float) -> group_watch.Line:
+    line = {"what": "handed", "group": "g", "member": member, "generation": generation, "at": at}
+    return line | {"handed": {str(partition): [first, last]}}
+
+
+def committed(partition: int, offset: int, at: float) -> group_watch.Line:
+    return {"what": "committed", "group": "g", "member": "a", "committed": {str(partition): offset}, "at": at}
+
+
+def test_the_checks_see_two_owners() -> None:
+    alone = [handed("a", 1, 0, 0, 4, 1.0), handed("a", 1, 1, 0, 4, 1.0), handed("b", 2, 0, 5, 9, 2.0)]
+    assert not group_watch.check_owners(alone)
+    assert group_watch.check_owners([*alone, handed("b", 1, 1, 5, 9, 1.5)]), "two in one generation"
+    assert group_watch.check_owners([*alone, handed("a", 1, 0, 5, 9, 3.0)]), "the old owner after the new one"
+
+
+def test_the_checks_see_a_commit_go_back() -> None:
+    lines = [committed(0, 5, at=1.0), committed(0, 9, at=2.0)]
+    seen = [group_watch.Observation(0, 5, began=1.5), group_watch.Observation(0, 9, began=1.6)]
+    assert not group_watch.check_commits(lines, [*seen, group_watch.Observation(0, 9, began=2.5)])
+    assert group_watch.check_commits(lines, [*seen, group_watch.Observation(0, 5, began=2.5)])
+
+
+def test_the_checks_see_a_gap_and_count_what_came_twice() -> None:
+    lines = [handed("a", 1, 0, 0, 4, 1.0), handed("a", 1, 0, 3, 6, 2.0)]
+    assert group_watch.check_whole(lines, {0: 7}) == ([], 2)
+    assert group_watch.check_whole(lines, {0: 8})[0], "the end is missing"
+    assert group_watch.check_whole([*lines, handed("b", 2, 0, 8, 9, 3.0)], {0: 10})[0], "7 is missing"
