@@ -29,6 +29,7 @@ from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError, StorageFailedError
 
 from .config import BrokerConfig
+from .coordinator_replay import STANDBY_ENTRIES, Replay
 from .coordinator_shard import Shard, ShardState
 from .coordinator_upkeep import Upkeep
 from .events import EventHistory
@@ -149,7 +150,7 @@ class Coordinator:
             return None
         creation = self._creation
         if creation is None:
-            creation = self._creation = self._start(self._create())
+            creation = self._creation = self.start_task(self._create())
         await asyncio.wait([creation])
         return None if OFFSETS_TOPIC in self._partitions.topics else "the offsets topic could not be made"
 
@@ -185,11 +186,11 @@ class Coordinator:
         """Watch a replica of the offsets topic. Called by `Partitions` before the replica takes part."""
         return _Replica(self, partition)
 
-    def begin(self, partition: Partition) -> Shard:
-        """This broker leads `partition` for sure: read what it holds."""
+    def begin(self, partition: Partition, replay: Replay, reading: "asyncio.Task[None] | None") -> Shard:
+        """This broker leads `partition` for sure: read what it holds beyond `replay`, when `reading` has ended."""
         self._upkeep.start()
-        shard = self.shards[partition.index] = Shard(self, partition)
-        self.spawn(self._load(shard))
+        shard = self.shards[partition.index] = Shard(self, partition, replay)
+        self.spawn(self._load(shard, reading))
         return shard
 
     def end(self, shard: Shard) -> None:
@@ -200,8 +201,10 @@ class Coordinator:
             self.tell("coordinator unloaded", str(shard), f"{len(shard.groups)} groups (term {shard.term})")
         shard.end(ErrorCode.NOT_COORDINATOR)
 
-    async def _load(self, shard: Shard) -> None:
+    async def _load(self, shard: Shard, reading: "asyncio.Task[None] | None") -> None:
         begun_ms = self.now_ms()
+        if reading is not None:
+            await asyncio.wait([reading])
         try:
             count = await shard.load()
         except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
@@ -244,9 +247,9 @@ class Coordinator:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests; a bug in it stops the process."""
-        _ = self._start(coroutine)
+        _ = self.start_task(coroutine)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
@@ -268,23 +271,49 @@ class Coordinator:
 
 
 class _Replica:
-    """What a replica of the offsets topic tells (PartitionObserver): a shard comes and goes with each leadership."""
+    """What a replica of the offsets topic tells (PartitionObserver): a shard comes and goes with each leadership.
 
-    __slots__ = ("_coordinator", "_partition", "_shard")
+    In between, what is committed is read as it comes (`coordinator_replay`).
+    """
+
+    __slots__ = ("_coordinator", "_partition", "_reading", "_replay", "_shard")
 
     def __init__(self, coordinator: Coordinator, partition: Partition) -> None:
         self._coordinator, self._partition = coordinator, partition
         self._shard: Shard | None = None
+        self._replay = Replay()
+        self._reading: asyncio.Task[None] | None = None
 
     def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
         if self._shard is not None and (not is_leader or term != self._shard.term):
             self.on_ended()
         if is_leader and confirmed and self._shard is None:
-            self._shard = self._coordinator.begin(self._partition)
+            self._shard = self._coordinator.begin(self._partition, self._replay, self._reading)
         self._coordinator.fire_changed()
+
+    def on_committed(self, commit_index: int) -> None:
+        if (
+            self._shard is None
+            and self._reading is None
+            and commit_index - self._replay.applied_index > STANDBY_ENTRIES
+        ):
+            self._reading = self._coordinator.start_task(self._read_on())
 
     def on_ended(self) -> None:
         if self._shard is not None:
             shard, self._shard = self._shard, None
+            # A shard that is still being read may be reading when this replica does again: to each its own.
+            self._replay = shard.to_replay() if shard.state is ShardState.ACTIVE else Replay()
             self._coordinator.end(shard)
             self._coordinator.fire_changed()
+
+    async def _read_on(self) -> None:
+        replay, partition = self._replay, self._partition
+        try:
+            while self._shard is None and partition.producers.commit_index - replay.applied_index > STANDBY_ENTRIES:
+                await replay.advance(partition.log, partition.producers.commit_index, lambda: self._shard is None)
+        except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
+            # Whoever leads finds the same and says so. Until then, once is enough.
+            logger.warning("%s cannot be read ahead: %s", partition, error)
+            return
+        self._reading = None

@@ -1,9 +1,9 @@
 """The groups of one partition of the offsets topic, on the broker that leads it.
 
-A shard lives as long as one leadership. It begins LOADING: it replays every record that was committed when leadership
-was confirmed, so that it knows everything that any coordinator before it has promised, and answers nothing until then.
-Then it is ACTIVE. When leadership ends it is ENDED: whoever is parked is told NOT_COORDINATOR, and nothing of it is
-used again.
+A shard lives as long as one leadership. It begins LOADING: it reads what this replica has not read yet
+(`coordinator_replay`) of what was committed when leadership was confirmed, so that it knows everything that any
+coordinator before it has promised, and answers nothing until then. Then it is ACTIVE. When leadership ends it is ENDED:
+whoever is parked is told NOT_COORDINATOR, and what it knew to be committed goes back to the replica.
 
 *What is promised rests on the log.* An offset commit, a group's new generation, a deletion: each is a batch of
 ordinary records (`groups.records`), and is answered and shown only when the batch is committed. A shard that was
@@ -30,11 +30,10 @@ from typing import Any, Protocol, cast
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import CONTROL, parse_header
-from barnabas_raftlog.records.reader import read_batch
+from barnabas_raftlog.records.header import parse_header
 
+from .coordinator_replay import Replay
 from .groups.group import Group
 from .groups.messages import Effects, GroupConfig, SavedGroup, failed_save_answer
 from .groups.offsets import OffsetTable, record_of, size_of
@@ -42,9 +41,6 @@ from .groups.records import (
     CommittedOffset,
     GroupKey,
     OffsetKey,
-    decode_group,
-    decode_key,
-    decode_offset,
     encode_group,
     encode_group_key,
 )
@@ -120,12 +116,13 @@ class _Append:
 class Shard:
     """See the module. Owned by the loop; `groups` has every group that this partition knows, also empty ones."""
 
-    def __init__(self, host: ShardHost, partition: Partition) -> None:
-        self._host, self.partition, self.term = host, partition, partition.term
+    def __init__(self, host: ShardHost, partition: Partition, replay: Replay) -> None:
+        self._host, self.partition, self.term, self._replay = host, partition, partition.term, replay
         self.state = ShardState.LOADING
         self.groups: dict[str, HostedGroup] = {}
         self.offsets = OffsetTable()
         self.group_bytes = 0
+        self._removals = 0  # groups whose tombstones are under way
         self.is_compacting = False
         # Since the last compaction; what an earlier leader appended counts as much.
         self._appended_bytes = COMPACT_BYTES
@@ -158,25 +155,19 @@ class Shard:
     # The beginning and the end.
 
     async def load(self) -> int:
-        """Replay what is committed, then serve; return how many records that were.
+        """Read what is committed and not read yet, then serve; return how many records that were.
 
         Cancelled, it leaves a shard that serves nothing.
 
         Raises:
-            StorageFailedError: the log cannot be read.
-            MalformedMessageError, CorruptBatchError: it holds something that nobody can have meant.
+            StorageFailedError, MalformedMessageError, CorruptBatchError: as `Replay.advance`.
         """
-        partition = self.partition
-        commit_index = partition.producers.commit_index
-        saved: dict[str, tuple[SavedGroup, int]] = {}
-        count, slices = 0, Slices()
-        async for entry in partition.log.replay(partition.log.first_index):
-            if entry.index > commit_index or self.state is ShardState.ENDED:
-                break
-            count += self._replay(entry, saved)
-            await slices.breathe()
+        partition, replay, slices = self.partition, self._replay, Slices()
+        known_count = replay.record_count
+        await replay.advance(partition.log, partition.producers.commit_index, self._is_loading)
+        self.offsets = replay.offsets
         now_ms, config = self._host.now_ms(), self._host.group_config
-        for group_id, (record, size) in saved.items():
+        for group_id, (record, size) in replay.saved.items():
             hosted = self.groups[group_id] = HostedGroup(group_id, Group.from_saved(group_id, record, config, now_ms))
             self._remember(hosted, record, size)
             hosted.changed_at_ms = record.current_state_timestamp_ms
@@ -184,11 +175,28 @@ class Shard:
         for group_id in self.offsets.group_ids():
             if group_id not in self.groups:
                 self.groups[group_id] = HostedGroup(group_id, Group(group_id, config))
-        if self.state is ShardState.LOADING:
+        if self._is_loading():
             self.state = ShardState.ACTIVE
             for hosted in self.groups.values():
                 self._arm(hosted)
-        return count
+        return replay.record_count - known_count
+
+    def _is_loading(self) -> bool:
+        return self.state is ShardState.LOADING
+
+    def to_replay(self) -> Replay:
+        """Return what is committed, as a follower keeps it, at the end; an empty one where that is not sure."""
+        replay = Replay()
+        if not self._removals:
+            replay.offsets = self.offsets
+            replay.offsets.forget_under_way()
+            replay.saved = {
+                group_id: (hosted.saved, hosted.saved_bytes)
+                for group_id, hosted in self.groups.items()
+                if hosted.saved is not None
+            }
+            replay.applied_index = self.partition.producers.commit_index
+        return replay
 
     def end(self, error: ErrorCode) -> None:
         """Serve nothing any more; answer whoever is parked with `error`."""
@@ -199,27 +207,6 @@ class Shard:
             hosted.is_removed = True
             if was_active:
                 self._answer(hosted.group.end(error))
-
-    def _replay(self, entry: Entry, saved: dict[str, tuple[SavedGroup, int]]) -> int:
-        frame = memoryview(entry.frame)
-        header = parse_header(frame)
-        if header.attributes & CONTROL or header.is_raft_control:
-            return 0
-        count = 0
-        for record in read_batch(header, frame):
-            count += 1
-            key = None if record.key is None else decode_key(record.key)
-            match key:
-                case OffsetKey():
-                    self.offsets.put(key, None if record.value is None else decode_offset(record.value))
-                case GroupKey(group_id) if record.value is None:
-                    saved.pop(group_id, None)
-                case GroupKey(group_id):
-                    assert record.value is not None
-                    saved[group_id] = (decode_group(record.value), len(record.value) + len(record.key or b""))
-                case None:
-                    pass
-        return count
 
     # Groups.
 
@@ -264,18 +251,23 @@ class Shard:
         """Delete an empty group and its offsets. It is gone at once; `done` says when that can be relied on."""
         assert hosted.group.state is GroupState.EMPTY
         group_id = hosted.group_id
-        self._take_out(hosted)
         changes: list[Change] = [(OffsetKey(group_id, *place), None) for place in self.offsets.of_group(group_id)]
-        if not changes and hosted.saved is None and not hosted.saves:
-            _tell(done, ErrorCode.NONE)
+        is_saved = hosted.saved is not None or bool(hosted.saves)
+        if changes and not self.write_offsets(changes, None if is_saved else done):
+            _tell(done if is_saved else None, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
-        if hosted.saved is not None or hosted.saves:
-            error = self._append([(encode_group_key(group_id), None)], _nothing, None if changes else done)
+        if is_saved:
+            error = self._append([(encode_group_key(group_id), None)], self._removed, done)
             if error is not ErrorCode.NONE:
                 _tell(done, error)
                 return
-        if changes:
-            self.write_offsets(changes, done)
+            self._removals += 1
+        elif not changes:
+            _tell(done, ErrorCode.NONE)
+        self._take_out(hosted)
+
+    def _removed(self) -> None:
+        self._removals -= 1
 
     def _take_out(self, hosted: HostedGroup) -> None:
         hosted.is_removed = True
@@ -368,8 +360,10 @@ class Shard:
 
     # Offsets.
 
-    def write_offsets(self, changes: Sequence[Change], done: Done | None) -> None:
+    def write_offsets(self, changes: Sequence[Change], done: Done | None) -> bool:
         """Append offsets, or tombstones for None; they show when they are committed. `done` is called once.
+
+        False: not all of them could be appended, and `done` was told why.
 
         Raises:
             ValueError: a name or a note does not fit its field; nothing was appended.
@@ -390,9 +384,10 @@ class Shard:
             error = self._append([record for _, record in batch], partial(self._apply, written), last)
             if error is not ErrorCode.NONE:
                 _tell(done, error)
-                return
+                return False
             for under_way, _ in written:
                 self.offsets.begin(under_way)
+        return True
 
     def _apply(self, changes: Iterable[Change]) -> None:
         for key, value in changes:

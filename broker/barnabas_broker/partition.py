@@ -83,6 +83,9 @@ class PartitionObserver(Protocol):
     def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
         """One of these has changed."""
 
+    def on_committed(self, commit_index: int) -> None:
+        """Everything up to `commit_index`, inclusive, is committed, and who waited for that was told."""
+
     def on_ended(self) -> None:
         """This replica serves nothing any more."""
 
@@ -332,6 +335,8 @@ class Partition:
             else:
                 for waiter in self._waiters.take_committed(commit_index):
                     waiter.on_committed()
+        if self.observer is not None:
+            self.observer.on_committed(commit_index)
         if self._is_save_due(commit_index):
             self.save_producers()
         if self.is_leader:

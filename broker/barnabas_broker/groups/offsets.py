@@ -115,6 +115,10 @@ class OffsetTable:
             del self._under_way[key]
         self.put(key, value)
 
+    def forget_under_way(self) -> None:
+        """Note that nobody will ever say what became of the records that are under way."""
+        self._under_way.clear()
+
     def is_under_way(self, key: OffsetKey) -> bool:
         """Tell whether a record of `key` is appended and not committed."""
         return key in self._under_way

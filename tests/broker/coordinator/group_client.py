@@ -6,6 +6,7 @@ from typing import Any
 
 from broker.wire_client import Wire
 
+from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
@@ -86,10 +87,22 @@ class GroupClient:
                 answer = act()
                 if error_of(answer) not in LOST:
                     return answer
+            except CoordinatorError as error:
+                assert error.code in LOST
             except OSError:
                 pass
             assert time.monotonic() < until_s, "no coordinator answers"
             self.lose()
+
+    def commit_surely(self, topic: str, offsets: Mapping[int, int]) -> None:
+        """Commit, with whichever broker coordinates by now; everything must be stored."""
+        codes = self.until_known(lambda: self.commit(topic, offsets), lambda found: int(found[0]))
+        assert codes == [ErrorCode.NONE] * len(offsets)
+
+    def delete_surely(self) -> None:
+        """Delete the group, with whichever broker coordinates by now."""
+        request = DeleteGroupsRequest(groups_names=[self.group_id])
+        assert self.until_known(lambda: self.ask(request, 2).results[0].error_code, int) == ErrorCode.NONE
 
     # What members say.
 

@@ -18,11 +18,6 @@ from .group_client import CoordinatorError, GroupClient, rebalance
 NONE = ErrorCode.NONE
 
 
-def commit_until_known(client: GroupClient, topic: str, offset: int) -> None:
-    answer = client.until_known(lambda: client.commit(topic, {0: offset}), lambda errors: int(errors[0]))
-    assert answer == [NONE]
-
-
 @pytest.fixture(scope="module")
 def own_brokers() -> Iterator[RunningCluster]:
     with RunningCluster(3, settings=QUICK) as cluster:
@@ -36,7 +31,7 @@ def test_members_and_offsets_outlive_a_coordinator_that_stops(own_brokers: Runni
     member.find().create("t", 4, 3)
     shares = rebalance(member) + rebalance(static)
     for round_number in range(1, 4):
-        commit_until_known(member, "t", round_number)
+        member.commit_surely("t", {0: round_number})
         visitor.enter()  # Parked: it is told that this broker coordinates no more.
         stopped = member.coordinator_id
         own_brokers.run(partial(Cluster.stop, node_id=stopped))
@@ -64,7 +59,7 @@ def test_a_deposed_coordinator_answers_nothing_and_a_killed_one_loses_nothing() 
         member.timeout_s = 2.0
         member.find().create("t", 4, 3)
         rebalance(member)
-        commit_until_known(member, "t", 1)
+        member.commit_surely("t", {0: 1})
 
         # Frozen, it does not know that somebody else coordinates by now.
         pids, frozen = cluster.pids(), member.coordinator_id
@@ -74,7 +69,7 @@ def test_a_deposed_coordinator_answers_nothing_and_a_killed_one_loses_nothing() 
         os.kill(pids[frozen], signal.SIGSTOP)
         member.addresses = [address for address in member.addresses if address[1] != cluster.port + frozen - 1]
         member.lose()
-        commit_until_known(member, "t", 2)
+        member.commit_surely("t", {0: 2})
         os.kill(pids[frozen], signal.SIGCONT)
         assert deposed.heartbeat() == ErrorCode.NOT_COORDINATOR
         assert deposed.commit("t", {0: 0}) == [ErrorCode.NOT_COORDINATOR]
@@ -89,6 +84,6 @@ def test_a_deposed_coordinator_answers_nothing_and_a_killed_one_loses_nothing() 
         member.addresses = [("127.0.0.1", cluster.port + node_id - 1) for node_id in pids if node_id != killed]
         assert member.until_known(member.heartbeat, int) == NONE
         assert member.until_known(member.committed, lambda _: NONE) == {("t", 0): 2}
-        commit_until_known(member, "t", 3)
+        member.commit_surely("t", {0: 3})
         assert member.committed() == {("t", 0): 3}
         member.lose()
