@@ -74,6 +74,10 @@ class LogStarts:
             self.offset = max(self.offset, pending.pop(0)[1])
         return self.offset > before
 
+    def offset_as_of(self, commit_index: int) -> int:
+        """Return what `offset` will be when `commit_index` is applied."""
+        return max([self.offset, *(offset for index, offset in self._pending if index <= commit_index)])
+
     def index_for(self, offset: int) -> int | None:
         """Return the index of a frame under way that moves the start to `offset` or beyond; None: there is none."""
         return next((index for index, start in self._pending if start >= offset), None)

@@ -64,7 +64,7 @@ class PartitionLog(GroupLog, Protocol):
     def save_state(self, index: int, blob: bytes) -> None: ...
     def load_state(self) -> tuple[int, bytes] | None: ...
     def has_segments_before(self, offset: int) -> bool: ...
-    def drop_before(self, offset: int, committed_index: int) -> bool: ...
+    def drop_before(self, offset: int, committed_index: int) -> None: ...
 
 
 class PendingAppend(Protocol):
@@ -117,7 +117,6 @@ class Partition:
     """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
 
     __slots__ = (
-        "_drops_later",
         "_led_term",
         "_saved_size",
         "_short",
@@ -162,7 +161,6 @@ class Partition:
     ) -> None:
         self.host, self.log, self.producers = host, log, producers
         self.starts = LogStarts()  # what was loaded beside the log takes its place
-        self._drops_later = False  # segments before the start wait for something else to commit
         self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
         self.replicas = topic.partitions[index].replicas
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
@@ -294,13 +292,18 @@ class Partition:
         self.group.transfer(node_id)
 
     def save_producers(self) -> None:
-        """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash."""
+        """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash.
+
+        It is kept with an entry that this replica surely has after a crash, though it may say more than that: others
+        may have made durable, and so committed, what is still on its way to this disk.
+        """
         if self.producers.commit_index < self.starts.known_index:
             return  # What is saved is ahead of the log, and stays true.
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
         table = self._committed_producers()
         if table.applied_index > 0:
-            self.log.save_state(table.applied_index, encode_replica_state(self.starts.offset, table))
+            index = max(self.log.first_index - 1, min(table.applied_index, self.log.durable_index))
+            self.log.save_state(index, self._encoded(table))
 
     def end(self, code: ErrorCode) -> None:
         """Answer whoever waits: this replica serves nothing any more."""
@@ -326,7 +329,7 @@ class Partition:
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
         self.high_watermark = high_watermark
-        if self.starts.commit(commit_index) or self._drops_later:
+        if self.starts.commit(commit_index):
             self._drop_prefix(commit_index)
         if self._waiters:
             if self.min_insync * 2 > len(self.replicas) + 1:
@@ -375,7 +378,6 @@ class Partition:
         producers.applied_index = max(producers.applied_index, index)
         producers.commit_index = index
         self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)
-        self._drops_later = False
         self.saved_index, self._saved_size = index, self.log.size_bytes
 
     def snapshot(self) -> tuple[int, int, bytes] | None:
@@ -385,7 +387,7 @@ class Partition:
         index = self.log.first_index - 1
         term = self.log.term_at(index)
         assert term is not None, index
-        return index, term, encode_replica_state(self.starts.offset, self._committed_producers())
+        return index, term, self._encoded(self._committed_producers())
 
     # Inside.
 
@@ -395,8 +397,12 @@ class Partition:
         if log.has_segments_before(offset):
             # What is deleted cannot be replayed.
             self.save_producers()
-        self._drops_later = log.drop_before(offset, commit_index)
+        log.drop_before(offset, commit_index)
         self._saved_size = min(self._saved_size, log.size_bytes)
+
+    def _encoded(self, committed: ProducerTable) -> bytes:
+        # A replica that was just opened may know of a committed start that it has not applied yet.
+        return encode_replica_state(self.starts.offset_as_of(committed.commit_index), committed)
 
     def _committed_producers(self) -> ProducerTable:
         table = self.producers

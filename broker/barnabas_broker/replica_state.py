@@ -70,8 +70,8 @@ def note_entries(producers: ProducerTable, starts: LogStarts, entries: Sequence[
 async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaState:
     """Return the state of everything in `log`: what was saved, and the log from there on.
 
-    Producers that are read from the log count as seen at `timestamp_ms`. What was saved may be ahead of the log, if a
-    snapshot came with it and the log has not followed yet.
+    Producers that are read from the log count as seen at `timestamp_ms`. What was saved may be ahead of the log: it is
+    as of an entry that others had committed before this replica had it on its disk, or that a snapshot's sender had.
 
     Raises:
         StorageFailedError: the log cannot be read.
@@ -84,7 +84,7 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
             start_offset, producers = decode_replica_state(saved[1])
             starts = LogStarts(producers.applied_index, start_offset)
             saved_index, is_known = producers.applied_index, True
-            # The sender of a snapshot may have known more of its log to be committed than there is here yet.
+            # What is committed elsewhere may not be here yet; the table must be ready for whatever comes in its place.
             producers.commit_index = min(producers.commit_index, saved[0])
         except BarnabasError as error:
             logger.warning("what was saved beside a log is of no use, replaying the log: %s", error)

@@ -36,6 +36,7 @@ class FakeLog:
     last_index = property(lambda self: len(self.entries))
     durable_index = last_index
     size_bytes = 0
+    first_index = 1
 
     def offset_after(self, index: int) -> int:
         return parse_header(self.entries[index - 1].frame).end_offset if index else 0

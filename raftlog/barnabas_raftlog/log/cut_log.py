@@ -7,11 +7,12 @@ All three change the log in memory at once, and the files in order: the journal 
 durable, in both modes.
 
 *The beginning* goes in two steps. `drop_before` moves `log_start_offset` to any offset of the committed log; from then
-on nothing below it is served. Files go a whole segment at a time, and only those whose every entry is below the
-start, committed, and durable here. Where the start lies is for the owner to remember (`save_state`), who hears of it
-from the log itself: a `PREFIX_TRUNCATION` frame says it, and after a crash is met again when the log is replayed.
-Nothing is lost with a segment that holds such a frame: the frame comes after all that it takes away, so the segment
-behind it begins at the start or later.
+on nothing below it is served. Segments go when they can, each as a whole: every entry of it is below the start,
+committed, durable here, and covered by a state of the owner that is on the disk, because what is gone cannot be
+replayed. Where the start lies is for the owner to remember (`save_state`), who hears of it from the log itself: a
+`PREFIX_TRUNCATION` frame says it, and after a crash is met again when the log is replayed. Nothing is lost with a
+segment that holds such a frame: the frame comes after all that it takes away, so the segment behind it begins at the
+start or later.
 
 *Everything* goes when this replica lacks entries that its leader no longer has. The log then begins where the leader's
 does, without an entry; what the owner must know beside the entries comes with the snapshot, and goes into the journal
@@ -31,7 +32,7 @@ from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .segment import Segment
 from .state_file import decode_state, encode_state
-from .write_queue import Gate, Remove, Save, Sync, Truncate, Write
+from .write_queue import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
 
 __all__ = ["CutLog"]
 
@@ -41,6 +42,10 @@ _INSTALLED = struct.Struct(">QQ")  # end offset, number of the truncation
 
 class CutLog(AppendLog):
     """An `AppendLog` that can become shorter at both ends, and keeps what its owner knows beside it."""
+
+    _committed_index = 0  # what `drop_before` was told
+    _is_named = False  # whether a loss of power leaves the replica's directory where it is
+    _saved_index = 0  # the entry that the state on the disk is kept with
 
     def offset_after(self, index: int) -> int:
         """Return the end offset of the part of the log that ends with entry `index`.
@@ -168,7 +173,7 @@ class CutLog(AppendLog):
         gate = self._add_gate(before, RecordKind.INSTALL, index, term, payload)
         self.operations.append(Remove(handles, "" if self._journaled else self.directory))
         if saved:
-            self.operations.append(Save(f"{self.directory}/{STATE_FILE}", saved))
+            self._queue_save(index, saved)
         self._directory_changed = True
         durable_index = min(self.durable_index, index - 1)  # what a crash would leave now
         if gate.ticket is not None:
@@ -188,26 +193,39 @@ class CutLog(AppendLog):
         self._host.writes.add(self)
         self._mark_dirty()
 
-    def drop_before(self, offset: int, committed_index: int) -> bool:
-        """Let the log start at `offset`, and delete the segments below it that nothing needs any more.
+    def drop_before(self, offset: int, committed_index: int) -> None:
+        """Let the log start at `offset`, and delete the segments below it as soon as nothing needs them any more.
 
-        Entries above `committed_index` stay, and what is not durable here yet. Return whether segments are left that
-        can go later: call it again then. The owner's state as of the committed log is to be saved before, because
-        what is deleted cannot be replayed.
+        Entries above `committed_index` stay. If `has_segments_before(offset)`, the owner saves its state first.
         """
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
-        if self.failed is not None:
-            return False
         self.log_start_offset = max(self.log_start_offset, offset)
-        index = min(committed_index, self.durable_index)
-        segments = self._segments
-        below = count = 0
-        while below + 1 < len(segments) and segments[below + 1].base_offset <= self.log_start_offset:
-            below += 1
-            if segments[below].first_index <= index + 1:
-                count = below
-        self._drop(count)
-        return count < below
+        self._committed_index = max(self._committed_index, committed_index)
+        self._drop_unneeded()
+
+    def _drop_unneeded(self) -> None:
+        index = min(self._committed_index, self.durable_index, self._saved_index)
+        segments, count = self._segments, 0
+        while (
+            count + 1 < len(segments)
+            and segments[count + 1].base_offset <= self.log_start_offset
+            and segments[count + 1].first_index <= index + 1
+        ):
+            count += 1
+        if self.failed is None:
+            self._drop(count)
+
+    def on_journaled(self, durable_ticket: int) -> None:
+        super().on_journaled(durable_ticket)
+        if self.log_start_offset > self.base_offset:
+            self._drop_unneeded()
+
+    def on_operation(self, operation: Operation) -> None:
+        super().on_operation(operation)
+        if isinstance(operation, Save):
+            self._saved_index = max(self._saved_index, operation.index)
+        if self.log_start_offset > self.base_offset:
+            self._drop_unneeded()
 
     def has_segments_before(self, offset: int) -> bool:
         """Tell whether a whole segment lies before `offset`."""
@@ -253,14 +271,21 @@ class CutLog(AppendLog):
         return gate
 
     def save_state(self, index: int, blob: bytes) -> None:
-        """Keep `blob`, which says what the state after entry `index` is, in place of an older one. Queued.
+        """Keep `blob`, which says what the state is after entry `index`, or a later one, in place of an older one.
 
-        It is on the disk before anything that is dropped from the log after this call is gone.
+        Queued. It counts after a crash if the log still has that entry then, so it had better be durable.
         """
         term = self.term_at(index)
         assert term is not None, index
-        self.operations.append(Save(f"{self.directory}/{STATE_FILE}", encode_state(index, term, blob)))
+        self._queue_save(index, encode_state(index, term, blob))
         self._host.writes.add(self)
+
+    def _queue_save(self, index: int, data: bytes) -> None:
+        if not self._is_named:
+            # Checkpoints do this too, once for all replicas, but a state may count before the first of them.
+            self._is_named = True
+            self.operations.append(SyncDirectory(self.directory.rpartition("/")[0]))
+        self.operations.append(Save(f"{self.directory}/{STATE_FILE}", data, index))
 
     def load_state(self) -> tuple[int, bytes] | None:
         """Return what `save_state` kept: (index, blob); None if there is nothing that fits this log. May block."""

@@ -97,6 +97,8 @@ class ReplicaPlan:
         return self.start is not None and self.start[0] >= self.trusted_index
 
     def prefix_dropped(self, index: int, term: int, end_offset: int) -> None:
+        if self.start is not None and index <= self.start[0]:
+            return
         self.start = (index, term, end_offset)
         if index > self.trusted_index:
             self.trusted_index = index

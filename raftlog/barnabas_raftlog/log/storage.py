@@ -218,6 +218,7 @@ class Storage:
             self.checkpoint()
         if host.refusal is not None:
             self._look_for_room()
+        self._commits.flush()  # of gates that the write queue has just reached
 
     async def close(self) -> None:
         """Finish what is queued, write a checkpoint that makes scanning unnecessary, and let go of the directory."""
@@ -249,6 +250,7 @@ class Storage:
         host.dirty = {}
         self._go_on_with_checkpoint()
         self._writes.flush()
+        self._commits.flush()
 
     def _on_written(self, result: WriteResult) -> None:
         """The sync worker has finished a batch."""

@@ -40,6 +40,7 @@ __all__ = [
     "Remove",
     "Save",
     "Sync",
+    "SyncDirectory",
     "Truncate",
     "Write",
     "WriteQueue",
@@ -68,6 +69,19 @@ class MakeDirectory(Operation):
     def run(self, files: Files, opened: OpenFiles) -> None:
         del opened
         files.make_directory(self.path)
+
+
+class SyncDirectory(Operation):
+    """Let the names in a directory survive a loss of power."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        del opened
+        files.sync_directory(self.path)
 
 
 class Write(Operation):
@@ -154,13 +168,14 @@ class Sync(Operation):
 
 
 class Save(Operation):
-    """Put a small file in place of an older one; a crash leaves one or the other."""
+    """Put a small file in place of an older one; a crash leaves one or the other. `index` is for whoever queued it."""
 
-    __slots__ = ("data", "path")
+    __slots__ = ("data", "index", "path")
 
-    def __init__(self, path: str, data: bytes) -> None:
+    def __init__(self, path: str, data: bytes, index: int = 0) -> None:
         self.path = path
         self.data = data
+        self.index = index
 
     def run(self, files: Files, opened: OpenFiles) -> None:
         del opened
@@ -318,10 +333,10 @@ class WriteQueue:
         for log, operations in returned.items():
             log.operations.extendleft(reversed(operations))
             self._stalled[log] = None
-        # A second gate may have been waiting for this.
+        # A gate may have been waiting for this; its record then waits for whoever `on_done` tells.
         self.open_gates()
-        self._on_done()
         self.flush()
+        self._on_done()
 
 
 def _carry_out(files: Files, opened: OpenFiles, work: list[Work]) -> Outcome:

@@ -13,7 +13,7 @@ from random import Random
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
@@ -136,6 +136,7 @@ class CrashMachine(RuleBasedStateMachine):
             model = self.models[group]
             assert log.durable_index <= log.last_index == model.last_index
             model.note_durable(log, self.storage.durable_ticket)
+        self.note_what_was_dropped()
         for saved in self.hard_states.values():
             while len(saved) > 1 and saved[1][0] <= self.storage.durable_ticket:
                 saved.pop(0)
@@ -203,13 +204,19 @@ class CrashMachine(RuleBasedStateMachine):
         offset = log.offset_after(committed)
         model.committed = committed
         if log.has_segments_before(offset):
-            log.save_state(committed, b"as of %d" % committed)
+            index = max(log.first_index - 1, min(committed, log.durable_index))
+            log.save_state(index, b"as of %d" % index)
         log.drop_before(max(offset - back, log.log_start_offset), committed)
         assert log.log_start_offset >= offset - back
-        if log.first_index - 1 > model.start:
-            assert log.first_index - 1 <= min(committed, log.durable_index)
-            model.start = log.first_index - 1
-            model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, model.start))
+
+    @invariant()
+    def note_what_was_dropped(self) -> None:
+        for group, log in self.logs.items():
+            model, start = self.models[group], log.first_index - 1
+            if start > model.start:
+                assert start <= min(model.committed, model.durable), "entries are gone that somebody may need"
+                model.start = start
+                model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, start))
 
     @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), hole=st.integers(0, 3))
     def install(self, number: int, ahead: int, hole: int) -> None:
@@ -320,6 +327,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.sync_worker.run()
         self.write_worker.run()
         self.loop.run_until_complete(self.storage.close())
+        self.note_what_was_dropped()
         self._open()
         assert self.storage.was_clean
         for group, log in self.logs.items():
@@ -348,6 +356,7 @@ class CrashMachine(RuleBasedStateMachine):
         except CrashError:
             pass
         assert self.storage.failed is None
+        self.note_what_was_dropped()
         self.files.full_at_bytes = None
         rng = Random(seed)
         self._go_down(rng, power=power)

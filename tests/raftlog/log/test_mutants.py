@@ -62,10 +62,10 @@ def snapshots_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
 def what_is_not_durable_is_dropped_too(patch: pytest.MonkeyPatch) -> None:
     drop = CutLog.drop_before
 
-    def careless(self: CutLog, offset: int, committed_index: int) -> bool:
+    def careless(self: CutLog, offset: int, committed_index: int) -> None:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(CutLog, "durable_index", self.last_index)
-            return drop(self, offset, committed_index)
+            drop(self, offset, committed_index)
 
     patch.setattr(CutLog, "drop_before", careless)
 
