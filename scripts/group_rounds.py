@@ -116,10 +116,12 @@ def one_round(
     return victim, committed_at - killed_at, handed_at - killed_at
 
 
-def rounds(brokers: Cluster, count: int, members_count: int, assignor: str) -> tuple[list[float], list[str]]:
+def rounds(
+    brokers: Cluster, count: int, members_count: int, assignor: str, records_per_second: int = RECORDS_PER_SECOND
+) -> tuple[list[float], list[str]]:
     """Run the rounds; return their pauses and what was wrong."""
     create_topic(brokers, TOPIC, PARTITIONS)
-    load = Load(brokers.bootstrap, TOPIC, PARTITIONS, RECORDS_PER_SECOND)
+    load = Load(brokers.bootstrap, TOPIC, PARTITIONS, records_per_second)
     observer = Observer(brokers.bootstrap)
     pauses: list[float] = []
     with Workers() as workers:

@@ -21,7 +21,7 @@ def own_cluster() -> Iterator[cluster_handle.Cluster]:
 
 
 def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.Cluster) -> None:
-    pauses, wrong = group_rounds.rounds(own_cluster, 2, 3, "cooperative-sticky")
+    pauses, wrong = group_rounds.rounds(own_cluster, 2, 3, "cooperative-sticky", 200)
     assert len(pauses) == 2
     assert not wrong
 
