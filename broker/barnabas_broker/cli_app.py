@@ -9,7 +9,7 @@ import typer
 from . import cli_errors
 from .cli_app_groups import group
 from .cli_app_streams import consume, produce
-from .cli_options import PLAIN, Bootstrap, Data, Json, Timeout
+from .cli_options import PLAIN, Bootstrap, Data, Json, Timeout, Topic
 
 __all__ = ["app", "run"]
 
@@ -96,7 +96,7 @@ def broker_run(
 
 @topic.command("create")
 def topic_create(
-    name: str,
+    name: Topic,
     bootstrap: Bootstrap,
     partitions: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="N")] = -1,
     replication_factor: Annotated[int, typer.Option(help="How many; -1: the cluster's default.", metavar="R")] = -1,
@@ -128,7 +128,7 @@ def topic_list(
 
 
 @topic.command("describe")
-def topic_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
+def topic_describe(name: Topic, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
     """Show a topic's partitions (leaders, replicas, offsets) and what is configured for it."""
     from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
 
@@ -137,7 +137,7 @@ def topic_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeo
 
 @topic.command("alter")
 def topic_alter(
-    name: str,
+    name: Topic,
     bootstrap: Bootstrap,
     partitions: Annotated[int, typer.Option(help="How many it shall have; never fewer than now.", metavar="N")],
     timeout: Timeout = 30.0,
@@ -150,7 +150,7 @@ def topic_alter(
 
 @topic.command("delete-records")
 def topic_delete_records(
-    name: str,
+    name: Topic,
     bootstrap: Bootstrap,
     partition: Annotated[
         list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)
@@ -170,7 +170,7 @@ def topic_delete_records(
 
 @topic.command("delete")
 def topic_delete(
-    name: str,
+    name: Topic,
     bootstrap: Bootstrap,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if the topic is not there.")] = False,
     timeout: Timeout = 30.0,

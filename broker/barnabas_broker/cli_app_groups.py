@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .cli_options import PLAIN, Bootstrap, Json, Timeout
+from .cli_options import PLAIN, Bootstrap, Group, Json, Timeout
 
 __all__ = ["group"]
 
@@ -34,7 +34,7 @@ def group_list(
 
 
 @group.command("describe")
-def group_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
+def group_describe(name: Group, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
     """Show where a group stands: committed offsets, lag, and who reads what."""
     from . import cli_group  # noqa: PLC0415 - loaded by those who use it
 
@@ -43,7 +43,7 @@ def group_describe(name: str, bootstrap: Bootstrap, as_json: Json = False, timeo
 
 @group.command("reset-offsets")
 def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
-    name: str,
+    name: Group,
     bootstrap: Bootstrap,
     topic: Topics = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
@@ -72,7 +72,7 @@ def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
 
 @group.command("delete-offsets")
 def group_delete_offsets(
-    name: str,
+    name: Group,
     bootstrap: Bootstrap,
     topic: Annotated[
         list[str],
@@ -89,7 +89,9 @@ def group_delete_offsets(
 
 
 @group.command("delete")
-def group_delete(names: list[str], bootstrap: Bootstrap, timeout: Timeout = 30.0) -> int:
+def group_delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP")], bootstrap: Bootstrap, timeout: Timeout = 30.0
+) -> int:
     """Delete groups that have no members, with all that they have committed."""
     from . import cli_group  # noqa: PLC0415 - loaded by those who use it
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from .cli_options import Bootstrap, Timeout
+from .cli_options import Bootstrap, Timeout, Topic
 
 __all__ = ["consume", "produce"]
 
@@ -17,7 +17,7 @@ Shown = Annotated[
 
 
 def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Topic,
     bootstrap: Bootstrap,
     form: Annotated[
         str, typer.Option("--format", help="What a line is: raw (a value) or json (a record).", metavar="FORM")

@@ -5,11 +5,13 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["PLAIN", "Bootstrap", "Data", "Json", "Timeout"]
+__all__ = ["PLAIN", "Bootstrap", "Data", "Group", "Json", "Timeout", "Topic"]
 
 # Plain help and plain errors: rich would cost as long to load as everything else together.
 PLAIN = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Group = Annotated[str, typer.Argument(metavar="GROUP")]
 Data = Annotated[Path, typer.Option(help="The cluster's directory.", metavar="DIR")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Bootstrap = Annotated[
