@@ -165,12 +165,12 @@ class PartitionQueue:
     """Everything not yet delivered of one partition. Its batches in order: `sequences.pipeline`, `waiting`, `open`.
 
     `is_due`: the open batch is to be sent although there is room in it. `not_before_s`: nothing is sent until then.
-    `on_taken`: called, and forgotten, when a batch goes to the wire for the first time.
+    `used_at_s`: when the last new batch was sent. `on_taken`: called, and forgotten, when a batch goes to the wire for the first time.
     """
 
     __slots__ = (
         *("failures", "is_due", "not_before_s", "on_taken", "open", "partition", "sequences", "topic", "waiting"),
-        *("waiting_bytes", "was_lost"),
+        *("used_at_s", "waiting_bytes", "was_lost"),
     )
 
     def __init__(self, topic: str, partition: int, sequences: Sequences[Batch]) -> None:
@@ -180,7 +180,7 @@ class PartitionQueue:
         self.waiting_bytes = 0
         self.on_taken: list[Callable[[], object]] = []
         self.is_due = self.was_lost = False
-        self.not_before_s = 0.0
+        self.not_before_s = self.used_at_s = 0.0
         self.failures = 0
 
     def __str__(self) -> str:

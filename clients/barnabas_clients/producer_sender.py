@@ -44,6 +44,8 @@ __all__ = ["LANE", "Sender"]
 
 LANE = "produce"
 """Answers with acks=all wait for replicas; metadata and heartbeats must not wait for them."""
+REST_S = 600.0
+"""A leader remembers a silent producer for a day (producer.id.expiration.ms), unless it was told otherwise."""
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
 _log = logging.getLogger(__name__)
@@ -326,6 +328,10 @@ class Sender:
         if batch is None:
             return None
         batch.encode(self._settings.compression)
+        now = self._loop.time()
+        if now - queue.used_at_s > REST_S and not sequences.pipeline:
+            sequences.rest()
+        queue.used_at_s = now
         batch.under_way = sequences.begin(batch, batch.count)
         self.counters.batches += 1
         return batch.under_way

@@ -7,7 +7,7 @@ sent again as often as necessary, as long as it keeps its number and whatever pr
 - *The pipeline* holds the batches that have a number and no outcome, in order. Each is out (on the wire) or back.
 - *Pipelining* begins when this epoch's first batch has been acknowledged. Until then one batch is out at a time: a
   leader that knows nothing of a producer may accept any first number (KIP-360), and would accept the second batch when
-  it has refused the first.
+  it has refused the first. So it is again after a long rest, in which the leader may have forgotten us.
 - *After any failure* nothing new is sent until all are back. Then they go again, in order, one at a time.
 - *Refused for good* (too large, say), and no attempt of it can have been appended: its numbers are free, and the next
   batch takes them. If others are under way behind it, they cannot have been appended either, for the leader saw a gap
@@ -147,6 +147,11 @@ class Sequences(Generic[Item]):
             self.next_sequence = (self.next_sequence + count) % SEQUENCE_MODULUS
         self.pipeline.append(batch)
         return batch
+
+    def rest(self) -> None:
+        """Nothing was sent for so long that the leader may have forgotten this producer; nothing is under way."""
+        assert not self.pipeline
+        self._is_proven = False
 
     def take_lost(self) -> list[UnderWay[Item]]:
         """Take out what may neither be repeated nor counted as written; to be called before `next_again`."""
