@@ -1,0 +1,91 @@
+"""Leaders that die, stand still and come back while a producer sends: each record arrives, once, in its order."""
+
+import asyncio
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+
+import cluster_handle
+import pytest
+
+from barnabas_clients import Producer, admin
+from barnabas_clients.connections import Cluster
+from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_raftlog.records.reader import read_records
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+TIMEOUT_S = 40.0
+RECORDS = 4_000
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[cluster_handle.Cluster]:
+    """Three brokers that a test may harm, if it mends them."""
+    with cluster_handle.cluster() as handle:
+        yield handle
+
+
+async def read_values(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    async with Cluster(bootstrap) as cluster, asyncio.timeout(TIMEOUT_S):
+        await cluster.leader(topic, 0, TIMEOUT_S)
+        topic_id = cluster.view.topics[topic].topic_id
+        assert topic_id is not None
+        while len(values) < count:
+            part = FetchPartition(partition=0, fetch_offset=len(values), partition_max_bytes=1 << 22)
+            request = FetchRequest(
+                max_wait_ms=200,
+                min_bytes=1,
+                max_bytes=1 << 24,
+                session_epoch=-1,
+                topics=[FetchTopic(topic=topic, topic_id=topic_id, partitions=[part])],
+            )
+            answer = await cluster.request_leader(topic, 0, request, TIMEOUT_S)
+            values += [
+                record.value
+                for row in answer.responses
+                for found in row.partitions
+                for record in read_records(found.records or b"", len(values))
+            ]
+    return values
+
+
+async def send_through(bootstrap: str, harm: Callable[[int], Awaitable[None]]) -> None:
+    """Send numbers to one partition, do harm to its leader on the way, and read them all back."""
+    topic = f"failover-{uuid.uuid4().hex[:8]}"
+    async with Cluster(bootstrap) as cluster:
+        await admin.create_topic(cluster, topic, 1, 3, timeout_s=TIMEOUT_S)
+        leader = await cluster.leader(topic, 0, TIMEOUT_S)
+    async with Producer(bootstrap, batch_bytes=2_000, timeout_s=TIMEOUT_S) as producer:
+        deliveries = []
+        for number in range(RECORDS):
+            deliveries.append(await producer.send(topic, b"%d" % number))
+            if number == RECORDS // 2:
+                assert producer.metrics().buffered_batches > 0
+                await harm(leader.node_id)
+        await producer.flush()
+        offsets = [(await delivery).offset for delivery in deliveries]
+        assert producer.metrics().retries > 0
+    assert await read_values(bootstrap, topic, RECORDS) == [b"%d" % number for number in range(RECORDS)]
+    # -1: appended by an attempt whose answer was lost, too long ago for the leader to remember where.
+    assert all(offset in {number, -1} for number, offset in enumerate(offsets))
+
+
+async def test_a_leader_killed_with_batches_on_the_wire(brokers: cluster_handle.Cluster) -> None:
+    async def kill(node_id: int) -> None:
+        brokers.kill(node_id)
+
+    await send_through(brokers.bootstrap, kill)
+    await asyncio.to_thread(brokers.start)
+
+
+async def test_a_leader_that_stands_still_with_batches_in_its_sockets(brokers: cluster_handle.Cluster) -> None:
+    frozen: list[int] = []
+
+    async def freeze(node_id: int) -> None:
+        brokers.signal(node_id, signal.SIGSTOP)
+        frozen.append(node_id)
+        asyncio.get_running_loop().call_later(3, brokers.signal, node_id, signal.SIGCONT)
+
+    await send_through(brokers.bootstrap, freeze)
