@@ -26,6 +26,7 @@ from .admin_offsets import OffsetSpec, left_s, list_offsets
 from .assignors import decode_assignment
 from .connections import Cluster
 from .coordinator_client import Coordinator, commit_offsets, delete_offsets, fetch_offsets
+from .errors import ClientError
 from .offset_resets import OffsetChange, ResetTo, planned
 from .protocol.delete_groups import DeleteGroupsRequest
 from .protocol.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
@@ -177,16 +178,18 @@ async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s:
 
     async def delete(group_id: str) -> None:
         coordinator = Coordinator(cluster, group_id)
-        was_sent = False
+        may_be_done = False
 
         async def attempt(deadline: float) -> None:
-            nonlocal was_sent
-            await coordinator.find(deadline)
-            before, was_sent = was_sent, True
-            response = await coordinator.ask(DeleteGroupsRequest(groups_names=(group_id,)), deadline)
+            nonlocal may_be_done
+            try:
+                response = await coordinator.ask(DeleteGroupsRequest(groups_names=(group_id,)), deadline)
+            except ClientError as error:
+                may_be_done |= error.may_be_done
+                raise
             for row in response.results:
                 # An attempt whose answer was lost may have deleted it.
-                if not (row.error_code == ErrorCode.GROUP_ID_NOT_FOUND and before):
+                if not (row.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_done):
                     coordinator.judge(row.error_code, group_id)
 
         await coordinator.retry("deletion", timeout_s, attempt)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker import cli_pipes
@@ -16,6 +16,7 @@ from barnabas_broker.cli_lines import LineError
 from barnabas_broker.cli_pipes import Aside, Progress, Wishes, blocks_of_lines, typed_bytes, write_all
 
 
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=30), max_size=30), st.integers(1, 40))
 def test_lines_come_whole_whatever_the_reads_were(lines: Sequence[bytes], read_bytes: int) -> None:
     content = b"\n".join(lines)
