@@ -196,7 +196,7 @@ class World:
         self.members = {node_id: Member(self, node_id) for node_id in (1, 2, 3)}
         self.cut: set[frozenset[int]] = set()
         self.records: dict[int, tuple[int, int, int, bytes]] = {}
-        self.sequences = dict.fromkeys((7, 8), 0)
+        self.sequences = dict.fromkeys(range(7, 12), 0)
         self.start = 0
         self.asked = {0}
         self.end = 0
@@ -306,8 +306,9 @@ class World:
     async def step(self) -> None:
         """Let one thing happen, and everything that follows from it."""
         events = {
-            self._produce_some: 30, self._drop_once: 8, self._work_some: 30, self._pass_time: 20, self._crash_one: 3,
-            self._boot_one: 6, self._cut_some: 2, self._heal: 4, self._transfer: 2, self._checkpoint: 3,
+            self._produce_some: 20, self._drop_once: 8, self._work_some: 20, self._pass_time: 15, self._crash_one: 3,
+            self._boot_one: 3, self._cut_some: 2, self._heal: 4, self._transfer: 2, self._checkpoint: 3,
+            self._go_well: 12,
         }  # fmt: skip
         await self.rng.choices(list(events), list(events.values()))[0]()
         await self.settle()
@@ -318,6 +319,15 @@ class World:
     async def _produce_some(self) -> None:
         for _ in range(self.rng.randint(1, 6)):
             self.produce()
+
+    async def _go_well(self) -> None:
+        """Nothing bad happens for a while: without such times there is little to lose."""
+        for _ in range(8):
+            await self._produce_some()
+            await self.settle()
+            for member in self._members(up=True):
+                member.work()
+            await self.pass_ms(25)
 
     async def _drop_once(self) -> None:
         self.drop()
