@@ -165,7 +165,7 @@ class PartitionQueue:
     """Everything not yet delivered of one partition. Its batches in order: `sequences.pipeline`, `waiting`, `open`.
 
     `is_due`: the open batch is to be sent although there is room in it. `not_before_s`: nothing is sent until then.
-    `used_at_s`: when the last new batch was sent. `on_taken`: called, and forgotten, when a batch goes to the wire for the first time.
+    `used_at_s`: when the last new batch was sent. `on_taken`: called, and forgotten, when the next one is.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """The sending half of a producer: complete batches go to the leaders of their partitions until they are done.
 
 It is driven by events, with no task while there is nothing to wait for. A queue that has something to send is listed
-with the broker that leads it (`_Node`); brokers with such queues are pumped once per turn of the loop. Pumping collects
+with the broker that leads it (`Node`); brokers with such queues are pumped once per turn of the loop. Pumping collects
 at most one batch per partition into one request, up to `request_bytes_max`, and sends it, while fewer than
 `in_flight_max` requests of that broker are unanswered and the connection takes more. From collecting to sending there
 is no `await`: what is numbered first is sent first. Two things have to be waited for, each in a task that ends with it:
@@ -9,8 +9,9 @@ a connection with room (`_reach`), and metadata (`_learn`). An answer, a timer o
 
 *Failures.* What an error code means is decided in produce_exchange.py, what becomes of the batch in sequences.py. Here
 are the pauses: a queue that failed waits (20 ms, growing to 1 s), unless the answer named a new leader. A request that
-goes unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing; when it is
-not listed any more, its connection ends and with it all that waits for it. After `request_timeout_s` it ends anyway.
+goes unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing. When it is
+not listed any more, or leads no longer what the request is about, its connection ends and with it all that waits for
+it. After `request_timeout_s` it ends anyway.
 
 *Deadlines.* A batch that is not delivered within `delivery_timeout_s` of being opened fails, wherever it is.
 
@@ -31,6 +32,7 @@ from .connection import Connection
 from .connections import SUSPICION_S, Cluster
 from .errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError
 from .produce_exchange import TOO_LARGE, outcome_of, request_of, rows_of
+from .producer_brokers import Asked, Node
 from .producer_metrics import Counters
 from .producer_settings import ProducerSettings
 from .producer_upkeep import Upkeep
@@ -49,19 +51,6 @@ REST_S = 600.0
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
 _log = logging.getLogger(__name__)
-
-
-class _Node:
-    """One broker, as far as we produce to it."""
-
-    __slots__ = ("connection", "failures", "in_flight", "is_reaching", "is_scheduled", "node_id", "ready")
-
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
-        self.connection: Connection | None = None
-        self.ready: dict[PartitionQueue, None] = {}
-        self.in_flight = self.failures = 0
-        self.is_scheduled = self.is_reaching = False
 
 
 class Sender:
@@ -88,8 +77,9 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._backoff, self._jitter = Backoff(), random.Random()
         self._upkeep = Upkeep(cluster, settings.request_timeout_s, self._on_learned, self._list_all, self._on_trouble)
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, Node] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
+        self._suspects: dict[Asked, None] = {}
         self._lingering: deque[Batch] = deque()
         self._is_closed = False
         self._linger_timer: asyncio.TimerHandle | None = None
@@ -210,16 +200,16 @@ class Sender:
             return
         node = self._nodes.get(leader.node_id)
         if node is None:
-            node = self._nodes[leader.node_id] = _Node(leader.node_id)
+            node = self._nodes[leader.node_id] = Node(leader.node_id)
         node.ready[queue] = None
         self._schedule(node)
 
-    def _schedule(self, node: _Node) -> None:
+    def _schedule(self, node: Node) -> None:
         if not node.is_scheduled and not node.is_reaching and not self._is_closed:
             node.is_scheduled = True
             self._loop.call_soon(self._pump, node)
 
-    def _pump(self, node: _Node) -> None:
+    def _pump(self, node: Node) -> None:
         """Send this broker what there is for it and what it takes now."""
         node.is_scheduled = False
         while node.ready and node.in_flight < self._settings.in_flight_max and not self._is_closed:
@@ -234,7 +224,7 @@ class Sender:
                 return
             self._send(node, connection, chosen)
 
-    async def _reach(self, node: _Node) -> None:
+    async def _reach(self, node: Node) -> None:
         """Wait for a connection that takes a request, then pump."""
         try:
             timeout_s = self._settings.request_timeout_s
@@ -265,20 +255,26 @@ class Sender:
     def _on_learned(self) -> bool:
         """There is new metadata; return whether some queue still has no leader."""
         self._on_metadata()
+        view = self._cluster.view
+        for suspect in self._suspects:
+            leaders = [view.leader(each.item.queue.topic, each.item.queue.partition) for each in suspect.chosen]
+            if any(leader is not None and leader.node_id != suspect.node.node_id for leader in leaders):
+                # It stands still, and others lead. What it has taken, the new leader recognises.
+                self._upkeep.spawn(suspect.connection.close())
         queues, self._leaderless = self._leaderless, {}
         for queue in queues:
             if self._cluster.view.leader(queue.topic, queue.partition) is not None:
                 self._list(queue)
             elif queue.has_something_to_send:
                 self._leaderless[queue] = None
-        return bool(self._leaderless)
+        return bool(self._leaderless or self._suspects)
 
     def _on_trouble(self, error: Exception) -> None:
         for batch in self._accumulator.incomplete:
             if batch.under_way is None:
                 batch.last_error = error
 
-    def _collect(self, node: _Node) -> list[UnderWay[Batch]]:
+    def _collect(self, node: Node) -> list[UnderWay[Batch]]:
         """Take one batch of each listed queue, as far as one request goes."""
         chosen: list[UnderWay[Batch]] = []
         size, now = _REQUEST_OVERHEAD_BYTES, self._loop.time()
@@ -338,7 +334,7 @@ class Sender:
 
     # Requests and answers.
 
-    def _send(self, node: _Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
+    def _send(self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
         settings = self._settings
         request = request_of(chosen, self._cluster.view, settings)
         self.counters.bytes_sent += sum(under_way.item.size_bytes for under_way in chosen)
@@ -355,24 +351,19 @@ class Sender:
                 self._settle(under_way, Outcome.NOT_NOW if error.retriable else Outcome.REFUSED, error)
             return
         node.in_flight += 1
-        watch = self._loop.call_later(SUSPICION_S, self._on_suspicion, answer)
-        answer.add_done_callback(lambda done: self._on_answer(node, connection, chosen, watch, done))
+        asked = Asked(node, connection, chosen)
+        watch = self._loop.call_later(SUSPICION_S, self._on_late, asked)
+        answer.add_done_callback(lambda done: self._on_answer(asked, watch, done))
 
-    def _on_suspicion(self, answer: "asyncio.Future[Any]") -> None:
+    def _on_late(self, asked: Asked) -> None:
         """An answer is late: perhaps the cluster has moved on without that broker."""
-        if not answer.done() and not self._is_closed:
-            self._upkeep.learn()
-            self._loop.call_later(SUSPICION_S, self._on_suspicion, answer)
+        self._suspects[asked] = None
+        self._upkeep.learn()
 
-    def _on_answer(
-        self,
-        node: _Node,
-        connection: Connection,
-        chosen: list[UnderWay[Batch]],
-        watch: asyncio.TimerHandle,
-        answer: "asyncio.Future[Any]",
-    ) -> None:
+    def _on_answer(self, asked: Asked, watch: asyncio.TimerHandle, answer: "asyncio.Future[Any]") -> None:
         watch.cancel()
+        self._suspects.pop(asked, None)
+        node, chosen = asked.node, asked.chosen
         node.in_flight -= 1
         failure = None if answer.cancelled() else answer.exception()
         if answer.cancelled() or self._is_closed:
@@ -383,7 +374,7 @@ class Sender:
             assert isinstance(failure, ClientError)
             if isinstance(failure, DeadlineExceededError):
                 # Whatever is behind the unanswered request shares its fate.
-                self._upkeep.spawn(connection.close())
+                self._upkeep.spawn(asked.connection.close())
             self._upkeep.learn()
             outcome = Outcome.UNKNOWN if failure.retriable else Outcome.REFUSED
             for under_way in chosen:
