@@ -325,9 +325,11 @@ class GroupSession:
                 self._patience = patience
                 await self._join()
         except TimeoutError:
-            # Interrupted: the loop sees why.
             if not patience.expired():
                 raise
+            # Interrupted: the loop sees why. The next join must not have to wait for the answer to this one.
+            if (node_id := self._coordinator.node_id) is not None:
+                await self._cluster.drop(node_id, JOIN_LANE)
         finally:
             self._patience = None
             self._synced.set()

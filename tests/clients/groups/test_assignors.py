@@ -24,7 +24,7 @@ from barnabas_clients.topic_partition import TopicPartition
 TOPICS = ("a", "b", "c", "d")
 Counts = dict[str, int]
 Members = dict[str, Subscription]
-MODEST = settings(max_examples=60, deadline=None)
+MODEST = settings(max_examples=30, deadline=None)
 
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 7), max_size=4)
 wishes = st.frozensets(st.sampled_from(TOPICS), max_size=4)
