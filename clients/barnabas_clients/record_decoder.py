@@ -35,7 +35,7 @@ from barnabas_raftlog.records.header import (
 from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
 
 from .consumer_record import ConsumerRecord, Header
-from .record_runs import BatchFrame, take_run
+from .record_runs import RUN_MIN, BatchFrame, Shape, take_run
 from .topic_partition import TopicPartition
 
 __all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
@@ -78,16 +78,20 @@ class FetchedRecords:
         "_aborted",
         "_aborting",
         "_body",
+        "_count",
         "_data",
+        "_end_offset",
         "_failure",
         "_frame",
         "_frame_at",
-        "_header",
         "_left",
         "_limit_bytes",
+        "_next_frame_at",
         "_plain",
         "_plain_next",
         "_position",
+        "_shapes",
+        "_starts_before",
         "end_offset",
         "last_epoch",
         "next_offset",
@@ -117,7 +121,9 @@ class FetchedRecords:
         self._body = b""
         self._position = self._left = 0
         self._plain, self._plain_next = 0, PLAIN_MIN
-        self._header: BatchHeader | None = None
+        self._count = self._end_offset = self._next_frame_at = 0
+        self._starts_before = False
+        self._shapes: dict[bool, Shape] = {}
         self._frame: BatchFrame | None = None
         self._failure: CorruptRecordsError | None = None
         self.end_offset, self.last_epoch = self._measure()
@@ -139,10 +145,8 @@ class FetchedRecords:
         try:
             if self._failure is not None:
                 raise self._failure
-            while len(taken) < records_max and (self._left or self._open_next()):
-                self._decode(taken, min(records_max - len(taken), self._left))
-                if not self._left:
-                    self._close_batch()
+            while (count := records_max - len(taken)) > 0 and (self._left or self._open_next()):
+                self._decode(taken, min(count, self._left))
         except CorruptBatchError as error:
             if self._failure is None:
                 self._failure = self._corrupt(str(error))
@@ -189,38 +193,41 @@ class FetchedRecords:
                 return False
             frame = data[at : at + size]
             header = verify(frame)
-            end_offset = header.end_offset
-            if not 0 <= header.base_offset <= end_offset <= INT64_MAX:
-                raise CorruptBatchError(f"offset {header.base_offset} and delta {header.last_offset_delta} of a batch")
-            if end_offset > self.next_offset and not self._is_left_out(header, frame):
-                self._header = header
-                self._body = bytes(batch_body(header, frame, self._limit_bytes))
-                self._position, self._left = 0, header.record_count
-                self._frame = BatchFrame(
-                    *self.partition,
-                    header.base_offset,
-                    header.last_offset_delta,
-                    header.base_timestamp,
-                    header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None,
-                    header.leader_epoch,
-                )
-                if self._left:
-                    return True
-                if self._body:
-                    raise CorruptBatchError(f"{len(self._body)} bytes in a batch of no records")
-            self.next_offset = max(self.next_offset, end_offset)
-            self._frame_at = at + size
+            base_offset, last_delta = header.base_offset, header.last_offset_delta
+            end_offset = base_offset + last_delta + 1
+            if not 0 <= base_offset <= end_offset <= INT64_MAX:
+                raise CorruptBatchError(f"offset {base_offset} and delta {last_delta} of a batch")
+            if end_offset <= self.next_offset or self._is_left_out(header, frame):
+                self._pass(at + size, end_offset)
+                continue
+            body = batch_body(header, frame, self._limit_bytes)
+            self._body = body if type(body) is bytes else bytes(body)
+            self._position, self._left = 0, header.record_count
+            self._count, self._end_offset, self._next_frame_at = header.record_count, end_offset, at + size
+            # Only in the batch that the fetch began in can records lie before what was asked for.
+            self._starts_before = base_offset < self.next_offset
+            self._frame = BatchFrame(
+                *self.partition,
+                base_offset,
+                last_delta,
+                header.base_timestamp,
+                header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None,
+                header.leader_epoch,
+            )
+            if self._left:
+                return True
+            if body:
+                raise CorruptBatchError(f"{len(body)} bytes in a batch of no records")
+            self._pass(at + size, end_offset)
         return False
 
-    def _close_batch(self) -> None:
-        header = self._header
-        assert header is not None
-        self._frame_at += header.size_bytes
-        self.next_offset = max(self.next_offset, header.end_offset)
-        self._header, self._frame, self._body = None, None, b""
+    def _pass(self, next_frame_at: int, end_offset: int) -> None:
+        self._frame_at = next_frame_at
+        self.next_offset = max(self.next_offset, end_offset)
+        self._body = b""
 
     def _is_left_out(self, header: BatchHeader, frame: memoryview) -> bool:
-        is_control = bool(header.attributes & CONTROL) or header.is_raft_control
+        is_control = bool(header.attributes & CONTROL)
         if self._aborted is None or header.producer_id < 0:
             return is_control
         last_offset = header.end_offset - 1
@@ -245,46 +252,40 @@ class FetchedRecords:
     # Records.
 
     def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
-        """Append `count` records of the current batch to `taken`; on damage those before it."""
-        header, frame = self._header, self._frame
-        assert header is not None
+        """Append up to `count` records of the current batch to `taken`; on damage those before it."""
+        frame, before = self._frame, len(taken)
         assert frame is not None
-        # Only in the batch that the fetch began in can records lie before what was asked for.
-        starts_before = header.base_offset + header.record_count - self._left < self.next_offset
-        records: list[ConsumerRecord] = []
         try:
-            while len(records) < count:
-                self._decode_some(records, count, header.record_count - self._left, frame)
-            if not self._left and self._position != len(self._body):
-                more = len(self._body) - self._position
-                raise CorruptBatchError(f"{more} bytes follow the last of {header.record_count} records")
+            plain = self._plain
+            if not plain and count >= RUN_MIN:
+                self._position = take_run(
+                    taken, self._body, self._position, count, self._count - self._left, frame, self._shapes
+                )
+                if len(taken) > before:
+                    self._plain_next = PLAIN_MIN
+                    return
+                # The less often there is a run, the more seldom we look for one.
+                plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
+            stretch = min(plain, count) if plain else count
+            self._position = _decode(taken, stretch, self._body, self._position, frame)
+            self._plain = max(0, plain - stretch)
         except IndexError:
             raise CorruptBatchError(f"a record lies outside its batch of {len(self._body)} bytes") from None
         finally:
-            if starts_before:
-                records = [record for record in records if record.offset >= self.next_offset]
-            if records:
-                taken += records
-                self.next_offset = records[-1].offset + 1
+            self._left -= len(taken) - before
+            self._count_taken(taken, before)
 
-    def _decode_some(self, records: list[ConsumerRecord], count: int, first: int, frame: BatchFrame) -> None:
-        """Append records up to `count`: a run where there is one, else a stretch one by one."""
-        before = len(records)
-        if not self._plain:
-            self._position = take_run(records, self._body, self._position, count - before, first, frame)
-            if len(records) > before:
-                self._left -= len(records) - before
-                self._plain_next = PLAIN_MIN
-                return
-            # The less often there is a run, the more seldom we look for one.
-            self._plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
-        stretch = min(self._plain, count - before)
-        try:
-            self._position = _decode(records, stretch, self._body, self._position, frame)
-        finally:
-            done = len(records) - before
-            self._left -= done
-            self._plain -= done
+    def _count_taken(self, taken: list[ConsumerRecord], before: int) -> None:
+        """Move on behind what was decoded, and to the next batch if that was the last of this one."""
+        if self._starts_before:
+            taken[before:] = [record for record in taken[before:] if record.offset >= self.next_offset]
+        if len(taken) > before:
+            self.next_offset = taken[-1].offset + 1
+        if not self._left:
+            if self._position != len(self._body):
+                more = len(self._body) - self._position
+                raise CorruptBatchError(f"{more} bytes follow the last of {self._count} records")
+            self._pass(self._next_frame_at, self._end_offset)
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
@@ -292,7 +293,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
 ) -> int:
     """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
     topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
-    new, kind, size = tuple.__new__, ConsumerRecord, len(body)
+    new, size, zigzag_max = ConsumerRecord, len(body), last_delta * 2
     append = records.append
     for _ in range(count):
         # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
@@ -305,14 +306,13 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
                 position += 1
             else:
                 value, position = _varint(body, position - 1, 32)
-        # The record's own attributes, one byte behind its length, mean nothing yet.
         end = position + (value >> 1)
         if value & 1 or end > size:
             raise CorruptBatchError(f"a record of impossible length at {position} of {size}")
-        position += 1
 
-        value = body[position]
-        position += 1
+        # The record's own attributes, one byte behind its length, mean nothing yet.
+        value = body[position + 1]
+        position += 2
         if value >= 0x80:
             byte = body[position]
             if byte < 0x80:
@@ -320,9 +320,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
                 position += 1
             else:
                 value, position = _varint(body, position - 1, 64)
-        timestamp = base_timestamp + (-(value >> 1) - 1 if value & 1 else value >> 1)
-        if not INT64_MIN <= timestamp <= INT64_MAX:
-            raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
+        timestamp = base_timestamp - (value >> 1) - 1 if value & 1 else base_timestamp + (value >> 1)
 
         value = body[position]
         position += 1
@@ -333,14 +331,29 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
                 position += 1
             else:
                 value, position = _varint(body, position - 1, 32)
-        delta = value >> 1
-        if value & 1 or delta > last_delta:
-            raise CorruptBatchError(f"offset delta {delta} in a batch that ends at {last_delta}")
+        if value & 1 or value > zigzag_max:
+            raise CorruptBatchError(f"offset delta {value >> 1} in a batch that ends at {last_delta}")
+        offset = base_offset + (value >> 1)
 
-        key: bytes | None = None
         value = body[position]
         position += 1
-        if value != 1:
+        if value == 1:
+            key = None
+        else:
+            if value >= 0x80:
+                value, position = _varint(body, position - 1, 32)
+            start = position
+            position += value >> 1
+            key = body[start:position]
+            if value & 1:
+                _check_null(value)
+                key = None
+
+        value = body[position]
+        position += 1
+        if value == 1:
+            content = None
+        else:
             if value >= 0x80:
                 byte = body[position]
                 if byte < 0x80:
@@ -348,28 +361,12 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
                     position += 1
                 else:
                     value, position = _varint(body, position - 1, 32)
-            if value & 1 and value != 1:
-                raise CorruptBatchError(f"a key of negative size at {position}")
-            if value != 1:
-                key = body[position : position + (value >> 1)]
-                position += value >> 1
-
-        content: bytes | None = None
-        value = body[position]
-        position += 1
-        if value != 1:
-            if value >= 0x80:
-                byte = body[position]
-                if byte < 0x80:
-                    value += (byte << 7) - 0x80
-                    position += 1
-                else:
-                    value, position = _varint(body, position - 1, 32)
-            if value & 1 and value != 1:
-                raise CorruptBatchError(f"a value of negative size at {position}")
-            if value != 1:
-                content = body[position : position + (value >> 1)]
-                position += value >> 1
+            start = position
+            position += value >> 1
+            content = body[start:position]
+            if value & 1:
+                _check_null(value)
+                content = None
 
         headers = _NO_HEADERS
         if body[position]:
@@ -379,10 +376,18 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
         # Positions only grow, so this one comparison also says that no field reached beyond the record.
         if position != end:
             raise CorruptBatchError(f"a record ends at {position}, its length says {end}")
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
         if log_append_timestamp is not None:
             timestamp = log_append_timestamp
-        append(new(kind, (topic, number, base_offset + delta, timestamp, key, content, headers, epoch)))
+        append(new(topic, number, offset, timestamp, key, content, headers, epoch))
     return position
+
+
+def _check_null(zigzag: int) -> None:
+    """Check a size below zero: -1 is null, also where it takes more bytes than it needs."""
+    if zigzag != 1:
+        raise CorruptBatchError(f"a byte string of size {-(zigzag >> 1) - 1}")
 
 
 def _headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from .consumer_record import ConsumerRecord
 
-__all__ = ["BatchFrame", "take_run"]
+__all__ = ["RUN_MIN", "BatchFrame", "Shape", "take_run"]
 
 RUN_MIN = 6
 """Fewer records than this are not worth the checks."""
@@ -46,112 +46,148 @@ class BatchFrame(NamedTuple):
     epoch: int
 
 
-class _Field(NamedTuple):
-    """A varint of one or two bytes: where it stands, how wide it is, and what it says, still zigzag."""
+class Shape(NamedTuple):
+    """Where things are in records that are alike, counted from a record's beginning.
 
-    at: int
-    width: int
-    value: int
+    `same` are pieces that every record of the run has, with their places: what says its length, the sizes of key and
+    value. `key_size` and `value_size` are -1 for null.
+    """
+
+    stride: int
+    time_at: int
+    time_width: int
+    delta_at: int
+    delta_width: int
+    same: tuple[tuple[int, bytes], ...]
+    key_at: int
+    key_size: int
+    value_at: int
+    value_size: int
 
 
 def take_run(
-    taken: list[ConsumerRecord], body: bytes, position: int, count_max: int, first: int, frame: BatchFrame
+    taken: list[ConsumerRecord],
+    body: bytes,
+    position: int,
+    count_max: int,
+    first: int,
+    frame: BatchFrame,
+    shapes: dict[bool, Shape],
 ) -> int:
     """Append up to `count_max` alike records that begin at `position`; return the position behind them.
 
     `first` is the number of the record at `position` in its batch. Where there is no run, nothing is appended.
+    `shapes` is the caller's memory of what earlier runs looked like, one shape for each width of the offset: batches
+    of one producer mostly look the same, and then the first record need not be taken apart again.
     """
     count = min(count_max, frame.last_delta + 1 - first, _TWO_BYTES_MAX - first)
-    if count < RUN_MIN or abs(frame.base_timestamp) > _TIMESTAMP_MAX:
+    if count < RUN_MIN or not -_TIMESTAMP_MAX < frame.base_timestamp < _TIMESTAMP_MAX:
         return position
-    # The first record says where the columns are.
-    length = _field(body, position)
-    time = length and _field(body, length.at + length.width + 1)
-    delta = time and _field(body, time.at + time.width)
-    key = delta and _field(body, delta.at + delta.width)
-    value = key and _field(body, key.at + key.width + (key.value >> 1))
-    if not (length and time and delta and key and value):
-        return position
-    headers_at = value.at + value.width + (value.value >> 1)
-    stride = headers_at + 1 - position
-    is_odd = length.value & 1 or (key.value & 1 and key.value != 1) or (value.value & 1 and value.value != 1)
-    if is_odd or stride != length.width + (length.value >> 1):
-        return position
-    count = min(count, (len(body) - position) // stride, _ONE_BYTE_MAX - first if delta.width == 1 else count)
-    if count < RUN_MIN or body[headers_at]:
-        return position
+    is_wide = first >= _ONE_BYTE_MAX
+    shape = shapes.get(is_wide)
+    if shape is None or not _fits(body, position, shape):
+        shape = _shape(body, position)
+        if shape is None or (shape.delta_width == 2) is not is_wide:
+            return position
+        shapes[is_wide] = shape
+    stride = shape.stride
+    count = min(count, (len(body) - position) // stride, count if is_wide else _ONE_BYTE_MAX - first)
 
-    for same in (length, key, value):
-        for at in range(same.at, same.at + same.width):
-            count = _equal(body, at, stride, count)
-    count = _equal(body, headers_at, stride, count)
-    count, timestamps = _times(body, time, stride, count, frame)
-    end = first + count
-    at, wanted = delta.at, (_ONE_BYTE if delta.width == 1 else _LOW)[first:end]
-    if body[at : at + count * stride : stride][:count] != wanted:
-        return position
-    if delta.width == 2 and body[at + 1 : at + 1 + count * stride : stride][:count] != _HIGH[first:end]:
-        return position
+    for at, piece in shape.same:
+        for start, byte in enumerate(piece, position + at):
+            column = body[start : start + count * stride : stride]
+            if column.count(byte) != count:
+                count = len(column) - len(column.lstrip(piece[start - position - at : start - position - at + 1]))
     if count < RUN_MIN:
         return position
-
-    offsets = range(frame.base_offset + first, frame.base_offset + end)
-    rows = zip(
-        repeat(frame.topic),
+    count, timestamps = _times(body, position + shape.time_at, shape.time_width, stride, count, frame)
+    end, at = first + count, position + shape.delta_at
+    if body[at : at + count * stride : stride] != (_LOW if is_wide else _ONE_BYTE)[first:end]:
+        return position
+    if is_wide and body[at + 1 : at + 1 + count * stride : stride] != _HIGH[first:end]:
+        return position
+    taken += map(
+        ConsumerRecord,
+        repeat(frame.topic, count),
         repeat(frame.partition),
-        offsets,
+        range(frame.base_offset + first, frame.base_offset + end),
         timestamps,
-        _contents(body, key, stride, count),
-        _contents(body, value, stride, count),
+        _contents(body, position + shape.key_at, shape.key_size, stride, count),
+        _contents(body, position + shape.value_at, shape.value_size, stride, count),
         repeat(()),
         repeat(frame.epoch),
-        strict=False,
     )
-    taken += map(tuple.__new__, repeat(ConsumerRecord), rows)
     return position + count * stride
 
 
-def _field(body: bytes, at: int) -> _Field | None:
-    if at + 2 > len(body):
+def _fits(body: bytes, position: int, shape: Shape) -> bool:
+    """Say whether the record at `position` has this shape, as far as one record shows it."""
+    if position + shape.stride > len(body) or (body[position + shape.time_at] >= 0x80) is not (shape.time_width == 2):
+        return False
+    return all(body.startswith(piece, position + at) for at, piece in shape.same)
+
+
+def _shape(body: bytes, position: int) -> Shape | None:
+    """Take the record at `position` apart; None if it is none that runs are made of."""
+    places = []
+    at = position
+    for field in range(5):  # length, time, offset, key, value
+        if at + 2 > len(body):
+            return None
+        value, width = body[at], 1
+        if value >= 0x80:
+            value, width = value - 0x80 + (body[at + 1] << 7), 2
+            if value >= 0x4000:
+                return None
+        places.append((at - position, width, value))
+        at += width
+        if field == 0:
+            at += 1  # the record's own attributes, which mean nothing yet
+        elif field >= 3:
+            if value & 1 and value != 1:
+                return None
+            at += value >> 1
+    (_, length_width, length), time, delta, key, value_place = places
+    stride = length_width + (length >> 1)
+    # What is left is the number of headers, one byte.
+    if length & 1 or at + 1 != position + stride or at >= len(body) or body[at]:
         return None
-    value = body[at]
-    if value < 0x80:
-        return _Field(at, 1, value)
-    high = body[at + 1]
-    return _Field(at, 2, value - 0x80 + (high << 7)) if high < 0x80 else None
+    same = [(0, length_width), key[:2], value_place[:2], (stride - 1, 1)]
+    return Shape(
+        stride,
+        *time[:2],
+        *delta[:2],
+        tuple((start, body[position + start : position + start + width]) for start, width in same),
+        key[0] + key[1],
+        -1 if key[2] == 1 else key[2] >> 1,
+        value_place[0] + value_place[1],
+        -1 if value_place[2] == 1 else value_place[2] >> 1,
+    )
 
 
-def _equal(body: bytes, at: int, stride: int, count: int) -> int:
-    """Return how many of the bytes at `at`, `at` + `stride`, ... are the same from the first on, at most `count`."""
-    column = body[at : at + count * stride : stride][:count]
-    return len(column) - len(column.lstrip(column[:1]))
-
-
-def _times(body: bytes, time: _Field, stride: int, count: int, frame: BatchFrame) -> tuple[int, Iterable[int]]:
+def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: BatchFrame) -> tuple[int, Iterable[int]]:
     """Return for how many records the time is as wide as the first one's, and the times."""
-    at, base = time.at, frame.base_timestamp
-    first = body[at : at + count * stride : stride][:count]
-    if time.width == 1:
-        if not first.isascii():
-            count = len(first) - len(first.lstrip(_ASCII))
-            first = first[:count]
-        if frame.log_append_timestamp is not None:
-            return count, repeat(frame.log_append_timestamp)
-        if first.count(first[:1]) == count:
-            return count, repeat(base + _SIGNED[first[0]])
-        return count, [base + _SIGNED[value] for value in first]
-    count = len(first) - len(first.lstrip(_NOT_ASCII))
-    second = body[at + 1 : at + 1 + count * stride : stride][:count]
-    count = len(second) - len(second.lstrip(_ASCII))
+    base, low = frame.base_timestamp, body[at : at + count * stride : stride]
+    if width == 1:
+        if not low.isascii():
+            count = len(low) - len(low.lstrip(_ASCII))
+            low = low[:count]
+        high = b""
+    else:
+        count = len(low) - len(low.lstrip(_NOT_ASCII))
+        high = body[at + 1 : at + 1 + count * stride : stride]
+        count = len(high) - len(high.lstrip(_ASCII))
     if frame.log_append_timestamp is not None:
         return count, repeat(frame.log_append_timestamp)
-    zigzags = [low - 0x80 + (high << 7) for low, high in zip(first, second, strict=False)]
-    return count, [base - (value >> 1) - 1 if value & 1 else base + (value >> 1) for value in zigzags[:count]]
+    if width == 1:
+        if low.count(low[0]) == count:
+            return count, repeat(base + _SIGNED[low[0]])
+        return count, [base + _SIGNED[value] for value in low]
+    zigzags = [first - 0x80 + (second << 7) for first, second in zip(low, high, strict=False)]
+    return count, [base - (value >> 1) - 1 if value & 1 else base + (value >> 1) for value in zigzags]
 
 
-def _contents(body: bytes, field: _Field, stride: int, count: int) -> Iterable[bytes | None]:
-    if field.value == 1:
+def _contents(body: bytes, at: int, size: int, stride: int, count: int) -> Iterable[bytes | None]:
+    if size < 0:
         return repeat(None)
-    size = field.value >> 1
-    start = field.at + field.width
-    return [body[at : at + size] for at in range(start, start + count * stride, stride)]
+    return [body[start : start + size] for start in range(at, at + count * stride, stride)]
