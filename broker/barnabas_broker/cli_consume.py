@@ -9,6 +9,7 @@ Memory is bounded by the consumer's buffer and one batch of lines: when nobody r
 fetched, and the membership lives on beside it.
 """
 
+import contextlib
 import logging
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from barnabas_clients.consumer_errors import NotAssignedError
 from barnabas_clients.consumer_record import ConsumerRecord
-from barnabas_clients.errors import ClientError
+from barnabas_clients.errors import ClientError, CommitFailedError
 from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
 
 from .cli_admin import check_bootstrap
@@ -102,7 +103,8 @@ async def _consume(order: ConsumeOrder, form: Form, start_ms: int | None) -> int
 class _Reading:
     """One run of the command.
 
-    `_written` is where partitions go on, as far as that is not committed; `_begun` are those that have ever been there.
+    `_written` is where partitions go on, as far as that is not committed; `_begun` are those held now of which records
+    have been handed out, or whose first position has been taken down.
     """
 
     def __init__(self, order: ConsumeOrder, form: Form, progress: Progress, wishes: Wishes) -> None:
@@ -112,7 +114,6 @@ class _Reading:
         self._wishes = wishes
         self._written: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: set[TopicPartition] = set()
-        self._torn = False
         self._committed_at_s = time.monotonic()
         self._ends: dict[TopicPartition, int] | None = None
         try:
@@ -185,15 +186,15 @@ class _Reading:
         try:
             await self.consumer.commit(chosen, timeout_s=min(COMMIT_TIMEOUT_S, self._order.timeout_s))
         except (ClientError, KafkaError) as error:
-            sys.stderr.write(f"barnabas: not committed, so it will be read again: {error}\n")
+            sys.stderr.write(f"barnabas: not committed, and read again if that stays so: {error}\n")
+            if not isinstance(error, CommitFailedError):
+                self._written = chosen | self._written
 
     async def _add_beginnings(self) -> None:
         """Let a partition of which nothing has been read yet count as read up to where we stand in it.
 
         Else whoever comes next would begin at the end again, and miss what came between.
         """
-        if self._torn:
-            return
         for key in self.consumer.assignment - self._begun:
             try:
                 position = await self.consumer.position(key, timeout_s=0)
@@ -205,26 +206,27 @@ class _Reading:
     async def _write(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], aside: Aside) -> None:
         form = self._form
         lines = b"".join([form(record) for records in found.values() for record in records])
+        self._begun.update(found)
         if await self._wishes.unless(_done(aside, lines)) is None:
-            # Interrupted in the middle: what was not written for certain is not committed.
-            self._torn = True
-            return
+            return  # Interrupted in the middle: what was not written for certain is not committed.
         self._progress.add(sum(map(len, found.values())), len(lines))
         for key, records in found.items():
-            try:
+            # A partition that went while this was written, for longer than a group waits, is another's to commit.
+            with contextlib.suppress(NotAssignedError):
                 # Beyond the last record, when markers of transactions follow it.
                 next_offset = await self.consumer.position(key)
-            except NotAssignedError:
-                next_offset = records[-1].offset + 1
-            self._begun.add(key)
-            self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
+                self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
 
     async def _is_at_end(self) -> bool:
         """Say whether everything has been written that was there when reading began."""
         if self._ends is None:
             return False
         for key, end in list(self._ends.items()):
-            if key not in self.consumer.assignment or await self.consumer.position(key) >= end:
+            try:
+                position = await self.consumer.position(key, timeout_s=0)
+            except (ClientError, KafkaError):
+                continue  # Not known yet, or on its way to or from us.
+            if position >= end:
                 self._ends.pop(key, None)
         return not self._ends
 
@@ -244,12 +246,17 @@ class _Reading:
 
     async def _on_revoked(self, _consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
         await self.commit(partitions)
-        self._begun -= partitions
+        self._let_go(partitions)
 
     async def _on_lost(self, _consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
+        self._let_go(partitions)
+
+    def _let_go(self, partitions: frozenset[TopicPartition]) -> None:
         self._begun -= partitions
         for key in partitions:
             self._written.pop(key, None)
+            if self._ends is not None:
+                self._ends.pop(key, None)
 
 
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
