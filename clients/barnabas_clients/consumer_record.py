@@ -1,6 +1,7 @@
 """What a consumer hands out: a record, and a batch of records of one partition. Pure."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,10 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: tuple[Header, ...]
     leader_epoch: int
+
+    def _replace(self, **changes: Any) -> "ConsumerRecord":
+        """Return a record with other fields, by the name that a named tuple has for it."""
+        return msgspec.structs.replace(self, **changes)
 
 
 class RecordBatch(Sequence[ConsumerRecord]):
