@@ -47,7 +47,7 @@ async def certain_shard(broker: BrokerContext, group_id: str) -> Shard | ErrorCo
     return shard if error is ErrorCode.NONE else error
 
 
-async def has_outcome(begin: Callable[[Done], None]) -> ErrorCode:
+async def has_outcome(begin: Callable[[Done], object]) -> ErrorCode:
     """Return what `begin`'s argument is called with; COORDINATOR_NOT_AVAILABLE if it is not within `APPEND_S`.
 
     Cancelled or late, what was begun may still come about.

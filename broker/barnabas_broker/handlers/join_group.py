@@ -18,6 +18,7 @@ from .group_routing import Outcome, is_storable, route
 
 __all__ = ["handle", "refuse"]
 
+SUBSCRIPTION_BYTES_MAX = 1 << 20  # of one member, in all its protocols; a thousand topics take some 30 KiB
 KNOWN_MEMBER_SINCE, SKIPS_SINCE, NULL_PROTOCOL_SINCE = 4, 9, 7
 
 
@@ -62,6 +63,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest)
     names = [protocol.name for protocol in request.protocols]
     client_id, instance_id = exchange.client_id or "", request.group_instance_id
     # Room for the member id that is made of it.
+    if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_BYTES_MAX:
+        return refuse(request, ErrorCode.INVALID_REQUEST)
     if not is_storable(request.protocol_type, f"{client_id}{'-' * 37}", f"{instance_id or ''}{'-' * 37}", *names):
         return refuse(request, ErrorCode.INVALID_REQUEST)
     return route(

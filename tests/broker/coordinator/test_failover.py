@@ -1,8 +1,9 @@
 """A group goes on when its coordinator goes: nothing that was acknowledged is taken back, and nobody answers twice."""
 
+import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import cluster_handle
@@ -50,13 +51,36 @@ def test_members_and_offsets_outlive_a_coordinator_that_stops(own_brokers: Runni
         client.lose()
 
 
+def test_everything_is_there_after_the_whole_cluster_has_stopped(own_brokers: RunningCluster) -> None:
+    member = GroupClient(own_brokers.bootstrap, "g-restart", "t", instance_id="i-2")
+    share = rebalance(member)
+    member.commit_surely("t", {1: 7})
+    numbers = list(own_brokers.cluster.nodes)
+    for act in (Cluster.stop, Cluster.start):
+        own_brokers.run(partial(all_at_once, act, numbers))
+    own_brokers.run(Cluster.wait_ready)
+    member.lose()
+    assert member.until_known(member.heartbeat, int) == NONE
+    assert member.committed() == {("t", 1): 7}
+    heir = GroupClient(own_brokers.bootstrap, "g-restart", "t", instance_id="i-2")
+    heir.enter()
+    assert heir.entered().generation_id == member.generation_id, "a static member is known again"
+    assert [bytes(heir.sync().assignment)] == share
+    for client in (member, heir):
+        client.lose()
+
+
+async def all_at_once(act: Callable[[Cluster, int], Awaitable[object]], numbers: list[int], cluster: Cluster) -> None:
+    await asyncio.gather(*(act(cluster, number) for number in numbers))
+
+
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_deposed_coordinator_answers_nothing_and_a_killed_one_loses_nothing() -> None:
-    settings = {name: str(value) for name, value in QUICK.items()}
+    settings = {name: str(value) for name, value in (QUICK | {"raft.election.timeout.ms": 400}).items()}
     with cluster_handle.cluster(3, settings) as cluster:
         member = GroupClient(cluster.bootstrap, "g", "t")
-        member.timeout_s = 2.0
+        member.timeout_s = 1.0
         member.find().create("t", 4, 3)
         rebalance(member)
         member.commit_surely("t", {0: 1})

@@ -1,7 +1,7 @@
 """Which partition a group is in: Java's hash of its id, so that every tool finds it where Kafka would have it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.config import BrokerConfig
@@ -30,6 +30,7 @@ def test_groups_are_where_kafka_has_them(group_id: str, count: int, partition: i
     assert partition_for(group_id, count) == partition
 
 
+@settings(max_examples=40)
 @given(st.text(), st.integers(1, 1_000))
 def test_every_group_has_a_partition(group_id: str, count: int) -> None:
     assert 0 <= partition_for(group_id, count) < count

@@ -14,7 +14,7 @@ values = st.none() | st.builds(CommittedOffset, st.integers(0, 9), st.just(-1), 
 steps = st.lists(st.tuples(st.sampled_from(KEYS), values, st.booleans()), max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_table_holds_what_a_dictionary_would(taken: list[tuple[OffsetKey, CommittedOffset | None, bool]]) -> None:
     table, model = OffsetTable(), dict[OffsetKey, CommittedOffset]()
