@@ -34,7 +34,7 @@ _HEADER_OVERHEAD_BYTES: Final = 10
 _join = b"".join
 # Nearly every number in a record is small: two bytes hold these. The table takes 0.4 MB and a few milliseconds.
 _SMALL: Final = 4096
-_VARINTS: list[bytes] = []
+_VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
 
 
 class Batch:
@@ -211,8 +211,6 @@ class Accumulator:
     __slots__ = ("_batch_bytes", "_limit_bytes", "incomplete", "used_bytes")
 
     def __init__(self, buffer_bytes: int, batch_bytes: int) -> None:
-        if not _VARINTS:
-            _VARINTS.extend(varint(number) for number in range(_SMALL))
         self._limit_bytes = buffer_bytes * 8 // 9
         self._batch_bytes = batch_bytes
         self.used_bytes = 0

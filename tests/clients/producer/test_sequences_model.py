@@ -197,4 +197,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestSequences = ProducerMachine.TestCase
-TestSequences.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestSequences.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
