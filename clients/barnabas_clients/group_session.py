@@ -52,6 +52,8 @@ __all__ = ["GroupHandler", "GroupSession", "GroupSettings"]
 # As Kafka's clients: the coordinator answers a join at the end of the rebalance timeout, and then the answer travels.
 JOIN_GRACE_S = 5.0
 METADATA_TIMEOUT_S = 10.0
+# For the goodbye of a session that is cancelled or fails, which nobody expects to take time.
+DEPART_TIMEOUT_S = 0.5
 # How long `close` waits, beyond its deadline, for a cancelled call of the handler to notice.
 CANCEL_GRACE_S = 1.0
 _MEMBERSHIP_ERRORS = frozenset(
@@ -140,7 +142,7 @@ class GroupSession:
         Ends at its deadline whatever the brokers and the handler do; the coordinator then finds out by itself when the
         session timeout has passed. Closing again does nothing more.
 
-        Cancellation: the session ends at once, as at the deadline.
+        Cancellation: the session ends nearly at once; it still says goodbye if the coordinator answers quickly.
         """
         task = self._task
         if task is None or task.done():
@@ -189,7 +191,8 @@ class GroupSession:
                     raise
                 self._member.on_heartbeat(error.code, identity)
                 self._note()
-                if self._is_in_handler and error.code == ErrorCode.REBALANCE_IN_PROGRESS:
+                must_say = self._is_in_handler and error.code == ErrorCode.REBALANCE_IN_PROGRESS
+                if must_say or self._member.failure is not None:
                     raise
                 if self._is_in_handler or self._member.is_out:
                     raise self._commit_failed(error) from error
@@ -241,6 +244,18 @@ class GroupSession:
         finally:
             heartbeats.cancel()
             await asyncio.wait({heartbeats})
+            await self._depart()
+
+    async def _depart(self) -> None:
+        """Say goodbye, in what time there is, also when the session ends in another way than by `_leave`."""
+        now = self._now()
+        deadline = now + DEPART_TIMEOUT_S
+        if self._closes_at_s is not None:
+            deadline = min(deadline, self._closes_at_s)
+        request = self._member.leave_request("the consumer has ended")
+        self._member.leave()
+        if deadline > now:
+            await send_leave(self._coordinator, request, deadline)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

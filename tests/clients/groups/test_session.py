@@ -195,10 +195,11 @@ def test_a_handler_that_raises_ends_the_session(run: Run) -> None:
                 raise LookupError(f"{len(added)} of {len(whole)}")
 
         broker = FakeBroker(1)
-        FakeCoordinator(broker)
+        group = FakeCoordinator(broker)
         async with serving(broker), member(broker, Faulty()) as session:
             with pytest.raises(LookupError, match="4 of 4"):
                 await session.wait_stable(LONG_S)
+            assert not group.joined
 
     run(main())
 

@@ -240,7 +240,7 @@ def test_calls_can_be_cancelled_anywhere(run: Run) -> None:
 def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
-        FakeCoordinator(broker)
+        group = FakeCoordinator(broker)
         async with serving(broker), Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
             for settled in (False, True):
                 known = asyncio.all_tasks()
@@ -255,5 +255,6 @@ def test_a_close_that_is_cancelled_leaves_no_task(run: Run) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await closing
                 await tasks_end(known | {task for task in asyncio.all_tasks() if task in broker.tasks})
+                assert not group.joined
 
     run(main())
