@@ -1,5 +1,6 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup over a socket: what the shell adds to the state machine."""
 
+import time
 from typing import Any
 
 import pytest
@@ -156,6 +157,18 @@ def test_a_silent_member_is_let_go_and_the_history_says_so(
     gone = [event["cause"] for event in events_of(brokers, client.group_id) if event["kind"] == "member gone"]
     assert client.member_id in str(gone)
     heir.lose()
+
+
+def test_a_coordinator_that_stood_still_throws_nobody_out(brokers: RunningCluster, client: GroupClient) -> None:
+    for _ in range(2):
+        client.receive_join(client.send_join(session_timeout_ms=300))
+    assert client.sync({client.member_id: b""}).error_code == NONE
+
+    async def stand_still(_: Cluster) -> None:
+        time.sleep(0.8)  # noqa: ASYNC251 - as a suspended process does, for longer than the session
+
+    brokers.run(stand_still)
+    assert client.heartbeat() == NONE
 
 
 def groups_of(brokers: RunningCluster) -> set[str]:
