@@ -6,6 +6,7 @@ failed ends the command with the number of its line. What was accepted before an
 is delivered first.
 """
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -127,7 +128,7 @@ class _Sending:
         """Send until the input ends; cancelled, it leaves what was accepted on its way."""
         await self._producer.partitions(self._order.topic)
         aside = Aside()
-        while block := await aside.run(lambda: next(lines, None)):
+        while block := await self._next_block(aside, lines):
             for line in block:
                 self._number += 1
                 await self._send_line(line)
@@ -144,6 +145,29 @@ class _Sending:
         """
         while self._open:
             await self._wait_for_first()
+
+    async def _next_block(self, aside: Aside, lines: Iterator[list[bytes]]) -> list[bytes] | None:
+        """Return the next lines, None at the end; meanwhile look after what is on its way.
+
+        An input may be silent for hours, and what could not be delivered should be known before that.
+        """
+        reading = asyncio.ensure_future(aside.run(lambda: next(lines, None)))
+        try:
+            while self._open and not reading.done():
+                settling = asyncio.ensure_future(self._wait_for_first())
+                try:
+                    await asyncio.wait({reading, settling}, return_when=asyncio.FIRST_COMPLETED)
+                    if settling.done():
+                        settling.result()
+                        await self._look()
+                finally:
+                    settling.cancel()
+                    await asyncio.wait({settling})
+                    # Whoever leaves here for another reason has not looked at its failure.
+                    _ = settling.cancelled() or settling.exception()
+            return await reading
+        finally:
+            reading.cancel()
 
     async def _send_line(self, line: bytes) -> None:
         order = self._order
@@ -177,11 +201,12 @@ class _Sending:
         self._progress.add(count, size_bytes)
 
     async def _wait_for_first(self) -> None:
-        number, line_bytes, delivery = self._open.popleft()
+        number, line_bytes, delivery = self._open[0]
         try:
             await delivery
         except (ClientError, KafkaError) as error:
             raise await self._failure(number, error) from error
+        self._open.popleft()
         self._progress.add(1, line_bytes)
 
     async def _failure(self, number: int, error: ClientError | KafkaError) -> LineError:
