@@ -69,7 +69,8 @@ JOIN_LANE = "join"
 """For joins and syncs, which wait for other members."""
 ATTEMPT_TIMEOUT_S = 5.0
 """Kafka's own limit for storing offsets (offsets.commit.timeout.ms); everything else is answered from memory."""
-DOUBT_INTERVAL_S = 1.0
+DOUBT_INTERVAL_S = 0.5
+"""An answer that takes longer is rare enough for one small question; an election here is over by then, or soon."""
 FIND_TIMEOUT_S = 2.0
 """Finding is answered from memory too, or, by our brokers, after the election that is under way: 1 s at most."""
 _GROUP_KEY_TYPE = 0

@@ -253,3 +253,8 @@ class Recorder:
         """Wait until the handler has been told exactly these things."""
         async with self.changed:
             await self.changed.wait_for(lambda: tuple(what for what, _ in self.log) == told)
+
+    async def holds(self, count: int) -> None:
+        """Wait until the handler has so many partitions."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.mine) == count)
