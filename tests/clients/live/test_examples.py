@@ -14,7 +14,7 @@ import pytest
 from barnabas_clients import Admin
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("clients/README.md", "docs/consumer.md", "docs/producer.md")
+PAGES = ("clients/README.md", "docs/admin.md", "docs/consumer.md", "docs/producer.md")
 TOPICS = ("orders", "readings", "events")
 GROUPS = ("bar", "mailer", "tables", "sales", "billing")
 
