@@ -11,6 +11,7 @@ fetched, and the membership lives on beside it.
 
 import contextlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +85,7 @@ def consume(order: ConsumeOrder) -> int:
 
 
 async def _consume(order: ConsumeOrder, form: Form, start_ms: int | None) -> int:
-    shown = Progress.wanted(order.progress, output_is_busy=sys.stdout.isatty())
+    shown = Progress.wanted(order.progress, output_is_busy=os.isatty(STDOUT_FD))
     progress = Progress("read", shown=shown)
     with Wishes(STDOUT_FD) as wishes:
         known = await wishes.unless(_known_partitions(order))
