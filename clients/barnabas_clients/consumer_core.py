@@ -61,7 +61,7 @@ class ConsumerCore:
             committed=self.committed,
             request_timeout_s=settings.request_timeout_s,
         )
-        self.reader.attach(self.fetcher, self._check_group, self._polled)
+        self.reader.attach(self.fetcher, self._check_group, self._polled, self._trouble)
         self.group: GroupReader | None = None
         self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
         self._callbacks = callbacks
@@ -179,6 +179,12 @@ class ConsumerCore:
     def _check_group(self) -> None:
         if self.group is not None:
             self.group.check()
+
+    def _trouble(self) -> str:
+        """A member without partitions may be an idle one, but not when nobody knows its coordinator."""
+        if self.group is None or self.fetcher.queues or self.group.session.coordinator_id is not None:
+            return ""
+        return f"group {self.settings.group_id}: no coordinator can be found"
 
     def _polled(self) -> None:
         if self.group is not None:

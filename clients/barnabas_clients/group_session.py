@@ -17,7 +17,8 @@ partitions, and the application is told that they are lost; the next poll joins 
 *Failures.* What no retry mends (not authorized, fenced, no common assignor) ends the session: the application is told
 of its loss, and `failure` says what it was. So does an exception that the handler lets out.
 
-Limits: one session per `Cluster`, for its lanes are the session's; two connections to the coordinator; two tasks.
+Limits: one session per `Cluster`, for its lanes are the session's; one connection to the coordinator, and one more
+during a rebalance; two tasks.
 
 Not here: positions, and when to store them (consumer.py); the newer protocol (KIP-848).
 """
@@ -117,6 +118,11 @@ class GroupSession:
     def generation_id(self) -> int:
         """The generation that the member is in, or -1."""
         return self._member.generation_id
+
+    @property
+    def coordinator_id(self) -> int | None:
+        """The broker that coordinates the group; None while it is looked for."""
+        return self._coordinator.node_id
 
     def start(self) -> None:
         """Begin to take part; call once, from the event loop. The user counts as present from now on."""
@@ -343,8 +349,7 @@ class GroupSession:
             if not patience.expired():
                 raise
             # Interrupted: the loop sees why. The next join must not have to wait for the answer to this one.
-            if (node_id := self._coordinator.node_id) is not None:
-                await self._cluster.drop(node_id, JOIN_LANE)
+            await self._drop_join_lane()
         finally:
             self._patience = None
             self._synced.set()
@@ -369,6 +374,13 @@ class GroupSession:
         await self._tell(self._handler.assign(changes.added, assigned))
         self._is_taken_over = member.situation is Situation.IN
         self._note()
+        if self._is_stable():
+            await self._drop_join_lane()
+
+    async def _drop_join_lane(self) -> None:
+        """Close the connection for joins: it has nothing to do until the next rebalance, which may be days away."""
+        if (node_id := self._coordinator.node_id) is not None:
+            await self._cluster.drop(node_id, JOIN_LANE)
 
     # Joining.
 

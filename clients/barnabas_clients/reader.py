@@ -16,6 +16,7 @@ for `timeout_s`, because brokers are gone or refuse, asking raises `DeadlineExce
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterator
 from operator import length_hint
 from typing import NamedTuple
@@ -59,10 +60,17 @@ class Reader:
         self._waiters: set[asyncio.Future[None]] = set()
         self._returned: asyncio.Future[None] | None = None
         self._is_closed = False
+        self._trouble_since_s = math.inf
 
-    def attach(self, fetcher: Fetcher, check: Callable[[], None], on_asked: Callable[[], None]) -> None:
-        """Take the other parts; `check` raises what the application must be told before it is handed anything."""
-        self._fetcher, self._check_others, self._on_asked = fetcher, check, on_asked
+    def attach(
+        self, fetcher: Fetcher, check: Callable[[], None], on_asked: Callable[[], None], trouble: Callable[[], str]
+    ) -> None:
+        """Take the other parts.
+
+        `check` raises what the application must be told before it is handed anything; `trouble` says why there is
+        nothing to read from, or nothing if there is no trouble.
+        """
+        self._fetcher, self._check_others, self._on_asked, self._trouble = fetcher, check, on_asked, trouble
 
     # Asking.
 
@@ -135,9 +143,13 @@ class Reader:
         """Return when to look again if nothing happens."""
         wake_s = now_s + self._presence_s if deadline is None else min(deadline, now_s + self._presence_s)
         failing = self._fetcher.failing_since()
-        if failing is None:
+        if failing is not None:
+            since_s, reason = failing
+        elif reason := self._trouble():
+            since_s = self._trouble_since_s = min(self._trouble_since_s, now_s)
+        else:
+            self._trouble_since_s = math.inf
             return wake_s
-        since_s, reason = failing
         # What has failed since before anybody asked is given the same time from the asking on.
         until_s = max(since_s, self.asked_at_s) + self._timeout_s
         if now_s >= until_s:

@@ -1,0 +1,313 @@
+"""Fetching from brokers that say what brokers say when something is wrong: damage, cut logs, other leaders, silence."""
+
+import asyncio
+
+import pytest
+
+from barnabas_clients.consumer import Consumer
+from barnabas_clients.consumer_errors import CorruptRecordsError, LogTruncatedError
+from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.protocol.errors import ErrorCode, TopicAuthorizationFailedError
+from barnabas_clients.protocol.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+)
+from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_clients.topic_partition import TopicPartition
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+
+from .conftest import Run
+from .fake_broker import FakeBroker, serving
+from .fake_log import FakeLog, values_of
+
+PARTITION = TopicPartition("t", 0)
+
+
+def consumer(*brokers: FakeBroker, **settings: object) -> Consumer:
+    bootstrap = ",".join(f"127.0.0.1:{broker.port}" for broker in brokers)
+    given = {"topics": ["t"], "auto_offset_reset": "earliest", **settings}
+    return Consumer(bootstrap, **given)  # type: ignore[arg-type]  # checked where it is called
+
+
+async def read(reader: Consumer, count: int) -> list[bytes | None]:
+    return [(await anext(reader)).value for _ in range(count)]
+
+
+def test_damage_is_named_and_can_be_passed(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(2))
+        bad = build_batch([NewRecord(None, b"x", 1)] * 3, base_offset=2)
+        bad[-1] ^= 1
+        log.append_batch(bytes(bad))
+        log.append(values_of(2, 5))
+        async with serving(broker), consumer(broker) as reader:
+            assert await read(reader, 2) == values_of(2)
+            with pytest.raises(CorruptRecordsError):
+                await anext(reader)
+            with pytest.raises(CorruptRecordsError, match="t-0 at offset 2: checksum") as raised:
+                await anext(reader)
+            await reader.seek(raised.value.partition, raised.value.next_offset)
+            assert await read(reader, 2) == values_of(2, 5)
+
+    run(main())
+
+
+def test_damage_in_one_partition_holds_no_other_up(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        bad = build_batch([NewRecord(None, b"x", 1)])
+        bad[-1] ^= 1
+        log.append_batch(bytes(bad), 0)
+        log.append(values_of(3), 1)
+        async with serving(broker), consumer(broker) as reader:
+            found: list[bytes | None] = []
+            failures = 0
+            while len(found) < 3:
+                try:
+                    found.append((await anext(reader)).value)
+                except CorruptRecordsError:
+                    failures += 1
+            assert found == values_of(3)
+            reader.pause(PARTITION)
+            assert await reader.get_many(timeout_s=0.01) == {}
+            assert failures <= 2
+
+    run(main())
+
+
+def test_a_refusal_for_good_is_raised_and_the_position_stays(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(3))
+
+        def refuse(_: FetchRequest, response: FetchResponse) -> None:
+            response.responses[0].partitions[0].error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+        log.twist = refuse
+        async with serving(broker), consumer(broker) as reader:
+            with pytest.raises(TopicAuthorizationFailedError, match="t-0 at 0"):
+                await anext(reader)
+            log.twist = None
+            await reader.seek(PARTITION, 1)
+            assert await read(reader, 2) == values_of(2, 1)
+
+    run(main())
+
+
+def test_a_hint_leads_to_the_new_leader_without_metadata(run: Run) -> None:
+    async def main() -> None:
+        one, two = FakeBroker(1), FakeBroker(2)
+        log = FakeLog(one, two)
+        log.append(values_of(1))
+        async with serving(one, two), consumer(one, two) as reader:
+            assert await read(reader, 1) == values_of(1)
+            asked = len([request for request, _ in one.seen + two.seen if type(request).__name__ == "MetadataRequest"])
+
+            def hint(_: FetchRequest, response: FetchResponse) -> None:
+                row = response.responses[0].partitions[0]
+                if row.error_code:
+                    row.current_leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=5)
+                    response.node_endpoints = [NodeEndpoint(node_id=2, host="127.0.0.1", port=two.port)]
+
+            log.twist = hint
+            log.topics["t"] = [(2, 5)]
+            log.append(values_of(1, 1))
+            assert await read(reader, 1) == values_of(1, 1)
+            assert two.count(FetchRequest) > 0
+            now = len([request for request, _ in one.seen + two.seen if type(request).__name__ == "MetadataRequest"])
+            assert now == asked
+
+    run(main())
+
+
+def test_a_silent_leader_is_left_when_another_is_named(run: Run) -> None:
+    async def main() -> None:
+        one, two = FakeBroker(1), FakeBroker(2)
+        log = FakeLog(one, two)
+        log.append(values_of(1))
+        async with serving(one, two), consumer(one, two, fetch_max_wait_s=0.01) as reader:
+            assert await read(reader, 1) == values_of(1)
+            log.silent.add(1)
+            log.topics["t"] = [(2, 5)]
+            log.append(values_of(1, 1))
+            assert await read(reader, 1) == values_of(1, 1)
+
+    run(main())
+
+
+def test_asking_ends_when_nothing_can_be_read_for_too_long(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.silent.add(1)
+        async with serving(broker), consumer(broker, fetch_max_wait_s=0.01, timeout_s=0.3) as reader:
+            with pytest.raises(
+                DeadlineExceededError, match=r"nothing could be read for 0.3 s: t-0: broker 1 at .* does not"
+            ):
+                await anext(reader)
+            with pytest.raises(DeadlineExceededError):
+                await anext(reader.batches())
+            assert await reader.get_many(timeout_s=0.01) == {}
+
+    run(main())
+
+
+def test_asking_ends_when_the_coordinator_cannot_be_found(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        FakeLog(broker)
+
+        async def nobody(request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+            rows = [
+                Coordinator(key=key, error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in request.coordinator_keys
+            ]
+            return FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, coordinators=rows)
+
+        broker.answers[FindCoordinatorRequest] = nobody
+        async with serving(broker), consumer(broker, group_id="g", timeout_s=0.3) as reader:
+            with pytest.raises(DeadlineExceededError, match="group g: no coordinator can be found"):
+                await anext(reader)
+
+    run(main())
+
+
+def test_a_log_that_was_cut_is_followed_or_reported(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(10))
+
+        def cut(request: FetchRequest, response: FetchResponse) -> None:
+            asked, row = request.topics[0].partitions[0], response.responses[0].partitions[0]
+            if asked.last_fetched_epoch == 1 and asked.fetch_offset > 4:
+                row.diverging_epoch = EpochEndOffset(epoch=0, end_offset=4)
+                row.records = b""
+
+        async with serving(broker), consumer(broker) as reader, consumer(broker, auto_offset_reset="none") as strict:
+            await strict.unsubscribe()
+            await strict.assign([PARTITION])
+            await strict.seek(PARTITION, 0)
+            assert await read(reader, 10) == await read(strict, 10) == values_of(10)
+            log.twist = cut
+            log.append(values_of(1, 10))
+            assert await read(reader, 1) == [b"4"]
+            with pytest.raises(LogTruncatedError, match="t-0: the log was cut at 4, the position was 10"):
+                await anext(strict)
+
+    run(main())
+
+
+def test_records_of_aborted_transactions_are_left_out(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(1))
+        for number, producer_id in ((1, 7), (2, 8)):
+            record = NewRecord(None, b"%d" % number, 1)
+            batch = build_batch([record], base_offset=number, producer_id=producer_id, is_transactional=True)
+            log.append_batch(bytes(batch))
+
+        def abort(request: FetchRequest, response: FetchResponse) -> None:
+            if request.isolation_level:
+                row = response.responses[0].partitions[0]
+                row.aborted_transactions = [AbortedTransaction(producer_id=7, first_offset=1)]
+
+        log.twist = abort
+        async with serving(broker), consumer(broker, read_committed=True) as reader, consumer(broker) as other:
+            assert await read(reader, 2) == [b"0", b"2"]
+            assert await read(other, 3) == [b"0", b"1", b"2"]
+
+    run(main())
+
+
+def test_memory_stays_within_its_bound(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=8)
+        for partition in range(8):
+            for _ in range(20):
+                log.append([b"x" * 1_000] * 10, partition)
+        async with (
+            serving(broker),
+            consumer(broker, buffer_bytes=100_000, partition_fetch_bytes=30_000, fetch_max_wait_s=0.01) as reader,
+        ):
+            count = most = 0
+            while count < 1_600:
+                count += sum(map(len, (await reader.get_many(max_records=7, timeout_s=5)).values()))
+                most = max(most, reader.metrics().buffered_bytes)
+            # One batch beyond the bound is what KIP-74 may add to each request.
+            assert most <= 100_000 + 10_200
+            assert max(request.max_bytes for request, _ in broker.seen if isinstance(request, FetchRequest)) <= 100_000
+
+    run(main())
+
+
+def test_a_paused_partition_gives_its_room_to_the_others(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        for partition in (0, 1):
+            for number in range(10):
+                log.append([b"%d" % number + b"x" * 10_000], partition)
+        async with serving(broker), consumer(broker, buffer_bytes=25_000, fetch_max_wait_s=0.01) as reader:
+            first = await anext(reader)
+            other = 1 - first.partition
+            reader.pause(TopicPartition("t", first.partition))
+            found = [await anext(reader) for _ in range(10)]
+            assert {record.partition for record in found} == {other}
+            reader.resume(TopicPartition("t", first.partition))
+            assert [(await anext(reader)).offset for _ in range(9)] == list(range(1, 10))
+
+    run(main())
+
+
+def test_one_task_at_a_time_asks(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        FakeLog(broker)
+        async with serving(broker):
+            reader = consumer(broker)
+            with pytest.raises(ClientClosedError, match="not open yet"):
+                await anext(reader)
+            async with reader:
+                waiting = asyncio.ensure_future(anext(reader))
+                await asyncio.sleep(0)
+                with pytest.raises(RuntimeError, match="another task"):
+                    await reader.get_many()
+                await reader.close()
+                with pytest.raises(ClientClosedError):
+                    await waiting
+            with pytest.raises(ClientClosedError, match="is closed"):
+                await anext(reader)
+            await reader.close()
+
+    run(main())
+
+
+def test_what_a_broker_that_is_not_one_says_is_no_end(run: Run) -> None:
+    """An answer to the whole request that is an error is tried again."""
+
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(1))
+        turns = iter((ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE))
+
+        def stumble(_: FetchRequest, response: FetchResponse) -> None:
+            response.error_code = next(turns, ErrorCode.NONE)
+
+        log.twist = stumble
+        async with serving(broker), consumer(broker) as reader:
+            assert await read(reader, 1) == values_of(1)
+            with pytest.raises(ValueError, match="group_id"):
+                await reader.commit()
+
+    run(main())
