@@ -5,6 +5,7 @@ to Kafka's behaviour hold Kafka to it too. `scripts/bench/systems.py` starts the
 """
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,8 @@ def main() -> int:
     # A name given goes instead of the suites; options go beside them.
     given = sys.argv[1:]
     named = [word for word in given if (ROOT / word.partition("::")[0]).exists()]
+    # Asked to end, it ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         with systems.kafka(synced=False) as bootstrap, tempfile.TemporaryDirectory(prefix="bt.") as folder:
             print(f"Apache Kafka is at {bootstrap}", flush=True)

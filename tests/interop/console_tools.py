@@ -19,7 +19,7 @@ MAIN_CLASSES = {
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
 }
 NULL = "<null>"
-PROCESS_LIMIT_S = 60
+PROCESS_LIMIT_S = 120
 PRINTED = ("print.partition=true", "print.offset=true", "print.timestamp=true", "print.headers=true", "print.key=true")
 
 

@@ -20,7 +20,7 @@ from .workload import Received, Sample
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 SCENARIOS = Path(__file__).with_name("kafkajs") / "scenario.js"
-PROCESS_LIMIT_S = 90
+PROCESS_LIMIT_S = 180
 Run = Callable[..., Any]
 
 

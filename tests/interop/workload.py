@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol, Self
 import confluent_kafka
 
 POLL_S = 0.1
-WAIT_LIMIT_S = 40.0
+WAIT_LIMIT_S = 60.0
 HEARTBEAT_MS = 200  # a member learns of a rebalance by its heartbeat: often, so that tests are quick
-SESSION_MS = 10_000
+SESSION_MS = 30_000
 MEBIBYTE = 1 << 20
 # Room for a record of 1 MiB with its headers, its batch, and the little that a codec adds to what it cannot compress.
 BATCH_BYTES_MAX = 2 * MEBIBYTE

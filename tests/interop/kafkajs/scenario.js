@@ -8,7 +8,7 @@ const lz4 = require('lz4-napi');
 const snappy = require('kafkajs-snappy');
 const zstd = require('@bokuweb/zstd-wasm');
 
-const WAIT_LIMIT_MS = 40_000;
+const WAIT_LIMIT_MS = 60_000;
 const COMPRESSIONS = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,
@@ -68,8 +68,8 @@ class Member {
     this.consumer = kafka.consumer({
       groupId,
       heartbeatInterval: 200,
-      sessionTimeout: 10_000,
-      rebalanceTimeout: 20_000,
+      sessionTimeout: 30_000,
+      rebalanceTimeout: 60_000,
       maxWaitTimeInMs: 100,
     });
     this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
