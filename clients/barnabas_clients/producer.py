@@ -51,7 +51,7 @@ from .topic_queues import TopicQueues
 
 __all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostError"]
 
-WAITING_BATCHES = 2
+WAITING_BATCHES = 1
 PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
 """So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
