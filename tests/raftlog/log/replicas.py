@@ -192,7 +192,7 @@ class World:
         self.seed, self.mode = seed, mode
         self.rng = random.Random(seed)
         self.now_ms = 1_000
-        self.carried = 0
+        self.term = self.carried = 0
         self.members = {node_id: Member(self, node_id) for node_id in (1, 2, 3)}
         self.cut: set[frozenset[int]] = set()
         self.records: dict[int, tuple[int, int, int, bytes]] = {}
@@ -371,7 +371,7 @@ class World:
 
         Not for a leader that was cut off and does not know it yet: it stays confirmed for up to an election timeout.
         """
-        newest = max((m.partition.term for m in self.members.values() if m.is_up), default=0)
+        self.term = max([self.term, *(m.partition.term for m in self.members.values() if m.is_up)])
         for member in self.members.values():
             if not member.is_up:
                 continue
@@ -380,7 +380,7 @@ class World:
             assert log.base_offset <= log.log_start_offset <= log.log_end_offset
             # Nothing is deleted that is not below a start that somebody asked for.
             assert log.base_offset <= max(self.asked)
-            if partition.can_serve and partition.term == newest:
+            if partition.can_serve and partition.term == self.term:
                 assert log.log_start_offset in self.asked
                 assert log.log_start_offset >= self.start, "deleted records are back"
                 assert partition.high_watermark >= self.end, "acknowledged records are not readable"

@@ -76,3 +76,36 @@ def test_a_snapshot_forgets_what_came_before_it() -> None:
     replayed.installed(100, 7, 555)
     replayed.entry(101, at(7))
     assert (replayed.start, replayed.entries_after()) == ((100, 7, 555), [(101, at(7))])
+
+
+def test_a_dropped_prefix_within_the_synced_part_leaves_the_rest_trusted() -> None:
+    replayed = plan(9)
+    replayed.entry(10, at(1))
+    replayed.prefix_dropped(4, 1, 40)
+    assert not replayed.is_begun_anew
+    assert (replayed.trusted_index, replayed.entries_after()) == (9, [(10, at(1))])
+
+
+def test_a_dropped_prefix_that_takes_all_of_the_synced_part_begins_the_log_behind_it() -> None:
+    replayed = plan(9)
+    for index in (10, 11, 12):
+        replayed.entry(index, at(1))
+    replayed.prefix_dropped(11, 1, 110)
+    assert replayed.is_begun_anew
+    assert (replayed.start, replayed.entries_after()) == ((11, 1, 110), [(12, at(1))])
+
+
+def test_a_prefix_dropped_before_a_snapshot_says_nothing_afterwards() -> None:
+    replayed = plan(9)
+    replayed.installed(100, 7, 555, 1, b"state")
+    replayed.prefix_dropped(8, 1, 80)
+    assert (replayed.start, replayed.state) == ((100, 7, 555), b"state")
+
+
+def test_in_page_cache_mode_a_snapshot_counts_as_a_truncation_of_everything_until_it_was_carried_out() -> None:
+    replayed = plan(9, page_cache=True)
+    replayed.truncated_from(5, 1)
+    replayed.installed(100, 7, 555, 2, b"")
+    assert replayed.cut_from == 101
+    replayed.truncation_done(2)
+    assert replayed.cut_from is None

@@ -1,0 +1,181 @@
+"""A log that loses its beginning: what goes, when, and who is in the middle of reading it."""
+
+import asyncio
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.append_log import Mode
+from barnabas_raftlog.log.segment_log import ReplicaLog
+
+from .memory_files import CrashError, ManualWorker
+from .node import Node, fill, replayed
+
+both_modes = pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+
+
+def filled(node: Node, mode: Mode = "fsync", count: int = 40) -> ReplicaLog:
+    """Return a log of `count` batches of two records, fifteen of them a segment."""
+    log = node.log(mode=mode)
+    fill(log, count)
+    node.work()
+    return log
+
+
+def drop(log: ReplicaLog, offset: int) -> None:
+    """Let the log start at `offset` as its owner does, all of it being committed."""
+    if log.has_segments_before(offset):
+        log.save_state(log.durable_index, b"state")
+    log.drop_before(offset, log.last_index)
+
+
+def files_of(node: Node) -> list[str]:
+    return [name for name in node.files.names if name.endswith(".log")]
+
+
+@both_modes
+def test_the_start_moves_at_once_and_files_go_when_the_journal_has_it(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode)
+    before = files_of(node)
+    drop(log, 65)
+    assert log.log_start_offset == 65
+    assert (log.first_index, files_of(node)) == (1, before), "nothing covers yet what would go"
+    node.work()
+    assert log.base_offset == 56 == log.offset_after(log.first_index - 1)
+    assert len(files_of(node)) == len(before) - 2
+    assert log.term_at(log.first_index - 1) == 1
+
+
+@both_modes
+def test_a_start_inside_the_newest_segment_deletes_nothing_but_is_kept(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode, count=5)
+    drop(log, 7)
+    node.work()
+    assert (log.log_start_offset, log.base_offset, log.first_index) == (7, 0, 1)
+    frames = asyncio.run(log.read_cold(7, 10, 1 << 20))
+    assert len(b"".join(frames)) == 2 * len(log.entries(1, 1)[0].frame)  # type: ignore[index]
+    assert asyncio.run(log.read_cold(6, 10, 1 << 20)) == []
+    assert log.read(6, 10, 1 << 20) == []
+
+
+@both_modes
+def test_a_log_may_lose_everything_it_has(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode)
+    drop(log, log.log_end_offset)
+    node.work()
+    fill(log, 1)
+    node.work()
+    node = node.killed()
+    log = node.log(mode=mode)
+    assert (log.last_index, log.log_end_offset) == (41, 82)
+    assert asyncio.run(replayed(log))[-1][0] == 41
+    assert log.load_state() == (40, b"state")
+
+
+@both_modes
+def test_what_is_not_committed_stays_whatever_its_offset(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode)
+    log.save_state(40, b"state")
+    log.drop_before(80, 16)
+    node.work()
+    assert log.first_index - 1 <= 16
+    log.drop_before(80, 40)
+    assert log.first_index - 1 > 16
+
+
+@both_modes
+@pytest.mark.parametrize("power", [False, True])
+def test_a_crash_at_any_call_leaves_all_of_the_log_that_counts(mode: Mode, power: bool) -> None:
+    """Step by step through the drop: every file call of the work that it makes."""
+    for calls in range(100):
+        node = Node()
+        log = filled(node, mode, count=36)
+        if power:
+            node.storage.checkpoint()
+            node.work()
+        kept = asyncio.run(replayed(log))
+        drop(log, 65)
+        node.files.crash_in = calls
+        is_done = False
+        with suppress(CrashError):
+            node.work()
+            is_done = True
+        if power:
+            node.files.lose_power(Random(calls))
+        else:
+            node.files.kill()
+        again = Node(node.files)
+        log = again.log(mode=mode)
+        assert log.failed is None
+        found = asyncio.run(replayed(log))
+        assert found == kept[log.first_index - 1 :]
+        assert log.base_offset <= 65
+        assert log.first_index == 1 or log.load_state() == (36, b"state")
+        if is_done:
+            break
+
+
+def test_readers_in_the_middle_of_what_goes_begin_anew() -> None:
+    """The file is gone when the thread gets to it: that is no failure of the replica."""
+    node = Node()
+    log = filled(node)
+    node.files.cold = True
+
+    worker = log._host.cold._worker
+    assert isinstance(worker, ManualWorker)
+    worker.inline = False
+
+    async def read() -> None:
+        reads = [
+            asyncio.ensure_future(log.read_cold(0, 80, 1000)),
+            asyncio.ensure_future(log.offset_for_timestamp(1_001, 80)),
+            asyncio.ensure_future(log.max_timestamp(80)),
+        ]
+        await asyncio.sleep(0)  # Now they wait for the thread.
+        drop(log, 66)
+        node.work()
+        while not all(reading.done() for reading in reads):
+            worker.run()
+            await asyncio.sleep(0)
+        below, by_time, latest = await asyncio.gather(*reads)
+        assert below == []
+        assert by_time == (66, 1_033, 1)
+        assert latest == (78, 1_039, 1)
+
+    asyncio.run(read())
+    assert log.failed is None
+
+
+def test_a_missing_first_segment_is_damage_unless_the_journal_says_so() -> None:
+    node = Node()
+    filled(node)
+    node.storage.checkpoint()
+    node.work()
+    node.files.remove(files_of(node)[0])
+    node = node.killed()
+    log = node.log()
+    assert isinstance(log.failed, StorageFailedError)
+
+
+def test_a_lagging_read_for_a_follower_ends_when_its_entries_go() -> None:
+    node = Node()
+    log = filled(node)
+    loaded: list[object] = []
+    log.on_loaded = loaded.append
+    node.files.cold = True
+    worker = log._host.cold._worker
+    assert isinstance(worker, ManualWorker)
+    worker.inline = False
+    assert log.entries(1, 1000) is None
+    drop(log, 65)
+    node.work()
+    worker.run()
+    assert loaded == [log.group]
+    assert log.failed is None
+    assert log.first_index > 1
