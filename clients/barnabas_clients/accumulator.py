@@ -269,6 +269,13 @@ class Accumulator:
             queue.waiting.remove(batch)
             queue.waiting_bytes -= batch.charged_bytes
 
+    def discard(self, batch: Batch) -> None:
+        """Forget an open batch that has no records."""
+        assert not batch.count
+        self.withdraw(batch)
+        self.release(batch)
+        del self.incomplete[batch]
+
     def release(self, batch: Batch) -> None:
         """Give back what the batch was charged with; nothing holds its bytes any more."""
         self._charge(batch, 0)

@@ -191,6 +191,7 @@ class Producer:
             MessageTooLargeError: larger than `request_bytes_max`, or than the buffer.
             UnknownTopicOrPartitionError: the topic has no such partition.
             ClientClosedError: the producer is closed, or was while this call waited.
+            TypeError: key, value or a header is not bytes.
 
         Cancellation: cancelled, the record was not taken.
         """
@@ -212,7 +213,14 @@ class Producer:
                 deadline = deadline or self._deadline(timeout_s)
                 await self._open(queue, _size_of(key, value, headers), deadline)
                 continue
-            index = batch.add(timestamp_ms, key, value, headers)
+            try:
+                index = batch.add(timestamp_ms, key, value, headers)
+            except (TypeError, AttributeError, ValueError):
+                # Not bytes. A batch that was opened for nothing must not be sent.
+                if not batch.count:
+                    self._accumulator.discard(batch)
+                    self._room.on_room()
+                raise
             if index >= 0:
                 return Delivery(batch, index, timestamp_ms)
             self._complete(found, queue)
@@ -270,7 +278,7 @@ class Producer:
         self._check_open()
         if topic not in self._topics:
             await self._learn_topic(topic, deadline)
-        return len(self._cluster.view.topics[topic].partitions)
+        return len(self._topics[topic].queues)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what was given so far without lingering, and wait until its outcome is known.

@@ -118,6 +118,8 @@ class Sender:
 
     def on_opened(self, batch: Batch) -> None:
         """A batch was opened: it lingers, and has a deadline."""
+        while self._lingering and self._lingering[0].queue.open is not self._lingering[0]:
+            self._lingering.popleft()
         self._lingering.append(batch)
         if self._linger_timer is None:
             self._linger_timer = self._loop.call_later(self._settings.linger_s, self._on_linger)
@@ -140,7 +142,7 @@ class Sender:
         Raises:
             DeadlineExceededError: one has not answered by `deadline`.
         """
-        for node in self._nodes.values():
+        for node in list(self._nodes.values()):
             if node.connection is not None and node.connection.is_open:
                 try:
                     await node.connection.request(MetadataRequest(topics=[]), deadline - self._loop.time())

@@ -205,6 +205,17 @@ async def test_a_producer_without_an_id_says_so_at_the_deadline() -> None:
             await (await producer.send("t", b"0"))
 
 
+async def test_text_in_place_of_bytes_is_refused_and_nothing_of_it_is_sent() -> None:
+    leader = Leader()
+    async with producing(leader) as producer:
+        for headers in ((), (("name", "text"),)):
+            with pytest.raises(TypeError):
+                _ = await producer.send("t", b"value" if headers else "text", headers=headers)  # type: ignore[arg-type]
+        assert producer.metrics().buffered_batches == 0
+        assert (await producer.send_and_wait("t", b"bytes")).offset == 0
+        assert leader.values == [b"bytes"]
+
+
 async def test_a_full_buffer_makes_send_wait_and_a_cancelled_send_has_taken_nothing() -> None:
     leader = Leader()
     async with producing(leader, buffer_bytes=4_500, batch_bytes=1_000) as producer:
