@@ -81,6 +81,12 @@ class FakeCoordinator:
         self.joined.clear()
         await self.tell()
 
+    async def complete(self) -> None:
+        """End the round of joins: whoever has joined is in the next generation."""
+        self.generation_id += 1
+        self.assignments, self.is_rebalancing = {}, False
+        await self.tell()
+
     async def until(self, holds: Callable[[], bool]) -> None:
         async with self.changed:
             await self.changed.wait_for(holds)
@@ -127,8 +133,7 @@ class FakeCoordinator:
             self.joined.clear()
         self.joined[request.member_id] = request
         if len(self.joined) == self.size:
-            self.generation_id += 1
-            self.assignments, self.is_rebalancing = {}, False
+            await self.complete()
         await self.tell()
         await self.until(lambda: not self.is_rebalancing)
         leader = min(self.joined)

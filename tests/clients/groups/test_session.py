@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from clients.conftest import Run
-from clients.fake_broker import FakeBroker, serving
+from clients.fake_broker import Answer, FakeBroker, serving
 
 from barnabas_clients.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas_clients.backoff import Backoff
@@ -21,7 +21,7 @@ from barnabas_clients.protocol.offset_commit import OffsetCommitRequest
 from barnabas_clients.protocol.sync_group import SyncGroupRequest
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
-from .fake_coordinator import TOPIC, FakeCoordinator, Recorder
+from .fake_coordinator import TOPIC, FakeCoordinator, Recorder, refusal
 
 LONG_S = 15.0
 QUICK = Backoff(0.001, 0.01)
@@ -277,32 +277,45 @@ def test_a_commit_that_straddles_a_rebalance_is_repeated_if_nothing_was_taken(ru
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
         group = FakeCoordinator(broker)
+        answer = broker.answers[OffsetCommitRequest]
+
+        async def hold(request: OffsetCommitRequest) -> Answer:
+            await group.until(lambda: bool(group.joined) and group.is_rebalancing)
+            broker.answers[OffsetCommitRequest] = answer
+            return refusal(request, ErrorCode.ILLEGAL_GENERATION)
+
         async with serving(broker), member(broker, handler, assignor=assignor) as session:
             await session.wait_stable(LONG_S)
+            broker.answers[OffsetCommitRequest] = hold
+            commit = asyncio.create_task(session.commit(POSITION, LONG_S))
+            while broker.count(OffsetCommitRequest) == 0:
+                await group.beats(1)
+            # The member joins again while its commit is under way, and the next generation begins only later.
             group.size = 2
             await group.rebalance()
-            await group.until(lambda: bool(group.joined))
-            # The generation ends while the commit is under way, and the next one begins before it is repeated.
-            group.refuse(OffsetCommitRequest, ErrorCode.ILLEGAL_GENERATION)
-            commit = asyncio.create_task(session.commit(POSITION, LONG_S))
-            await group.until(lambda: group.count(OffsetCommitRequest) == 1)
-            assert not group.commits
+            await group.until(lambda: broker.answers[OffsetCommitRequest] is answer)
             group.size = 1
-            group.generation_id += 1
-            group.is_rebalancing = False
-            await group.tell()
-            await commit
-            assert group.commits == [(0, "m1", 7)]
+            await group.complete()
+            if assignor is RANGE:
+                with pytest.raises(CommitFailedError, match="taken"):
+                    await commit
+                assert not group.commits
+            else:
+                await commit
+                assert group.commits == [(0, "m1", 7)]
 
-    async def taken() -> None:
+    run(main())
+
+
+def test_a_commit_of_a_member_that_was_thrown_out_fails(run: Run) -> None:
+    async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
         group = FakeCoordinator(broker)
-        async with serving(broker), member(broker, handler, assignor=assignor) as session:
+        async with serving(broker), member(broker, handler) as session:
             await session.wait_stable(LONG_S)
-            group.refuse(OffsetCommitRequest, ErrorCode.ILLEGAL_GENERATION)
+            group.refuse(OffsetCommitRequest, ErrorCode.UNKNOWN_MEMBER_ID)
             with pytest.raises(CommitFailedError, match="taken"):
                 await session.commit(POSITION, LONG_S)
             await handler.until("assign", "lose", "assign")
 
     run(main())
-    run(taken())
