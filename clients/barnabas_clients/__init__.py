@@ -1,4 +1,4 @@
-"""asyncio clients for Barnabas and Apache Kafka: `Producer`, `Consumer` and `Admin`, and what they take, give and raise.
+"""asyncio clients for Barnabas and Apache Kafka: `Producer`, `Consumer`, `Admin`, and what they take, give and raise.
 
 The names below are loaded when they are first used. So `import barnabas_clients.protocol`, which a broker and a Spark
 executor do, loads no client.
