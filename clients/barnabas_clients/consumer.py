@@ -79,7 +79,7 @@ class Consumer(Positions):
         read_committed: bool = False,
         fetch_max_wait_s: float = 0.5,
         fetch_min_bytes: int = 1,
-        fetch_max_bytes: int = 16 << 20,
+        fetch_max_bytes: int = 4 << 20,
         partition_fetch_bytes: int = 1 << 20,
         buffer_bytes: int = 32 << 20,
         client_rack: str = "",

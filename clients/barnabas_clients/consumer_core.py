@@ -11,6 +11,7 @@ second is not.
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ logger = logging.getLogger(__name__)
 AUTOMATIC_COMMIT_S = 10.0
 """Long enough for a new coordinator to be elected and found, several times over."""
 ATTEMPT_S = 1.0
+NEW_TOPIC_S = 1.0
+"""How often a topic is looked for that was subscribed to and is not there."""
 
 
 class ConsumerCore:
@@ -181,10 +184,18 @@ class ConsumerCore:
             self.group.check()
 
     def _trouble(self) -> str:
-        """A member without partitions may be an idle one, but not when nobody knows its coordinator."""
-        if self.group is None or self.fetcher.queues or self.group.session.coordinator_id is not None:
+        """Say what is wrong when there are no partitions; a member without may also be an idle one."""
+        if self.fetcher.queues:
+            return ""
+        if self.group is None:
+            missing = self._missing_topics()
+            return f"there is no topic {', '.join(sorted(missing))}" if missing else ""
+        if self.group.session.coordinator_id is not None:
             return ""
         return f"group {self.settings.group_id}: no coordinator can be found"
+
+    def _missing_topics(self) -> frozenset[str]:
+        return self.subscription.topics - self.cluster.view.topics.keys()
 
     def _polled(self) -> None:
         if self.group is not None:
@@ -248,7 +259,8 @@ class ConsumerCore:
     async def _watch_topics(self) -> None:
         """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
         while True:
-            await asyncio.sleep(self.settings.metadata_max_age_s)
+            limit_s = NEW_TOPIC_S if self._missing_topics() else math.inf
+            await asyncio.sleep(min(self.settings.metadata_max_age_s, limit_s))
             before = self.subscription.topics_in(self.cluster.view)
             try:
                 topics = None if self.subscription.pattern is not None else self.subscription.topics

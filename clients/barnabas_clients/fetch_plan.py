@@ -38,7 +38,7 @@ class FetchSettings(NamedTuple):
 
     max_wait_s: float = 0.5
     min_bytes: int = 1
-    max_bytes: int = 16 << 20
+    max_bytes: int = 4 << 20
     partition_bytes: int = 1 << 20
     buffer_bytes: int = 32 << 20
     read_committed: bool = False

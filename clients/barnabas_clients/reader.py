@@ -60,7 +60,7 @@ class Reader:
         self._waiters: set[asyncio.Future[None]] = set()
         self._returned: asyncio.Future[None] | None = None
         self._is_closed = False
-        self._trouble_since_s = math.inf
+        self._trouble_since_s, self._told_at_s = math.inf, -math.inf
 
     def attach(
         self, fetcher: Fetcher, check: Callable[[], None], on_asked: Callable[[], None], trouble: Callable[[], str]
@@ -150,9 +150,10 @@ class Reader:
         else:
             self._trouble_since_s = math.inf
             return wake_s
-        # What has failed since before anybody asked is given the same time from the asking on.
-        until_s = max(since_s, self.asked_at_s) + self._timeout_s
+        # Told once, it is told again only after the same time.
+        until_s = max(since_s, self._told_at_s) + self._timeout_s
         if now_s >= until_s:
+            self._told_at_s = now_s
             raise DeadlineExceededError(f"nothing could be read for {self._timeout_s:g} s: {reason}")
         return min(until_s, wake_s)
 

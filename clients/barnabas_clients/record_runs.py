@@ -12,6 +12,7 @@ accept is left to the plain loop, errors included; looking in vain costs about a
 Not runs: records with headers, of 8 KiB and more, or behind 8,192 others in their batch.
 """
 
+import sys
 from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
@@ -179,12 +180,21 @@ def _times(body: bytes, at: int, width: int, stride: int, count: int, frame: Bat
         count = len(high) - len(high.lstrip(_ASCII))
     if frame.log_append_timestamp is not None:
         return count, repeat(frame.log_append_timestamp)
+    # Times repeat: few distances are different, and the rest is one look-up each.
     if width == 1:
-        if low.count(low[0]) == count:
-            return count, repeat(base + _SIGNED[low[0]])
-        return count, [base + _SIGNED[value] for value in low]
-    zigzags = [first - 0x80 + (second << 7) for first, second in zip(low, high, strict=False)]
-    return count, [base - (value >> 1) - 1 if value & 1 else base + (value >> 1) for value in zigzags]
+        told = {value: base + _SIGNED[value] for value in set(low)}
+        return count, map(told.__getitem__, low)
+    pairs = bytearray(2 * count)
+    pairs[::2], pairs[1::2] = low[:count], high[:count]
+    numbers = memoryview(pairs).cast("H")
+    return count, map({number: base + _distance(number) for number in set(numbers)}.__getitem__, numbers)
+
+
+def _distance(number: int) -> int:
+    """Return what a varint of two bytes says, of which `number` is what this machine makes."""
+    low, high = number.to_bytes(2, sys.byteorder)
+    value = low - 0x80 + (high << 7)
+    return -(value >> 1) - 1 if value & 1 else value >> 1
 
 
 def _contents(body: bytes, at: int, size: int, stride: int, count: int) -> Iterable[bytes | None]:

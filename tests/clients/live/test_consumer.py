@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
+from barnabas_clients import Admin
 from barnabas_clients.consumer import Consumer
 from barnabas_clients.consumer_errors import NotAssignedError
 from barnabas_clients.consumer_record import ConsumerRecord
+from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import OffsetOutOfRangeError
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
@@ -176,3 +178,20 @@ async def test_a_record_larger_than_every_limit_arrives(bootstrap: str, make_top
         bootstrap, topics=[name], auto_offset_reset="earliest", partition_fetch_bytes=1_000, buffer_bytes=2_000
     ) as consumer:
         assert [len(record.value or b"") for record in await read(consumer, 3)] == [1, 900_000, 1]
+
+
+async def test_a_topic_that_is_created_later_is_found(bootstrap: str, group_id: str) -> None:
+    name = f"live-{group_id}"
+    async with (
+        Admin(bootstrap) as admin,
+        Consumer(bootstrap, topics=[name], metadata_max_age_s=0.1, timeout_s=0.4) as consumer,
+    ):
+        with pytest.raises(DeadlineExceededError, match=f"there is no topic {name}"):
+            await anext(consumer)
+        await admin.create_topic(name)
+        await append_values(bootstrap, name, [b"from the beginning"])
+        async with asyncio.timeout(20):
+            while not (found := await consumer.get_many(timeout_s=0.1)):
+                pass
+        assert found[TopicPartition(name, 0)][0].value == b"from the beginning"
+        await admin.delete_topics([name])
