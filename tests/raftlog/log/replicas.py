@@ -154,11 +154,14 @@ class Member:
         else:
             self.files.kill()
 
-    def work(self) -> None:
+    def work(self, *, sync: bool = True, write: bool = True) -> None:
+        """Let both workers do what is queued, or one of them: nothing orders the two."""
         for _ in range(3):
             self.storage.flush()
-            self.sync_worker.run()
-            self.write_worker.run()
+            if sync:
+                self.sync_worker.run()
+            if write:
+                self.write_worker.run()
 
     def _on_fact(self, group: GroupId, fact: Fact) -> None:
         self.facts.append(fact.kind)
@@ -293,6 +296,12 @@ class World:
     async def crash(self, member: Member) -> None:
         """Die somewhere in the work that is due."""
         power = self.mode == "fsync" and self.rng.random() < 0.5
+        if self.rng.random() < 0.4:
+            self.drop()
+            await self.settle()
+            for other in self._members(up=True):
+                other.work(write=other is not member)
+            await self.pass_ms(100)
         member.files.crash_in = self.rng.randrange(40)
         with suppress(CrashError):
             member.work()
@@ -334,8 +343,8 @@ class World:
 
     async def _work_some(self) -> None:
         for member in self._members(up=True):
-            if self.rng.random() < 0.8:
-                member.work()
+            sync, write = self.rng.choice(((True, True), (True, True), (True, False), (False, True), (False, False)))
+            member.work(sync=sync, write=write)
 
     async def _pass_time(self) -> None:
         await self.pass_ms(self.rng.choice((25, 100, 500, 1500)))

@@ -1,17 +1,25 @@
 """The start of a replicated log, through deaths, cuts, slow disks and new leaders: nothing else is ever lost."""
 
+from collections.abc import Callable
+
 import pytest
 
+from barnabas_broker import log_starts
+from barnabas_broker.log_starts import LogStarts
+from barnabas_broker.partition import Partition
+from barnabas_broker.producer_state import ProducerTable
 from barnabas_raftlog.log.append_log import Mode
+from barnabas_raftlog.log.cut_log import CutLog
+from barnabas_raftlog.log.recovery import ReplicaPlan
 
 from .replicas import World
 
 STEPS = 120
+Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
-@pytest.mark.parametrize("seed", range(12))
-async def test_no_acknowledged_record_at_or_above_the_start_is_lost(seed: int, mode: Mode) -> None:
+async def live_through(seed: int, mode: Mode) -> None:
+    """Let one world happen. A failing seed fails again."""
     world = World(seed, mode)
     for member in world.members.values():
         await member.boot()
@@ -19,3 +27,66 @@ async def test_no_acknowledged_record_at_or_above_the_start_is_lost(seed: int, m
     for _ in range(STEPS):
         await world.step()
     world.check_all(await world.recover())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+@pytest.mark.parametrize("seed", range(12))
+async def test_no_acknowledged_record_at_or_above_the_start_is_lost(seed: int, mode: Mode) -> None:
+    await live_through(seed, mode)
+
+
+# The worlds must notice these. If they do not, it is the worlds that are broken.
+
+
+def segments_go_before_a_state_covers_them(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CutLog, "_saved_index", 1 << 60)
+
+
+def dropped_segments_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaPlan, "prefix_dropped", lambda self, index, term, end_offset: None)
+
+
+def a_start_counts_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    commit = LogStarts.commit
+    patch.setattr(LogStarts, "commit", lambda self, commit_index: commit(self, 1 << 60))
+
+
+def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
+    encode = log_starts.encode_replica_state
+    patch.setattr("barnabas_broker.partition.encode_replica_state", lambda _, producers: encode(0, producers))
+
+
+def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
+    def snapshot(self: Partition) -> tuple[int, int, bytes] | None:
+        index = self.group.core.commit_index
+        term = self.log.term_at(index)
+        return None if term is None else (index, term, self._encoded(self._committed_producers()))
+
+    patch.setattr(Partition, "snapshot", snapshot)
+
+
+def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("barnabas_broker.partition.decode_replica_state", lambda _: (0, ProducerTable()))
+
+
+MUTANTS: list[Patch] = [
+    segments_go_before_a_state_covers_them,
+    dropped_segments_are_not_replayed,
+    a_start_counts_before_it_is_committed,
+    a_start_is_not_part_of_the_saved_state,
+    a_snapshot_skips_what_is_readable,
+    a_snapshot_forgets_the_producers,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutate", MUTANTS, ids=lambda mutate: mutate.__name__.replace("_", " "))
+async def test_the_worlds_notice(mutate: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    for seed in range(60):
+        try:
+            await live_through(seed, "fsync")
+        except BaseException:  # noqa: BLE001 - any way of noticing is good
+            return
+    pytest.fail("60 worlds went well")
