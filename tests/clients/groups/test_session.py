@@ -277,9 +277,10 @@ def test_a_commit_that_straddles_a_rebalance_is_repeated_if_nothing_was_taken(ru
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
         group = FakeCoordinator(broker)
-        answer = broker.answers[OffsetCommitRequest]
+        answer, held = broker.answers[OffsetCommitRequest], asyncio.Event()
 
         async def hold(request: OffsetCommitRequest) -> Answer:
+            held.set()
             await group.until(lambda: bool(group.joined) and group.is_rebalancing)
             broker.answers[OffsetCommitRequest] = answer
             return refusal(request, ErrorCode.ILLEGAL_GENERATION)
@@ -288,11 +289,10 @@ def test_a_commit_that_straddles_a_rebalance_is_repeated_if_nothing_was_taken(ru
             await session.wait_stable(LONG_S)
             broker.answers[OffsetCommitRequest] = hold
             commit = asyncio.create_task(session.commit(POSITION, LONG_S))
-            while broker.count(OffsetCommitRequest) == 0:
-                await group.beats(1)
+            await held.wait()
             # The member joins again while its commit is under way, and the next generation begins only later.
             group.size = 2
-            await group.rebalance()
+            session.resubscribe()
             await group.until(lambda: broker.answers[OffsetCommitRequest] is answer)
             group.size = 1
             await group.complete()
