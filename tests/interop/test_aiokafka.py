@@ -4,7 +4,7 @@ Its administrator can neither delete a group nor set a group's offsets; those tw
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -198,6 +198,13 @@ def test_records_are_found_by_their_time(bootstrap: str, sender: Sender, new_top
     asyncio.run(main())
 
 
+async def until(ask: Callable[[], Awaitable[Any]], is_so: Callable[[Any], bool]) -> None:
+    """Ask again until the answer is as it must become: another broker may not know yet."""
+    async with asyncio.timeout(workload.WAIT_LIMIT_S):
+        while not is_so(await ask()):  # noqa: ASYNC110 - nothing announces a change of topics to a client
+            await asyncio.sleep(workload.POLL_S)
+
+
 def test_topics_are_made_described_grown_and_deleted(bootstrap: str, sender: Sender, replicas: int, name: str) -> None:
     async def main() -> None:
         client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
@@ -218,12 +225,12 @@ def test_topics_are_made_described_grown_and_deleted(bootstrap: str, sender: Sen
         configs = {entry[0]: entry[1] for entry in answer.resources[0][4]}
         assert (configs["max.message.bytes"], configs["cleanup.policy"]) == ("2000000", "delete")
         await client.create_partitions({name: NewPartitions(5)})
-        assert len((await client.describe_topics([name]))[0]["partitions"]) == 5
+        await until(lambda: client.describe_topics([name]), lambda topics: len(topics[0]["partitions"]) == 5)
         assert await asyncio.to_thread(sender.send, [(name, 1)], *[Sample(None, b"value")] * 3) == [0, 1, 2]
         part = aiokafka.TopicPartition(name, 1)
         assert await client.delete_records({part: RecordsToDelete(2)}) == {part: 2}
         assert [found[:2] for found in (await client.delete_topics([name])).topic_error_codes] == [(name, 0)]
-        assert name not in await client.list_topics()
+        await until(client.list_topics, lambda names: name not in names)
 
     asyncio.run(main())
 

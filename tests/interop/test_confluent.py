@@ -217,7 +217,7 @@ def test_topics_are_made_described_grown_and_deleted(
     assert ends == [2, 3]
 
     admin.delete_topics([name])[name].result(20)
-    assert name not in admin.list_topics(timeout=10).topics
+    workload.wait_until(lambda: name not in admin.list_topics(timeout=10).topics, "the topic to be gone")
 
 
 def test_groups_are_listed_described_reset_and_deleted(

@@ -4,7 +4,6 @@ A JVM takes a second or two to start, so one test goes through what a tool can d
 """
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -68,7 +67,7 @@ def test_topics_are_made_described_grown_and_deleted(tools: Tools, replicas: int
     assert "max.message.bytes=2000000" in described
     assert described.count("\tLeader: ") == 5
     topics("--delete")
-    assert name not in tools.run("kafka-topics", "--list").split()
+    workload.wait_until(lambda: name not in tools.run("kafka-topics", "--list").split(), "the topic to be gone")
 
 
 def test_every_kind_of_record_comes_back(tools: Tools, bootstrap: str, new_topic: NewTopicMaker) -> None:
@@ -129,14 +128,6 @@ class Group:
         return sorted((frozenset((part.topic, part.partition) for part in found) for found in parts), key=len)
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Ask again until it is so: what becomes of a group is told to nobody outside of it."""
-    deadline = time.monotonic() + workload.WAIT_LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {workload.WAIT_LIMIT_S:.0f} s for {what}"
-        time.sleep(0.1)
-
-
 def test_two_members_share_and_hand_over_in_every_strategy(
     tools: Tools, admin: AdminClient, sender: Sender, new_topic: NewTopicMaker, name: str
 ) -> None:
@@ -158,7 +149,7 @@ def test_two_members_share_and_hand_over_in_every_strategy(
             return tuple(len(share) for share in shares) == sizes(group) and frozenset().union(*shares) == places
 
         for group in groups:
-            wait_until(lambda group=group: settled(group), f"{group.name} to settle")  # type: ignore[misc]
+            workload.wait_until(lambda group=group: settled(group), f"{group.name} to settle")  # type: ignore[misc]
 
     with ExitStack() as ends:
         for group in groups:

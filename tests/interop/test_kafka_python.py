@@ -201,7 +201,7 @@ def test_topics_are_made_described_grown_and_deleted(own_admin: Any, sender: Sen
     ]
     assert ends == [2, 3]
     own_admin.delete_topics([name])
-    assert name not in own_admin.list_topics()
+    workload.wait_until(lambda: name not in own_admin.list_topics(), "the topic to be gone")
 
 
 def test_groups_are_listed_described_reset_and_deleted(

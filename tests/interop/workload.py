@@ -278,6 +278,17 @@ def reset_to_both_ends(
         assert [record.offset for record in latest.received] == [begin + k for k in range(len(latest.received))]
 
 
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Ask again until it is so: what a client cannot be told of.
+
+    Such is a change of topics: a broker of Apache Kafka may answer from what it knew a moment before.
+    """
+    deadline = time.monotonic() + WAIT_LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {WAIT_LIMIT_S:.0f} s for {what}"
+        time.sleep(POLL_S)
+
+
 def _is_split(places: frozenset[Place], first: Member, second: Member) -> bool:
     mine, theirs = first.assignment, second.assignment
     return bool(mine) and bool(theirs) and mine | theirs == places and not mine & theirs

@@ -29,6 +29,15 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 
 const toBytes = (text) => (text === null ? null : Buffer.from(text, 'base64'));
 const toText = (bytes) => (bytes === null || bytes === undefined ? null : bytes.toString('base64'));
+// Ask again until it is so; tells whether it still was not at the deadline. A broker may answer from a moment before.
+const until = async (condition) => {
+  const end = Date.now() + WAIT_LIMIT_MS;
+  while (!(await condition())) {
+    if (Date.now() > end) return true;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  return false;
+};
 const placeOf = (topic, partition) => `${topic}/${partition}`;
 
 // Something that several callbacks change and one place waits for.
@@ -287,14 +296,18 @@ const scenarios = {
         resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configNames: ['max.message.bytes', 'cleanup.policy'] }],
       });
       await admin.createPartitions({ topicPartitions: [{ topic, count: 5 }] });
-      const grown = await admin.fetchTopicMetadata({ topics: [topic] });
+      let grown;
+      await until(async () => {
+        grown = await admin.fetchTopicMetadata({ topics: [topic] });
+        return grown.topics[0].partitions.length === 5;
+      });
       const value = Buffer.from('value').toString('base64');
       const offsets = await produce(kafka, topic, Array(3).fill({ partition: 1, key: null, value }));
       await admin.deleteTopicRecords({ topic, partitions: [{ partition: 1, offset: '2' }] });
       const ends = (await admin.fetchTopicOffsets(topic)).find(({ partition }) => partition === 1);
       const listed = (await admin.listTopics()).includes(topic);
       await admin.deleteTopics({ topics: [topic] });
-      const listedAfter = (await admin.listTopics()).includes(topic);
+      const listedAfter = await until(async () => !(await admin.listTopics()).includes(topic));
       return {
         created,
         createdAgain,
