@@ -78,7 +78,7 @@ class Coordinator:
         self._creation: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self.load_s = LOAD_S
-        self._closed = False
+        self.is_closed = False
         self._upkeep = Upkeep(
             self,
             metadata,
@@ -99,7 +99,7 @@ class Coordinator:
     def shard_of(self, group_id: str) -> Shard | ErrorCode:
         """Return the shard that has a group, or why this broker does not answer for it now."""
         index = self.partition_of(group_id)
-        if index is None or self._closed:
+        if index is None or self.is_closed:
             return ErrorCode.NOT_COORDINATOR
         shard = self.shards.get(index)
         if shard is not None and shard.state is ShardState.ACTIVE:
@@ -257,7 +257,7 @@ class Coordinator:
 
     async def close(self) -> None:
         """Serve nothing any more, and end every task."""
-        self._closed = True
+        self.is_closed = True
         self._upkeep.close()
         for task in list(self._tasks):
             task.cancel()
@@ -287,7 +287,7 @@ class _Replica:
     def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
         if self._shard is not None and (not is_leader or term != self._shard.term):
             self.on_ended()
-        if is_leader and confirmed and self._shard is None:
+        if is_leader and confirmed and self._shard is None and not self._coordinator.is_closed:
             self._shard = self._coordinator.begin(self._partition, self._replay, self._reading)
         self._coordinator.fire_changed()
 

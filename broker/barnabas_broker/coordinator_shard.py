@@ -56,8 +56,8 @@ GROUPS_MAX = 100_000
 BATCH_BYTES_MAX = 64 * 1024
 BATCH_OVERHEAD_BYTES = 1024
 COMPACT_BYTES, COMPACT_FACTOR = 4 << 20, 4
-"""A log is compacted when it is larger than both: this, and so many times what it says. A replay of 4 MiB takes about
-half a second."""
+"""A log is compacted when it is larger than both: this, and so many times what it says. To read 4 MiB takes about a
+second, which a replica that was away has to do before it can lead."""
 CONFIRM_S = 2.0
 Change = tuple[OffsetKey, CommittedOffset | None]
 Done = Callable[[ErrorCode], None]

@@ -13,7 +13,7 @@ from barnabas_clients.protocol.delete_groups import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .group_routing import certain_shard, has_outcome
+from .group_routing import ShardFinder, has_outcome
 
 __all__ = ["handle", "refuse"]
 
@@ -21,8 +21,9 @@ __all__ = ["handle", "refuse"]
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete one after the other; naming one twice is naming it once."""
     results = []
+    shards = ShardFinder(broker)
     for group_id in dict.fromkeys(request.groups_names):
-        shard = await certain_shard(broker, group_id)
+        shard = await shards.find(group_id)
         code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)

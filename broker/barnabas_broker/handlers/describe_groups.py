@@ -16,7 +16,7 @@ from barnabas_clients.protocol.describe_groups import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .group_routing import certain_shard
+from .group_routing import ShardFinder
 
 __all__ = ["handle", "refuse"]
 
@@ -27,8 +27,9 @@ EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIG
 async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group; a coordinator that may have been deposed asks first."""
     described = []
+    shards = ShardFinder(broker)
     for group_id in request.groups:
-        shard = await certain_shard(broker, group_id)
+        shard = await shards.find(group_id)
         if isinstance(shard, ErrorCode):
             described.append(DescribedGroup(group_id=group_id, error_code=shard))
             continue

@@ -14,10 +14,21 @@ from barnabas_broker.coordinator_shard import Done, Shard
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import Message
 
-__all__ = ["APPEND_S", "CONFIRM_S", "Outcome", "certain_shard", "has_outcome", "is_storable", "route"]
+__all__ = [
+    "APPEND_S",
+    "CONFIRM_S",
+    "REQUEST_MS",
+    "Outcome",
+    "ShardFinder",
+    "certain_shard",
+    "has_outcome",
+    "is_storable",
+    "route",
+]
 
 CONFIRM_S = 2.0
 APPEND_S = 5.0  # Kafka's offsets.commit.timeout.ms
+REQUEST_MS = 10_000  # for all groups of a request together; the rest is refused
 NAME_BYTES_MAX = 32_767  # what a string of the stored format can hold
 
 Act = Callable[[Shard], Message | None]
@@ -45,6 +56,19 @@ async def certain_shard(broker: BrokerContext, group_id: str) -> Shard | ErrorCo
         return shard
     error = await shard.confirm(CONFIRM_S)
     return shard if error is ErrorCode.NONE else error
+
+
+class ShardFinder:
+    """Finds the shards of the groups of one request. All its waits together end within `REQUEST_MS` and one wait."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker, self._until_ms = broker, broker.now_ms() + REQUEST_MS
+
+    async def find(self, group_id: str) -> Shard | ErrorCode:
+        """Return as `certain_shard`; COORDINATOR_NOT_AVAILABLE when the time is up."""
+        if self._broker.now_ms() >= self._until_ms:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return await certain_shard(self._broker, group_id)
 
 
 async def has_outcome(begin: Callable[[Done], object]) -> ErrorCode:

@@ -27,7 +27,7 @@ from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-from .group_routing import CONFIRM_S
+from .group_routing import CONFIRM_S, REQUEST_MS
 
 __all__ = ["handle", "refuse"]
 
@@ -49,7 +49,12 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             ]
         )
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
-    shards = {group.group_id: await broker.coordinator.find_shard(group.group_id) for group in groups}
+    shards: dict[str, Shard | ErrorCode] = {}
+    until_ms = broker.now_ms() + REQUEST_MS
+    for group in groups:
+        is_late = broker.now_ms() >= until_ms
+        find = broker.coordinator.find_shard
+        shards[group.group_id] = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
     confirmed: dict[Shard, ErrorCode] = {}
     for shard in shards.values():
         if isinstance(shard, Shard) and shard not in confirmed:
