@@ -1,12 +1,14 @@
 """Sequences against a naive leader, through a network that loses answers and delivers late."""
 
 from collections import deque
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas_clients.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Identity, Outcome, Sequences, UnderWay, Verdict
+from barnabas_clients import sequences
+from barnabas_clients.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome, Sequences, UnderWay, Verdict
 
 from .naive_leader import Copy, NaiveLeader
 
@@ -25,6 +27,9 @@ class Attempt:
 class ProducerMachine(RuleBasedStateMachine):
     """One partition. Attempts go over one connection in order; when it breaks, what is in it may be taken later."""
 
+    module: Any = sequences
+    """What is under test; mutants put themselves here."""
+
     def __init__(self) -> None:
         super().__init__()
         self.connection: deque[Attempt] = deque()
@@ -42,9 +47,9 @@ class ProducerMachine(RuleBasedStateMachine):
         sequence=st.sampled_from([0, 0, SEQUENCE_MODULUS - 7]),
     )
     def begin(self, takes_any_first: bool, epoch: int, sequence: int) -> None:
-        self.identity = Identity(1, epoch)
+        self.identity = self.module.Identity(1, epoch)
         self.leader = NaiveLeader(takes_any_first=takes_any_first)
-        self.sequences: Sequences[int] = Sequences(self.identity, IN_FLIGHT_MAX)
+        self.sequences: Sequences[int] = self.module.Sequences(self.identity, IN_FLIGHT_MAX)
         if sequence:
             # A producer that has been at it for a while: its numbers wrap soon.
             first = self.sequences.begin(self.new_item(), 1)
@@ -137,7 +142,8 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def settle(self, under_way: UnderWay[int], outcome: Outcome) -> None:
         was_uncertain = under_way.may_be_appended
-        verdict = self.sequences.on_outcome(under_way, outcome)
+        # By name: a mutant's members are its own.
+        verdict = Verdict[self.sequences.on_outcome(under_way, self.module.Outcome[outcome.name]).name]
         if verdict is Verdict.DELIVERED:
             self.delivered.add(under_way.item)
         elif verdict is Verdict.FAILED and not under_way.is_given_up:
