@@ -12,6 +12,7 @@ from broker.wire_client import Wire
 
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 
 from .conftest import QUICK
 from .group_client import CoordinatorError, GroupClient, rebalance
@@ -68,6 +69,29 @@ def test_everything_is_there_after_the_whole_cluster_has_stopped(own_brokers: Ru
     assert [bytes(heir.sync().assignment)] == share
     for client in (member, heir):
         client.lose()
+
+
+def test_without_a_majority_nobody_waits_for_ever_and_nothing_is_answered_from_memory(
+    own_brokers: RunningCluster,
+) -> None:
+    member = GroupClient(own_brokers.bootstrap, "g-alone", "t")
+    member.commit_surely("t", {2: 7})
+    left, *others = [member.coordinator_id, *({1, 2, 3} - {member.coordinator_id})]
+    own_brokers.run(partial(all_at_once, Cluster.stop, others))
+    refused = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert member.commit("t", {2: 8})[0] in refused
+    with pytest.raises(CoordinatorError):
+        member.committed()
+    wire = Wire("127.0.0.1", own_brokers.cluster.nodes[left].port)
+    found = wire.ask(FindCoordinatorRequest(coordinator_keys=["g-alone"]), 4).coordinators[0]
+    assert (found.error_code, found.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
+    wire.close()
+    own_brokers.run(partial(all_at_once, Cluster.start, others))
+    own_brokers.run(Cluster.wait_ready)
+    member.lose()
+    # The refused commit may have been stored all the same; what it may not do is to take the older one back.
+    assert member.until_known(member.committed, lambda _: NONE)["t", 2] in {7, 8}
+    member.lose()
 
 
 async def all_at_once(act: Callable[[Cluster, int], Awaitable[object]], numbers: list[int], cluster: Cluster) -> None:

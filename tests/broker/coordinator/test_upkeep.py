@@ -1,5 +1,6 @@
 """What goes by itself: expired offsets, empty groups, offsets of deleted topics, and the beginning of a long log."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -127,6 +128,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it(
     async def settle(cluster: Cluster) -> None:
         shard = shard_with(cluster, client.group_id)
         while set(shard.offsets.of_group(client.group_id)) != {(f"{name}-kept", 0)}:
+            await asyncio.sleep(0)  # The task that writes the tombstones has its turn.
             assert await shard.wait_committed()
 
     brokers.run(settle)
@@ -182,6 +184,7 @@ def test_a_long_log_is_cut_and_says_the_same_to_the_next_coordinator(
     async def log_of(cluster: Cluster) -> tuple[int, int]:
         shard = shard_with(cluster, client.group_id)
         while shard.is_compacting:
+            await asyncio.sleep(0)
             assert await shard.wait_committed()
         assert await shard.wait_committed()
         return shard.partition.log.log_start_offset, shard.partition.log.size_bytes
