@@ -12,7 +12,7 @@ from barnabas_clients.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome
 
 from .test_sequences_model import IN_FLIGHT_MAX, ProducerMachine
 
-SEEDS = 600
+SEEDS = 400
 STEPS = 60
 MUTANTS = {
     "what may be appended is repeated in a new epoch": (

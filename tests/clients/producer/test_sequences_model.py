@@ -203,4 +203,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestSequences = ProducerMachine.TestCase
-TestSequences.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSequences.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
