@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import cast
 
 from barnabas_broker.partition import Partition, PartitionLog
+from barnabas_broker.producer_state import OutOfOrderSequenceError
 from barnabas_broker.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
@@ -263,6 +264,9 @@ class World:
         try:
             base_offset, index = leader.partition.append(parse_header(frame), memoryview(frame))
         except (NotLeaderError, StorageFailedError):
+            return
+        except OutOfOrderSequenceError:
+            assert leader.partition.term < self.term, "the leader lacks what was acknowledged"
             return
 
         def acknowledge() -> None:

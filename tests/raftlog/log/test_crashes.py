@@ -209,6 +209,23 @@ class CrashMachine(RuleBasedStateMachine):
         log.drop_before(max(offset - back, log.log_start_offset), committed)
         assert log.log_start_offset >= offset - back
 
+    @rule(
+        number=st.integers(0, 2),
+        sizes=st.lists(st.integers(1500, 3000), min_size=4, max_size=8),
+        checkpoint=st.booleans(),
+        again=st.booleans(),
+    )
+    def shorten(self, number: int, sizes: list[int], checkpoint: bool, again: bool) -> None:
+        """What an owner does: write more than a segment, then let go of it. Single rules seldom get this far."""
+        if checkpoint:
+            self.storage.checkpoint()
+        self.append(number, sizes, follower=True)
+        self.work()
+        self.drop(number, 1.0, 0)
+        if again:
+            self.work()
+            self.append(number, sizes[:2], follower=True)
+
     @invariant()
     def note_what_was_dropped(self) -> None:
         for group, log in self.logs.items():

@@ -7,7 +7,6 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from barnabas_raftlog.log import recovery, write_queue
-from barnabas_raftlog.log.cut_log import CutLog
 from barnabas_raftlog.log.pending import PendingIndexes
 from barnabas_raftlog.log.recovery import ReplicaPlan
 from barnabas_raftlog.log.tail_cache import LogTail
@@ -59,17 +58,6 @@ def snapshots_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicaPlan, "installed", lambda self, index, term, end_offset, number, state: None)
 
 
-def what_is_not_durable_is_dropped_too(patch: pytest.MonkeyPatch) -> None:
-    drop = CutLog.drop_before
-
-    def careless(self: CutLog, offset: int, committed_index: int) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(CutLog, "durable_index", self.last_index)
-            drop(self, offset, committed_index)
-
-    patch.setattr(CutLog, "drop_before", careless)
-
-
 def the_state_of_a_snapshot_is_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("barnabas_raftlog.log.replica_recovery._Rebuild._save_state", lambda self, state: None)
 
@@ -96,7 +84,6 @@ MUTANTS: list[Patch] = [
     truncations_are_not_replayed,
     dropped_segments_are_not_replayed,
     snapshots_are_not_replayed,
-    what_is_not_durable_is_dropped_too,
     the_state_of_a_snapshot_is_lost,
     an_older_vote_wins,
     unwritten_entries_are_evicted,
