@@ -52,6 +52,13 @@ class LeaderEpochsMachine(RuleBasedStateMachine):
             expected = older[-1] if older else None
             assert self.epochs.end_offset_for(asked, self._end()) == expected
 
+    @invariant()
+    def knows_who_wrote_the_record_at_an_offset(self) -> None:
+        first = self.model[self.start_index - 1][1] if self.start_index else 0
+        for offset in range(first, self._end()):
+            written_by = next(term for term, end_offset in self.model if end_offset > offset)
+            assert self.epochs.term_at_offset(offset) == written_by
+
 
 TestLeaderEpochs = LeaderEpochsMachine.TestCase
 TestLeaderEpochs.settings = settings(max_examples=50, deadline=None)

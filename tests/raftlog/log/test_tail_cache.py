@@ -41,6 +41,16 @@ class TailCacheMachine(RuleBasedStateMachine):
             del self.model[number][index - 1 :]
             self.written[number] = min(self.written[number], index - 1)
 
+    @rule(number=st.integers(0, 2), share=st.floats(0, 1))
+    def drop(self, number: int, share: float) -> None:
+        """The log has lost its beginning: those entries go, written or not."""
+        tail, index = self.tails[number], 1 + int(share * len(self.model[number]))
+        before = tail.first_index
+        tail.drop_before(index)
+        assert tail.first_index == max(before, index)
+        self.written[number] = max(self.written[number], tail.first_index - 1)
+        tail.written(self.written[number])
+
     @rule(number=st.integers(0, 2))
     def reset(self, number: int) -> None:
         self.tails[number].reset(1)
