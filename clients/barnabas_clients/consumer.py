@@ -329,9 +329,8 @@ class Consumer(Positions):
 
     def metrics(self) -> ConsumerMetrics:
         """Return counters; cheap enough to be asked for every second."""
-        queues = self._core.fetcher.queues.values()
         counts = self._core.fetcher.counts
-        return ConsumerMetrics(len(queues), *counts, sum(queue.buffered_bytes for queue in queues))
+        return ConsumerMetrics(len(self._core.fetcher.queues), *counts, self._core.fetcher.buffered_bytes)
 
 
 class Batches:

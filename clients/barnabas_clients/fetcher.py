@@ -53,6 +53,8 @@ LANES = ("fetch", "fetch-2")
 # A broker answers a fetch at its `max_wait_ms`; one that is a second late is stopped, cut off or very busy.
 OVERDUE_S = 1.0
 LOOKUP_TIMEOUT_S = 5.0
+# A partition's share that is less than one in so many bytes of an answer is copied, and does not keep the answer.
+SMALL_SHARE = 16
 BACKOFF = Backoff()
 
 Committed = Callable[[Collection[TopicPartition], float], Awaitable[Mapping[TopicPartition, OffsetAndMetadata]]]
@@ -103,6 +105,12 @@ class Fetcher:
         self._served = 0
         self._is_closed = False
         self._random = random.Random()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How much memory is kept for what was fetched and not handed out: answers count whole, and once."""
+        frames = {id(chunk.frame): len(chunk.frame) for queue in self.queues.values() for chunk in queue.chunks}
+        return sum(frames.values())
 
     # What the consumer calls.
 
@@ -260,7 +268,7 @@ class Fetcher:
 
     def _room(self) -> int:
         """Return how many bytes the next request may bring; 0 for no request."""
-        buffered = sum(queue.buffered_bytes for queue in self.queues.values() if queue.chunks)
+        buffered = self.buffered_bytes
         in_flight = sum(flight.bytes_max for flight in self._flights.values() if flight.is_wanted)
         share = max(self._settings.buffer_bytes // (len(LANES) * max(1, len(self._cluster.view.brokers))), 1)
         left = self._settings.buffer_bytes - buffered - in_flight
@@ -268,8 +276,8 @@ class Fetcher:
             return min(left, share)
         for queue in self.queues.values():
             if queue.is_paused and queue.chunks:
-                left += queue.buffered_bytes
                 queue.drop()
+        left += buffered - self.buffered_bytes
         return min(left, share) if left >= share else 0
 
     def _suspect(self, flight: Flight) -> None:
@@ -343,8 +351,8 @@ class Fetcher:
         queue.is_calm = not records
         if not records:
             return
-        if len(records) * 2 < frame_bytes:
-            # A view keeps the whole answer in memory, which is not what the buffer's bound counts.
+        if len(records) * SMALL_SHARE < frame_bytes:
+            # A view keeps the whole answer in memory.
             records = memoryview(bytes(records))
         aborted = None
         if self._settings.read_committed:

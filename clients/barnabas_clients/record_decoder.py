@@ -71,7 +71,7 @@ class FetchedRecords:
 
     `start_offset` is what was asked for; the first batch may begin before it. `end_offset` is where the next fetch
     must begin: behind the last whole batch, or at a header that makes no sense. `last_epoch` is the leader epoch of
-    the last whole batch, -1 if there is none. `size_bytes` is what the answer takes as long as this is kept.
+    the last whole batch, -1 if there is none. `size_bytes` is the size of `data`.
     """
 
     __slots__ = (
@@ -127,6 +127,11 @@ class FetchedRecords:
         self._frame: BatchFrame | None = None
         self._failure: CorruptRecordsError | None = None
         self.end_offset, self.last_epoch = self._measure()
+
+    @property
+    def frame(self) -> bytes | bytearray:
+        """What is kept in memory for it: the whole answer, if `data` was a view of that."""
+        return self._data.obj  # type: ignore[return-value]  # the type stubs know of no narrower type
 
     @property
     def is_exhausted(self) -> bool:
