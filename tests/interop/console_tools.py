@@ -1,7 +1,6 @@
 """Apache Kafka's console tools, each started as its shell script starts it: a JVM with the tool's main class."""
 
 import os
-import signal
 import subprocess
 import threading
 from pathlib import Path
@@ -120,10 +119,14 @@ class ConsoleConsumer:
                 self.received.append(found)
                 self._changed.notify_all()
 
+    def ask_to_end(self) -> None:
+        # Not SIGINT: whoever is started in the background inherits that it is ignored.
+        self._process.terminate()
+
     def end(self) -> None:
-        """End it as Ctrl-C does: it commits what it has printed, and leaves its group. Once is enough."""
+        """End it, and wait: it commits what it has printed, and leaves its group. Once is enough."""
         try:
-            self._process.send_signal(signal.SIGINT)
+            self.ask_to_end()
             self._process.wait(PROCESS_LIMIT_S)
         finally:
             self._process.kill()

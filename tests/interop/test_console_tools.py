@@ -128,6 +128,12 @@ class Group:
         return sorted((frozenset((part.topic, part.partition) for part in found) for found in parts), key=len)
 
 
+def ask_to_end(groups: list[Group]) -> None:
+    for group in groups:
+        for member in group.members:
+            member.ask_to_end()
+
+
 def test_two_members_share_and_hand_over_in_every_strategy(
     tools: Tools, admin: AdminClient, sender: Sender, new_topic: NewTopicMaker, name: str
 ) -> None:
@@ -155,6 +161,8 @@ def test_two_members_share_and_hand_over_in_every_strategy(
         for group in groups:
             ends.callback(lambda group=group: [member.end() for member in group.members])  # type: ignore[misc]
             group.join()
+        # Last in, first out: all are asked before the first is waited for.
+        ends.callback(lambda: ask_to_end(groups))
         wait_for_shares(lambda group: (6,))
         send("alone", 6)
         for group in groups:
@@ -162,7 +170,9 @@ def test_two_members_share_and_hand_over_in_every_strategy(
         wait_for_shares(lambda group: group.sizes)
         send("shared", 12)
         for group in groups:
-            group.members[1].end()  # it commits what it has, and leaves
+            group.members[1].ask_to_end()  # it commits what it has, and leaves
+        for group in groups:
+            group.members[1].end()
         wait_for_shares(lambda group: (6,))
         send("alone again", 18)
     words = ("alone", "shared", "alone again")
