@@ -18,7 +18,7 @@ from barnabas_clients.assignors import (
     Subscription,
 )
 from barnabas_clients.assignors.assignor import in_member_order
-from barnabas_clients.assignors.balance import Claim, balance
+from barnabas_clients.assignors.balance import Claim, balance, owners_by_claim
 from barnabas_clients.topic_partition import TopicPartition
 
 TOPICS = ("a", "b", "c", "d")
@@ -195,6 +195,7 @@ def test_the_newer_claim_counts_and_of_two_in_one_generation_none() -> None:
     newer = {"m1": Claim(everything, 3), "m2": Claim(everything, 2)}
     assert balance({"a": 2}, members, newer) == {"m1": [("a", 0)], "m2": [("a", 1)]}
     same = {"m1": Claim(everything, 3), "m2": Claim(everything, 3)}
+    assert owners_by_claim({"a": 2}, members, same) == {}
     assert balance({"a": 2}, members, same) == {"m1": [("a", 0)], "m2": [("a", 1)]}
 
 

@@ -207,6 +207,38 @@ def test_a_handler_that_hangs_at_a_close_does_not_keep_the_group_waiting(run: Ru
     run(main())
 
 
+def test_a_handler_that_hung_already_before_a_close_is_left_for_a_goodbye(run: Run) -> None:
+    async def main() -> None:
+        broker, handler = FakeBroker(1), Recorder()
+        group = FakeCoordinator(broker)
+        async with serving(broker):
+            async with member(broker, handler=handler, close_s=SHORT_S) as session:
+                await session.wait_stable(LONG_S)
+                handler.gates["revoke"].clear()
+                session.resubscribe()
+                await handler.until("assign", "revoke")
+            assert group.count(LeaveGroupRequest) == 1
+
+    run(main())
+
+
+def test_a_join_that_was_given_up_does_not_hold_back_the_next(run: Run) -> None:
+    async def main() -> None:
+        broker, handler = FakeBroker(1), Recorder()
+        group = FakeCoordinator(broker, size=2)
+        async with serving(broker), member(broker, handler=handler) as session:
+            await group.until(lambda: len(group.joined) == 1)
+            group.size = 1
+            handler.topics = frozenset()
+            session.resubscribe()
+            handler.topics = frozenset({TOPIC})
+            session.resubscribe()
+            await session.wait_stable(LONG_S)
+            assert handler.log == [("assign", ALL)]
+
+    run(main())
+
+
 def test_nobody_there_at_the_start_is_waited_for(run: Run) -> None:
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
