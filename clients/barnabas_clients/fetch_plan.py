@@ -57,6 +57,7 @@ def fetchable(queue: PartitionQueue, settings: FetchSettings) -> bool:
     return (
         queue.fetch_offset >= 0
         and not queue.is_paused
+        and not queue.is_stuck
         and (not queue.chunks or queue.buffered_bytes < settings.partition_bytes)
     )
 

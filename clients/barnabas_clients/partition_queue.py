@@ -36,7 +36,8 @@ class PartitionQueue:
 
     `epoch` is the leader epoch of the record before `position`, for commits; `fetched_epoch` that of the last batch
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
-    brought nothing. `not_before_s` and `failures` are the pause after refusals; `bytes_max` is how much is asked for.
+    brought nothing, `is_stuck` that what it brought cannot be passed. `not_before_s` and `failures` are the pause after
+    refusals, `failing_since_s` and `reason` what to tell about them; `bytes_max` is how much is asked for.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class PartitionQueue:
         "is_calm",
         "is_paused",
         "is_ready",
+        "is_stuck",
         "last_stable_offset",
         "log_start_offset",
         "not_before_s",
@@ -71,7 +73,7 @@ class PartitionQueue:
         self.position = self.finished = self.fetch_offset = self.committed = UNKNOWN
         self.epoch = self.fetched_epoch = -1
         self.reset: int | None = None
-        self.is_paused = self.is_ready = self.is_calm = False
+        self.is_paused = self.is_ready = self.is_calm = self.is_stuck = False
         self.chunks: deque[FetchedRecords] = deque()
         self.returned: list[ConsumerRecord] = []
         self.bytes_max = bytes_max
@@ -118,7 +120,7 @@ class PartitionQueue:
         self.chunks.clear()
         self.ticket = None
         self.failure = None
-        self.is_calm = False
+        self.is_calm = self.is_stuck = False
         self.fetch_offset, self.fetched_epoch = self.position, self.epoch
 
     def refuse(self, reason: str, now_s: float, pause_s: float) -> None:
@@ -141,6 +143,8 @@ class PartitionQueue:
             self.bytes_max = min(self.bytes_max * 2, 2**31 - 1)
             return False
         self.bytes_max = bytes_max
+        # Nothing tells where the batch behind a senseless header begins; fetching here again would bring it again.
+        self.is_stuck = chunk.end_offset == self.fetch_offset
         self.fetch_offset = chunk.end_offset
         if chunk.last_epoch >= 0:
             self.fetched_epoch = chunk.last_epoch

@@ -4,10 +4,10 @@ Records of one size are common (numbers, fixed structures, events of one kind), 
 laid out with a stride: the size of everything else is the same too, except that the numbers of offsets and times
 change. So a *run* is checked column by column: the bytes that must be equal are cut out with the stride and compared
 as one string, the offsets are compared with what the numbers from here on look like encoded, and only times are
-decoded. Then slices, `zip` and `map` make the records. Measured with 100 bytes each: 0.4 µs a record in place of 2.0.
+decoded. Then slices and one `map` make the records. Measured with 100 bytes each: 0.34 µs a record in place of 1.4.
 
 The check is complete: what it accepts, the plain loop (record_decoder.py) would have read the same. What it does not
-accept is left to the plain loop, errors included; looking in vain costs about as much as decoding two records.
+accept is left to the plain loop, errors included; looking in vain costs about as much as decoding three records.
 
 Not runs: records with headers, of 8 KiB and more, or behind 8,192 others in their batch.
 """

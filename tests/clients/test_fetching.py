@@ -58,6 +58,28 @@ def test_damage_is_named_and_can_be_passed(run: Run) -> None:
     run(main())
 
 
+def test_a_header_without_sense_is_fetched_once(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(2))
+        bad = build_batch([NewRecord(None, b"x", 1)], base_offset=2)
+        bad[8:12] = b"\0\0\0\5"
+        log.append_batch(bytes(bad))
+        log.append(values_of(1, 3))
+        async with serving(broker), consumer(broker, fetch_max_wait_s=0.01) as reader:
+            assert await read(reader, 2) == values_of(2)
+            for _ in range(5):
+                with pytest.raises(CorruptRecordsError, match="t-0 at offset 2: a batch of 17 bytes"):
+                    await anext(reader)
+                await asyncio.sleep(0)
+            assert broker.count(FetchRequest) <= 3
+            await reader.seek(PARTITION, 3)
+            assert await read(reader, 1) == values_of(1, 3)
+
+    run(main())
+
+
 def test_damage_in_one_partition_holds_no_other_up(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker()
