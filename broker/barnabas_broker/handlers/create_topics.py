@@ -5,6 +5,7 @@ partitions have leaders in this broker's table (within the request's timeout, an
 caller's next metadata request finds them.
 """
 
+from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_clients.protocol.create_topics import (
@@ -16,13 +17,11 @@ from barnabas_clients.protocol.create_topics import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused
-from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 __all__ = ["code_of", "handle", "refuse"]
 
 LEADERS_S = 5.0
 TIMEOUT_S_MAX = 60.0
-DEFAULT_CONFIG, TOPIC_CONFIG = 5, 1  # Kafka's ConfigSource
 _CODES = {
     RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
     RefusalReason.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
@@ -67,7 +66,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         new_ids = [topic.topic_id for topic in created if topic.error is None]
         await broker.partitions.wait_for_leaders(new_ids, min(LEADERS_S, left_s))
-    return CreateTopicsResponse(topics=results + [_result(topic) for topic in created])
+    return CreateTopicsResponse(topics=results + [_result(broker, topic) for topic in created])
 
 
 def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
@@ -87,7 +86,7 @@ def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
     return NewTopic(topic.name, partitions, factor, assignments, {row.name: row.value for row in topic.configs})
 
 
-def _result(topic: CreatedTopic) -> CreatableTopicResult:
+def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:
     if topic.error is not None:
         return CreatableTopicResult(
             name=topic.name, error_code=code_of(topic.error), error_message=topic.message or None
@@ -98,11 +97,7 @@ def _result(topic: CreatedTopic) -> CreatableTopicResult:
         num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
         configs=[
-            CreatableTopicConfigs(
-                name=name,
-                value=topic.configs.get(name, config.default),
-                config_source=TOPIC_CONFIG if name in topic.configs else DEFAULT_CONFIG,
-            )
-            for name, config in TOPIC_CONFIGS.items()
+            CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
+            for entry in topic_entries(topic.configs, broker.config)
         ],
     )
