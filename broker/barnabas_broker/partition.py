@@ -393,7 +393,9 @@ class Partition:
 
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what nobody needs any more."""
-        log, offset = self.log, self.starts.offset
+        # A start lies within what was committed with it. Only where that was lost, as a loss of power can do to a
+        # majority in page-cache mode, would it lie beyond the log.
+        log, offset = self.log, min(self.starts.offset, self.high_watermark)
         if log.has_segments_before(offset):
             # What is deleted cannot be replayed.
             self.save_producers()

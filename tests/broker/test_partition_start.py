@@ -12,6 +12,7 @@ from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
 from .test_partition import FakeLog, Waiter, append, lead, make
+from .wire_client import batch
 
 
 class ShrinkingLog(FakeLog):
@@ -127,7 +128,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
     assert partition.snapshot() is None, "it cannot say yet what holds where"
     partition.save_producers()
     for _ in range(5):
-        log.add(1, None)
+        log.add(1, bytearray(batch(5)))
     partition.on_appended(log.entries)
     partition.on_committed(4)
     assert log.done == []
@@ -139,3 +140,14 @@ def test_a_snapshot_of_another_version_costs_the_table_and_nothing_else() -> Non
     partition, _ = make(ShrinkingLog())
     partition.install(InstallSnapshot(1, 1, 2, 3, 1, b"\x93\x09"))
     assert (partition.producers.applied_index, partition.producers.is_complete) == (3, False)
+
+
+def test_a_start_beyond_what_is_left_of_the_log_takes_what_is_left() -> None:
+    log = ShrinkingLog()
+    partition, _ = make(log)
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(90, ProducerTable())))
+    for _ in range(4):
+        log.add(1, bytearray(batch(5)))
+    partition.on_appended(log.entries)
+    partition.on_committed(4)
+    assert log.log_start_offset == partition.high_watermark == 20
