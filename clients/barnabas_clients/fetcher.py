@@ -365,7 +365,7 @@ class Fetcher:
 
     def _take_error(self, queue: PartitionQueue, row: PartitionData, response: FetchResponse) -> None:
         error = error_for(row.error_code, f"{queue.partition} at {queue.fetch_offset}")
-        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not queue.chunks and not queue.returned:
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not queue.is_lent and queue.position == queue.fetch_offset:
             if self._reset is None:
                 self._fail(queue, error)
             else:
@@ -384,6 +384,9 @@ class Fetcher:
 
     def _take_truncation(self, queue: PartitionQueue, end_offset: int, epoch: int) -> None:
         """The log was cut below what was fetched of it (KIP-320)."""
+        if queue.is_lent:
+            self._refuse(queue, error_for(ErrorCode.OFFSET_OUT_OF_RANGE, f"{queue.partition} was cut at {end_offset}"))
+            return
         if end_offset >= queue.position:
             queue.drop()
             return

@@ -37,7 +37,8 @@ class PartitionQueue:
     `epoch` is the leader epoch of the record before `position`, for commits; `fetched_epoch` that of the last batch
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
     brought nothing, `is_stuck` that what it brought cannot be passed. `not_before_s` and `failures` are the pause after
-    refusals, `failing_since_s` and `reason` what to tell about them; `bytes_max` is how much is asked for.
+    refusals, `failing_since_s` and `reason` what to tell about them. `is_lent` says that records are being handed out
+    one by one, so that `position` is not settled. `bytes_max` is how much is asked for.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class PartitionQueue:
         "finished",
         "high_watermark",
         "is_calm",
+        "is_lent",
         "is_paused",
         "is_ready",
         "is_stuck",
@@ -73,7 +75,7 @@ class PartitionQueue:
         self.position = self.finished = self.fetch_offset = self.committed = UNKNOWN
         self.epoch = self.fetched_epoch = -1
         self.reset: int | None = None
-        self.is_paused = self.is_ready = self.is_calm = self.is_stuck = False
+        self.is_paused = self.is_ready = self.is_calm = self.is_stuck = self.is_lent = False
         self.chunks: deque[FetchedRecords] = deque()
         self.returned: list[ConsumerRecord] = []
         self.bytes_max = bytes_max

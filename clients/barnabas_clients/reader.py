@@ -45,7 +45,7 @@ class Reader:
     """Between fetcher and application. Lives on one event loop.
 
     `records` iterates what is left of the slice being handed out one at a time; `_held` are the partitions of which
-    the application holds records, with the offset behind them.
+    the application holds records.
     """
 
     def __init__(self, timeout_s: float, presence_s: float = 60.0) -> None:
@@ -55,7 +55,7 @@ class Reader:
         self.asked_at_s = 0.0
         self._timeout_s, self._presence_s = timeout_s, presence_s
         self._slice: Taken | None = None
-        self._held: dict[PartitionQueue, int] = {}
+        self._held: set[PartitionQueue] = set()
         self._holds = 0
         self._waiters: set[asyncio.Future[None]] = set()
         self._returned: asyncio.Future[None] | None = None
@@ -79,6 +79,7 @@ class Reader:
         taken = await self.ask(SLICE_RECORDS, None)
         assert taken is not None
         self._slice = taken
+        taken.queue.is_lent = True
         self.records = iter(taken.records)
         return next(self.records)
 
@@ -120,7 +121,7 @@ class Reader:
     def hand_out(self, taken: Taken) -> None:
         """Note that all of `taken` is in the application's hands now."""
         taken.queue.hand_out(taken.next_offset, taken.records[-1].leader_epoch)
-        self._held[taken.queue] = taken.next_offset
+        self._held.add(taken.queue)
 
     def wake(self) -> None:
         """Let whoever waits look again."""
@@ -181,13 +182,13 @@ class Reader:
         if left < len(records):
             queue.hand_out(next_offset if not left else in_hand.offset + 1, in_hand.leader_epoch)
             queue.finished = max(queue.finished, in_hand.offset)
-            self._held[queue] = queue.position
+            self._held.add(queue)
 
     def finish(self) -> None:
         """The application has come back: it is done with all that it was handed."""
         self.withdraw()
-        for queue, next_offset in self._held.items():
-            queue.finished = max(queue.finished, next_offset)
+        for queue in self._held:
+            queue.finished = queue.position
         self._held.clear()
 
     def withdraw(self) -> None:
@@ -195,6 +196,7 @@ class Reader:
         self.settle()
         if self._slice is not None:
             queue, _, _ = self._slice
+            queue.is_lent = False
             if rest := list(self.records):
                 queue.give_back(rest)
                 self._fetcher.make_ready(queue)
@@ -204,7 +206,7 @@ class Reader:
     def forget(self, queue: PartitionQueue) -> None:
         """Note that the application's place in a partition is another now, or none: it has nothing to finish there."""
         self.withdraw()
-        self._held.pop(queue, None)
+        self._held.discard(queue)
 
     @property
     def is_holding(self) -> bool:
