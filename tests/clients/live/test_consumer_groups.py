@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_clients.consumer import Consumer
 from barnabas_clients.consumer_errors import NoOffsetError
+from barnabas_clients.errors import CommitFailedError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .batches import append_values
@@ -270,3 +271,40 @@ async def test_a_group_commits_for_partitions_assigned_by_hand(
         async with member(topics=()) as consumer:
             await consumer.assign([partition])
             assert (await read(consumer, 1))[0].offset == offset
+
+
+async def test_a_callback_may_commit_what_is_revoked(bootstrap: str, make_topic: MakeTopic, member: Member) -> None:
+    name = await make_topic()
+    await append_values(bootstrap, name, VALUES)
+
+    async def on_revoked(consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
+        await consumer.commit(dict.fromkeys(partitions, 123))
+
+    async with member(name, auto_commit=False, on_revoked=on_revoked) as consumer:
+        await read(consumer, 1)
+        await consumer.unsubscribe()
+        assert consumer.assignment == frozenset()
+        await consumer.subscribe([name])
+        assert (await read(consumer, 1))[0].offset == 123
+
+
+async def test_a_member_that_stays_away_loses_its_partitions_and_is_told(
+    bootstrap: str, make_topic: MakeTopic, member: Member
+) -> None:
+    name = await make_topic()
+    await append_values(bootstrap, name, VALUES)
+    lost = asyncio.Event()
+
+    async def on_lost(consumer: Consumer, partitions: frozenset[TopicPartition]) -> None:
+        assert partitions == {TopicPartition(name, 0)}
+        assert consumer.assignment == frozenset()
+        lost.set()
+
+    async with member(name, max_poll_interval_s=0.5, on_lost=on_lost) as consumer:
+        assert (await read(consumer, 1))[0].offset == 0
+        async with asyncio.timeout(20):
+            await lost.wait()
+        with pytest.raises(CommitFailedError):
+            await consumer.commit({TopicPartition(name, 0): 1})
+        # The record that was in hand was not finished with in time.
+        assert (await read(consumer, 1))[0].offset == 0
