@@ -112,8 +112,10 @@ class Group:
         self._arguments = ("--group", self.name, "--include", "|".join(topics), *words)
         self._tools, self._changed = tools, changed
 
-    def join(self) -> None:
+    def join(self, ends: ExitStack) -> None:
+        """Start one more member, which `ends` ends."""
         self.members.append(ConsoleConsumer(self._tools, self._changed, *self._arguments))
+        ends.callback(self.members[-1].end)
 
     @property
     def count(self) -> int:
@@ -159,14 +161,13 @@ def test_two_members_share_and_hand_over_in_every_strategy(
 
     with ExitStack() as ends:
         for group in groups:
-            ends.callback(lambda group=group: [member.end() for member in group.members])  # type: ignore[misc]
-            group.join()
-        # Last in, first out: all are asked before the first is waited for.
-        ends.callback(lambda: ask_to_end(groups))
+            group.join(ends)
         wait_for_shares(lambda group: (6,))
         send("alone", 6)
         for group in groups:
-            group.join()
+            group.join(ends)
+        # Last in, first out: all are asked before the first is waited for.
+        ends.callback(ask_to_end, groups)
         wait_for_shares(lambda group: group.sizes)
         send("shared", 12)
         for group in groups:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from barnabas_clients import TopicPartition
 from barnabas_clients.connections import Cluster
-from barnabas_clients.protocol.errors import error_for
+from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 
@@ -29,7 +29,15 @@ async def fill(
                     raise error_for(row.error_code, topic.name)
 
     async with Cluster(bootstrap, client_id="test-fill") as cluster:
-        await cluster.refresh({key.topic for key in counts}, timeout_s=TIMEOUT_S)
+        names = {key.topic for key in counts}
+
+        async def find(_: float) -> None:
+            view = await cluster.refresh(names, timeout_s=TIMEOUT_S)
+            if missing := names - view.topics.keys():
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(missing))
+
+        # In a larger cluster of Apache Kafka another broker may not know yet what has just been created.
+        await cluster.retry("finding topics to fill", TIMEOUT_S, find)
         for key, count in counts.items():
             records = [NewRecord(b"%d" % (i % 3), b"%d" % i, first_timestamp_ms + i * step_ms) for i in range(count)]
             data = [PartitionProduceData(index=key.partition, records=build_batch(records))]
