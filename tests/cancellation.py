@@ -11,9 +11,11 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["open_sockets", "sweep", "tasks_end"]
+__all__ = ["open_sockets", "sockets_close", "sweep", "tasks_end"]
 
 SETTLE_S = 10.0
+TURNS_MAX = 10
+"""A closed transport lets go of its socket a turn of the loop later, and one whose opening was cancelled two."""
 SUSPENSIONS_MAX = 500
 """A call that suspends more often than this waits in a loop, and a test that sweeps it would never end."""
 
@@ -80,6 +82,15 @@ async def tasks_end(known: set["asyncio.Task[Any]"]) -> None:
     if left:
         _, pending = await asyncio.wait(left, timeout=SETTLE_S)
         assert not pending, f"left behind: {pending}"
+
+
+async def sockets_close(known_count: int) -> None:
+    """Let the loop turn until no more sockets are open than `known_count`; one that stays is a leak."""
+    for _ in range(TURNS_MAX):
+        if open_sockets() <= known_count:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(f"{open_sockets()} sockets are open, {known_count} were before")
 
 
 def open_sockets() -> int:
