@@ -142,6 +142,9 @@ def rounds(
                     f"records from every partition after {records_s:.3f} s, "
                     f"{'no rebalance' if held else 'a rebalance'}, broker back in {took:.2f} s"
                 )
+        except SystemExit:
+            print(f"the brokers say: {brokers.status()}", file=sys.stderr)
+            raise
         finally:
             load.finish()
             if observer.ident is not None:
