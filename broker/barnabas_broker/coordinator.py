@@ -311,7 +311,10 @@ class _Replica:
         replay, partition = self._replay, self._partition
         try:
             while self._shard is None and partition.producers.commit_index - replay.applied_index > STANDBY_ENTRIES:
+                begin = replay.applied_index
                 await replay.advance(partition.log, partition.producers.commit_index, lambda: self._shard is None)
+                if replay.applied_index == begin:
+                    break  # What is committed is not here yet; the next commit looks again.
         except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
             # Whoever leads finds the same and says so. Until then, once is enough.
             logger.warning("%s cannot be read ahead: %s", partition, error)

@@ -51,6 +51,10 @@ class Replay:
             StorageFailedError: the log cannot be read.
             MalformedMessageError, CorruptBatchError: it holds something that nobody can have meant.
         """
+        if log.first_index > self.applied_index + 1:
+            # The beginning went, and of what follows nothing may have come yet: that is read as far as it goes, too.
+            self._forget()
+            self.applied_index = log.first_index - 1
         slices = Slices()
         async for entry in log.replay(self.applied_index + 1):
             if entry.index > commit_index or not is_wanted():

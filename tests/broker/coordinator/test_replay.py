@@ -1,0 +1,20 @@
+"""Reading a log whose beginning went."""
+
+from typing import Any, cast
+
+from barnabas_broker.coordinator_replay import Replay
+from barnabas_broker.groups.records import CommittedOffset, OffsetKey
+
+from .test_shard_model import Log
+
+KEY = OffsetKey("g", "t", 0)
+
+
+async def test_a_replaced_log_is_read_even_while_it_is_empty() -> None:
+    """A snapshot has come, and nothing behind it: else whoever reads ahead would try for ever."""
+    log, replay = Log(), Replay()
+    replay.offsets.put(KEY, CommittedOffset(5))
+    log.first_index, log.last_index = 14_486, 14_485
+    await replay.advance(cast("Any", log), 14_485, lambda: True)
+    assert replay.applied_index == 14_485
+    assert replay.offsets.get(KEY) is None
