@@ -291,6 +291,8 @@ class Consumer(Positions):
     ) -> None:
         """Store offsets in the group: those given, or those behind everything that you were handed.
 
+        With this you say that you have finished with what lies before them.
+
         Raises:
             CommitFailedError: the partitions, or the membership, are another's now; nothing was stored.
             DeadlineExceededError: no answer in time; it may be stored, now or later.
@@ -306,7 +308,7 @@ class Consumer(Positions):
                 partition: OffsetAndMetadata(given) if isinstance(given, int) else given
                 for partition, given in offsets.items()
             }
-        await self._core.commit(stored, self._core.limit(timeout_s))
+        await self._core.commit_given(stored, self._core.limit(timeout_s))
 
     async def committed(
         self, *partitions: TopicPartition, timeout_s: float | None = None

@@ -69,6 +69,7 @@ class ConsumerCore:
         self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
         self._callbacks = callbacks
         self._tasks: set[asyncio.Task[None]] = set()
+        self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
         self._is_open = self._is_closed = False
         self._shutdown: asyncio.Task[None] | None = None
@@ -81,7 +82,7 @@ class ConsumerCore:
         self._is_open = True
         try:
             if self.settings.commits:
-                self._run(self._commit_regularly())
+                _ = self._run(self._commit_regularly())
             if subscription.is_by_topic:
                 await self.subscribe(subscription, self.settings.timeout_s)
         except BaseException:
@@ -136,7 +137,7 @@ class ConsumerCore:
             self.group.session.start()
         if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
             self._is_watching = True
-            self._run(self._watch_topics())
+            _ = self._run(self._watch_topics())
 
     async def unsubscribe(self, timeout_s: float) -> None:
         """Read nothing; leaves the group within the deadline, or without having said so."""
@@ -203,6 +204,17 @@ class ConsumerCore:
 
     # Offsets of the group.
 
+    async def commit_given(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
+        """Store what the application says. So far it has finished: no automatic commit says less from now on."""
+        for partition, given in offsets.items():
+            queue = self.fetcher.queues.get(partition)
+            if queue is not None and given.offset <= queue.position:
+                queue.finished = max(queue.finished, given.offset)
+        if self._regular_commit is not None:
+            # It knows of less, and if its attempt fails it might be repeated after this one has succeeded.
+            self._regular_commit.cancel()
+        await self.commit(offsets, timeout_s)
+
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
         """Store offsets, as a member if there is a membership."""
         if self.group is not None:
@@ -254,7 +266,11 @@ class ConsumerCore:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self.settings.auto_commit_interval_s)
-            await self.commit_finished()
+            self._regular_commit = commit = self._run(self.commit_finished())
+            await asyncio.wait({commit})
+            self._regular_commit = None
+            if not commit.cancelled():
+                commit.result()
 
     async def _watch_topics(self) -> None:
         """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
@@ -321,7 +337,8 @@ class ConsumerCore:
         await self.fetcher.close()
         await self.cluster.close()
 
-    def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
