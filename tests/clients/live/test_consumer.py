@@ -184,7 +184,7 @@ async def test_a_topic_that_is_created_later_is_found(bootstrap: str, group_id: 
     name = f"live-{group_id}"
     async with (
         Admin(bootstrap) as admin,
-        Consumer(bootstrap, topics=[name], metadata_max_age_s=0.1, timeout_s=0.4) as consumer,
+        Consumer(bootstrap, topics=[name], metadata_max_age_s=0.1, timeout_s=1.5) as consumer,
     ):
         with pytest.raises(DeadlineExceededError, match=f"there is no topic {name}"):
             await anext(consumer)
