@@ -216,7 +216,9 @@ class ConsumerCore:
         await self.commit(offsets, timeout_s)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
-        """Store offsets, as a member if there is a membership."""
+        """Store offsets, as a member if there is a membership. Nothing is stored by anybody, member or not."""
+        if not offsets and self.settings.group_id is not None:
+            return
         if self.group is not None:
             await self.group.session.commit(offsets, timeout_s)
         elif self._coordinator is not None:
