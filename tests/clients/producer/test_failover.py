@@ -1,9 +1,10 @@
 """Leaders that die, stand still and come back while a producer sends: each record arrives, once, in its order."""
 
 import asyncio
+import os
 import signal
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import cluster_handle
 import pytest
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 TIMEOUT_S = 40.0
 RECORDS = 4_000
+ON_THE_WIRE = 400  # records, more than a batch
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +53,37 @@ async def read_values(bootstrap: str, topic: str, count: int) -> list[bytes | No
     return values
 
 
-async def send_through(bootstrap: str, harm: Callable[[int], Awaitable[None]]) -> None:
-    """Send numbers to one partition, do harm to its leader on the way, and read them all back."""
-    topic = f"failover-{uuid.uuid4().hex[:8]}"
+class Leader:
+    """The process that leads the test's partition. Its id is found out beforehand: signals then cost no time."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def tell(self, number: signal.Signals) -> None:
+        os.kill(self._pid, number)
+
+
+async def send_through(
+    brokers: cluster_handle.Cluster, before: Callable[[Leader], None], harm: Callable[[Leader], None]
+) -> None:
+    """Send numbers to one partition, do harm to its leader on the way, and read them all back.
+
+    `before` comes some records earlier than `harm`: what suspends the leader there leaves batches on the wire.
+    """
+    bootstrap, topic = brokers.bootstrap, f"failover-{uuid.uuid4().hex[:8]}"
+    pids = await asyncio.to_thread(brokers.pids)
     async with Cluster(bootstrap) as cluster:
         await admin.create_topic(cluster, topic, 1, 3, timeout_s=TIMEOUT_S)
-        leader = await cluster.leader(topic, 0, TIMEOUT_S)
+        leader = Leader(pids[(await cluster.leader(topic, 0, TIMEOUT_S)).node_id])
     async with Producer(bootstrap, batch_bytes=2_000, timeout_s=TIMEOUT_S) as producer:
         deliveries = []
         for number in range(RECORDS):
             deliveries.append(await producer.send(topic, b"%d" % number))
             if number == RECORDS // 2:
-                assert producer.metrics().buffered_batches > 0
-                await harm(leader.node_id)
+                before(leader)
+            if number == RECORDS // 2 + ON_THE_WIRE:
+                assert producer.metrics().requests_in_flight > 0
+                harm(leader)
         await producer.flush()
         offsets = [(await delivery).offset for delivery in deliveries]
         assert producer.metrics().retries > 0
@@ -73,19 +93,12 @@ async def send_through(bootstrap: str, harm: Callable[[int], Awaitable[None]]) -
 
 
 async def test_a_leader_killed_with_batches_on_the_wire(brokers: cluster_handle.Cluster) -> None:
-    async def kill(node_id: int) -> None:
-        brokers.kill(node_id)
-
-    await send_through(brokers.bootstrap, kill)
+    await send_through(brokers, lambda leader: leader.tell(signal.SIGSTOP), lambda leader: leader.tell(signal.SIGKILL))
     await asyncio.to_thread(brokers.start)
 
 
 async def test_a_leader_that_stands_still_with_batches_in_its_sockets(brokers: cluster_handle.Cluster) -> None:
-    frozen: list[int] = []
+    def wake_later(leader: Leader) -> None:
+        asyncio.get_running_loop().call_later(3, leader.tell, signal.SIGCONT)
 
-    async def freeze(node_id: int) -> None:
-        brokers.signal(node_id, signal.SIGSTOP)
-        frozen.append(node_id)
-        asyncio.get_running_loop().call_later(3, brokers.signal, node_id, signal.SIGCONT)
-
-    await send_through(brokers.bootstrap, freeze)
+    await send_through(brokers, lambda leader: leader.tell(signal.SIGSTOP), wake_later)
