@@ -13,7 +13,7 @@ import pytest
 from cancellation import open_sockets, sockets_close, sweep
 from client_calls import ADMIN, CONSUMER, PRODUCER, Clients
 
-from barnabas_clients import Admin, Consumer, Producer
+from barnabas_clients import Admin, Consumer, Producer, TopicPartition
 from barnabas_clients.protocol.errors import KafkaError
 
 from .conftest import TIMEOUT_S, MakeTopic
@@ -69,6 +69,42 @@ async def test_a_call_can_be_cancelled_anywhere(bootstrap: str, name: str) -> No
 
 async def as_coroutine(awaitable: Awaitable[object]) -> object:
     return await awaitable
+
+
+PLACES: dict[str, Callable[[Clients], Awaitable[object]]] = {
+    "position": lambda c: c.consumer.position(c.partition),
+    "seek": lambda c: c.consumer.seek(c.partition, 0),
+    "seek_to_beginning": lambda c: c.consumer.seek_to_beginning(c.partition),
+    "seek_to_end": lambda c: c.consumer.seek_to_end(c.partition),
+    "unsubscribe": lambda c: c.consumer.unsubscribe(),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+async def test_changing_the_place_can_be_cancelled_anywhere(bootstrap: str, name: str) -> None:
+    async def settle_and_use(clients: Clients) -> None:
+        if clients.partition in clients.consumer.assignment:
+            # An end that is still to be looked up would be behind the record that is sent next.
+            await clients.consumer.position(clients.partition)
+        await use(clients)
+
+    async with asyncio.timeout(2 * TIMEOUT_S), clients(bootstrap) as each:
+        await use(each)
+        await sweep(lambda: as_coroutine(PLACES[name](each)), lambda: settle_and_use(each))
+
+
+async def test_assigning_can_be_cancelled_anywhere(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = await make_topic()
+    partition = TopicPartition(topic, 0)
+    async with Producer(bootstrap) as producer, Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await producer.send_and_wait(topic, b"v")
+
+        async def read() -> None:
+            await consumer.assign([partition])
+            await consumer.seek_to_beginning()
+            assert (await anext(consumer)).offset == 0
+
+        await sweep(lambda: consumer.assign([partition]), read)
 
 
 async def many(consumer: Consumer) -> list[int]:
