@@ -18,7 +18,8 @@ system call (uvloop would make fifty, and 35 µs each were measured).
 - unanswered requests of one connection: `exchanges_max`;
 - answers that the client does not take: the transport's buffer or answers waiting behind an unanswered request
   above `WRITE_HIGH_BYTES`;
-- one parked request that may answer with much (a fetch) holds back those behind it: `Exchange.hold`;
+- one parked request that may answer with much (a fetch), or that must act before those behind it (a commit whose
+  coordinator is not certain yet), holds them back: `Exchange.hold`;
 - connections: `connections_max`, one more is closed with a logged reason;
 - a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason;
 - log lines about misbehaving clients: `REASONS_PER_SWEEP`; the rest is counted.
@@ -121,6 +122,13 @@ class Exchange:
         if not self.is_answered and not self.is_holding:
             self.is_holding = True
             self.connection._holding += 1
+
+    def release(self) -> None:
+        """Serve what is behind this exchange again, though it may not be answered yet."""
+        if self.is_holding:
+            self.is_holding = False
+            self.connection._holding -= 1
+            self.connection._unblock()
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -2,13 +2,17 @@
 
 A shard whose leadership is beyond doubt is asked at once, within the order of the requests of its connection. After a
 stall (a suspended process, a long pause of the loop) somebody else may lead by now: then a majority is asked first,
-which takes a round trip, and the request waits for that. A shard that is being read is waited for, a little.
+which takes a round trip, and the request waits for that. A shard that is being read is waited for, a little. What waits
+holds back the requests behind it: a position that was stored later must not be overwritten by one that waited. For the
+same reason nothing is done any more for a client whose connection has ended: it may have stored something newer through
+another one.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Done, Shard
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -36,17 +40,24 @@ Refused = Callable[[ErrorCode], Message]
 Outcome = Message | None | Coroutine[Any, Any, Message | None]
 
 
-def route(broker: BrokerContext, group_id: str, act: Act, refused: Refused) -> Outcome:
+def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, refused: Refused) -> Outcome:
     """Return what a handler returns: the outcome of `act`, or `refused` with the reason."""
     shard = broker.coordinator.shard_of(group_id)
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (isinstance(shard, Shard) and not shard.is_certain):
-        return _later(broker, group_id, act, refused)
+        exchange.hold()
+        return _later(broker, exchange, group_id, act, refused)
     return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
 
 
-async def _later(broker: BrokerContext, group_id: str, act: Act, refused: Refused) -> Message | None:
+async def _later(
+    broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, refused: Refused
+) -> Message | None:
     shard = await certain_shard(broker, group_id)
-    return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    if exchange.connection.is_closed:
+        return None
+    response = refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    exchange.release()
+    return response
 
 
 async def certain_shard(broker: BrokerContext, group_id: str) -> Shard | ErrorCode:

@@ -15,7 +15,7 @@ from .group_routing import Outcome, route
 __all__ = ["handle", "refuse"]
 
 
-def handle(broker: BrokerContext, _: Exchange, request: HeartbeatRequest) -> Outcome:
+def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest) -> Outcome:
     """Answer now."""
     if not request.group_id:
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
@@ -32,7 +32,7 @@ def handle(broker: BrokerContext, _: Exchange, request: HeartbeatRequest) -> Out
     shard = broker.coordinator.shard_of(request.group_id)
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return refuse(request, ErrorCode.NONE)
-    return route(broker, request.group_id, beat, lambda code: refuse(request, code))
+    return route(broker, exchange, request.group_id, beat, lambda code: refuse(request, code))
 
 
 def refuse(_: HeartbeatRequest, code: ErrorCode) -> HeartbeatResponse:

@@ -69,6 +69,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest)
         return refuse(request, ErrorCode.INVALID_REQUEST)
     return route(
         broker,
+        exchange,
         request.group_id,
         lambda shard: _join(broker, exchange, request, shard),
         lambda code: refuse(request, code),

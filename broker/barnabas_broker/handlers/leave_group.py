@@ -43,7 +43,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
             ]
         )
 
-    return route(broker, request.group_id, leave, lambda code: refuse(request, code))
+    return route(broker, exchange, request.group_id, leave, lambda code: refuse(request, code))
 
 
 def refuse(_: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:

@@ -76,6 +76,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitReque
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
     return route(
         broker,
+        exchange,
         request.group_id,
         lambda shard: _commit(broker, exchange, request, shard),
         lambda code: refuse(request, code),

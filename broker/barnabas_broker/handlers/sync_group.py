@@ -51,6 +51,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
         return refuse(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return route(
         broker,
+        exchange,
         request.group_id,
         lambda shard: _sync(broker, exchange, request, shard),
         lambda code: refuse(request, code),
