@@ -48,6 +48,7 @@ __all__ = [
     "LeaderNotAvailableError",
     "MemberIdRequiredError",
     "MessageTooLargeError",
+    "NoReassignmentInProgressError",
     "NonEmptyGroupError",
     "NotControllerError",
     "NotCoordinatorError",
@@ -301,6 +302,12 @@ class InvalidReplicaAssignmentError(KafkaError):
     """The assignment names unknown brokers, or one twice, or leaves a partition out."""
 
     code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+class NoReassignmentInProgressError(KafkaError):
+    """The partition is not on its way anywhere, so there is nothing to cancel."""
+
+    code = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
 class InvalidConfigError(KafkaError):
