@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
+from uuid import UUID, uuid4
 
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.registry import Message, encode_response
@@ -45,10 +46,11 @@ class BrokerContext:
         events: EventHistory,
         clock: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
+        new_id: Callable[[], UUID] = uuid4,
     ) -> None:
         self.config, self.metadata, self.partitions, self.events = config, metadata, partitions, events
         self.node_id, self.cluster_id = config.node_id, config.cluster_id
-        self.now_ms, self.on_fatal = clock, on_fatal
+        self.now_ms, self.on_fatal, self.new_id = clock, on_fatal, new_id
         self.timers = Timers(clock)
         clocks = Clocks(clock, partitions.wall_ms)
         self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal)

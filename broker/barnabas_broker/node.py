@@ -12,8 +12,6 @@ import asyncio
 import logging
 import os
 import random
-import time
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -26,11 +24,9 @@ from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
-from barnabas_raftlog.log.files import OsFiles
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.log.worker import ThreadWorker
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
-from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.multiraft.links import Links, NodeAddress
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
@@ -38,6 +34,7 @@ from .config import BrokerConfig
 from .connections import Exchange, Limits, Listener
 from .context import BrokerContext
 from .dispatch import Dispatcher
+from .environment import NodeEnvironment
 from .events import EventHistory
 from .partitions import Partitions
 
@@ -53,9 +50,10 @@ CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is 
 class Node:
     """See the module. Made on the loop that runs it; `failure` is set by whatever breaks."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, environment: NodeEnvironment | None = None) -> None:
         self.config = config
-        self.events = EventHistory(wall_ms)
+        self._environment = environment or NodeEnvironment()
+        self.events = EventHistory(self._environment.wall_ms)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.state = "starting"
         self._tasks: list[asyncio.Task[None]] = []
@@ -72,9 +70,9 @@ class Node:
             OSError: an address is taken.
             StorageFailedError: the data directory is in use, is another node's, or is damaged as a whole.
         """
-        config, loop = self.config, asyncio.get_running_loop()
+        config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
         address = config.nodes[config.node_id]
-        incarnation = int.from_bytes(os.urandom(7), "big")
+        incarnation = int.from_bytes(environment.random_bytes(7), "big")
         rng = random.Random(incarnation)
         self.links = Links(
             config.cluster_id,
@@ -83,16 +81,22 @@ class Node:
             NodeAddress(*address),
             {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
             secret=config.cluster_secret.encode() or None,
+            clock=environment.monotonic_ms,
             rng=rng,
+            random_bytes=environment.random_bytes,
+            new_datagrams=environment.new_datagrams,
             liveness_timeout_ms=config.raft_election_timeout_ms,
         )
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
-        self._sync_worker, self._write_worker = ThreadWorker(loop, "journal"), ThreadWorker(loop, "segments")
+        self._sync_worker = environment.new_worker(loop, "journal")
+        self._write_worker = environment.new_worker(loop, "segments")
         await self._open_storage()
         timing = Timing(
             election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
         )
-        self.multiraft = MultiRaft(config.node_id, self.storage, self.links, timing, monotonic_ms, rng, self._on_fact)
+        self.multiraft = MultiRaft(
+            config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact
+        )
         limits = Limits(
             bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
@@ -136,8 +140,8 @@ class Node:
         if self.state == "stopping":
             return
         self.state = "stopping"
-        until_s = time.monotonic() + self.config.controlled_shutdown_timeout_ms / 1000
-        await self._hand_over(until_s)
+        until_ms = self._environment.monotonic_ms() + self.config.controlled_shutdown_timeout_ms
+        await self._hand_over(until_ms)
         self.broker.is_stopping = True
         self.listener.stop_accepting()
         await self.partitions.close()
@@ -145,7 +149,7 @@ class Node:
         await self.listener.close()
         if self._has_controller():
             others = [known for known in self.metadata.image.brokers.values() if known.is_available]
-            timeout_s = min(CONTROLLER_S if others else CONTROLLER_LEAVING_S, max(0.0, until_s - time.monotonic()))
+            timeout_s = min(CONTROLLER_S if others else CONTROLLER_LEAVING_S, self._left_s(until_ms))
             try:
                 await self.metadata.finish_shutdown(timeout_s)
             except (Refused, TimeoutError) as error:
@@ -164,12 +168,8 @@ class Node:
 
     async def _open_storage(self) -> None:
         config = self.config
-        await asyncio.get_running_loop().run_in_executor(
-            None, lambda: Path(config.log_dir).mkdir(parents=True, exist_ok=True)
-        )
-        self._files = OsFiles()
         self.storage = await Storage.open(
-            self._files,
+            self._environment.files,
             config.log_dir,
             StorageConfig(
                 journal_file_bytes=config.log_journal_file_bytes,
@@ -182,6 +182,7 @@ class Node:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             on_failed=self._on_storage_failed,
+            new_id=lambda: str(self._environment.new_id()),
         )
 
     def _assemble(self, incarnation: int) -> None:
@@ -189,13 +190,14 @@ class Node:
         nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
         log = self.storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
         host, port = config.advertised
-        clocks = Clocks(monotonic_ms, wall_ms)
+        environment = self._environment
+        clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
         self.metadata = MetadataService(
             Membership(config.node_id, config.cluster_id, voters, nodes - voters),
             self.multiraft,
             self.links,
             log,
-            SnapshotStore(self._files, config.log_dir, self._write_worker),
+            SnapshotStore(environment.files, config.log_dir, self._write_worker),
             broker=BrokerIdentity(incarnation, host, port or self.listener.port, config.broker_rack or None),
             config=ControllerConfig(
                 default_partitions=config.num_partitions,
@@ -204,6 +206,7 @@ class Node:
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
+            new_id=environment.new_id,
         )
         announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
@@ -212,7 +215,9 @@ class Node:
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)
-        self.broker = BrokerContext(config, self.metadata, self.partitions, self.events, monotonic_ms, self._fail)
+        self.broker = BrokerContext(
+            config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self._fail, environment.new_id
+        )
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
 
@@ -228,15 +233,18 @@ class Node:
         known = image.brokers.get(self.config.node_id)
         return known is not None and not known.fenced and known.epoch == self.metadata.broker_epoch
 
-    async def _hand_over(self, until_s: float) -> None:
+    async def _hand_over(self, until_ms: int) -> None:
         if not self._has_controller():
             return
         try:
-            await self.metadata.begin_shutdown(min(CONTROLLER_S, max(0.0, until_s - time.monotonic())))
+            await self.metadata.begin_shutdown(min(CONTROLLER_S, self._left_s(until_ms)))
         except (Refused, TimeoutError) as error:
             logger.info("the controller does not know of the stop: %s", error)
         # Half of what is left: the rest is for closing files.
-        await self.partitions.hand_over(self._successors, max(0.0, until_s - time.monotonic()) / 2)
+        await self.partitions.hand_over(self._successors, self._left_s(until_ms) / 2)
+
+    def _left_s(self, until_ms: int) -> float:
+        return max(0, until_ms - self._environment.monotonic_ms()) / 1000
 
     def _successors(self) -> set[int]:
         """Return the nodes that could take over from this one now."""
@@ -320,8 +328,3 @@ class Node:
                 "storage": {name: getattr(self.storage.stats, name) for name in self.storage.stats.__struct_fields__},
             },
         }
-
-
-def wall_ms() -> int:
-    """Return milliseconds since 1970, for people and for Kafka's timestamps; never for deadlines."""
-    return time.time_ns() // 1_000_000

@@ -23,6 +23,7 @@ the other and must not block.
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
@@ -118,9 +119,10 @@ class MetadataService:
         config: Used while this node is the active controller.
         clocks: Time, monotonic and of the wall.
         on_fact: Gets an event for each applied record that an operator would ask about.
+        new_id: Makes the ids of topics, and of commands that must not be carried out twice.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
         self,
         membership: Membership,
         multiraft: MultiRaft,
@@ -132,6 +134,7 @@ class MetadataService:
         config: ControllerConfig,
         clocks: Clocks,
         on_fact: Callable[[Fact], None],
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         assert membership.voters
         assert not membership.voters & membership.learners
@@ -150,7 +153,9 @@ class MetadataService:
         self._failure: BaseException | None = None
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._submission = Submission(self._node_id, links, lambda: self.leader_id, self._carry_out, self._changed)
+        self._submission = Submission(
+            self._node_id, links, lambda: self.leader_id, self._carry_out, self._changed, new_id
+        )
         self._registration = None
         if broker is not None:
             self._registration = Registration(

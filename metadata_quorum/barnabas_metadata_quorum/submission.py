@@ -54,9 +54,10 @@ class Submission:
         leader_id: Callable[[], int | None],
         carry_out_here: Callable[[Command], Awaitable[Reply]],
         changed: Pulse,
+        new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
         self._node_id, self._links, self._leader_id = node_id, links, leader_id
-        self._carry_out_here, self._changed = carry_out_here, changed
+        self._carry_out_here, self._changed, self._new_id = carry_out_here, changed, new_id
 
     async def submit(self, command: Command, timeout_s: float) -> Reply:
         """Return the controller's reply.
@@ -66,7 +67,7 @@ class Submission:
         Raises:
             Refused: by the controller; or TIMED_OUT, with the reason why the last try failed.
         """
-        command = with_identity(command)
+        command = with_identity(command, self._new_id)
         trouble, unknown = "no controller is known", False
         try:
             async with asyncio.timeout(timeout_s):
@@ -106,17 +107,17 @@ class Submission:
             return
 
 
-def with_identity(command: Command) -> Command:
+def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4) -> Command:
     """Return `command` with the ids that make a retry safe, where it needs any."""
     match command:
         case CreateTopics():
             topics = tuple(
-                topic if topic.topic_id else msgspec.structs.replace(topic, topic_id=uuid.uuid4().bytes)
+                topic if topic.topic_id else msgspec.structs.replace(topic, topic_id=new_id().bytes)
                 for topic in command.topics
             )
-            return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or uuid.uuid4().bytes)
+            return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or new_id().bytes)
         case CreatePartitions() | DeleteTopics():
-            return msgspec.structs.replace(command, command_id=command.command_id or uuid.uuid4().bytes)
+            return msgspec.structs.replace(command, command_id=command.command_id or new_id().bytes)
         case _:
             return command
 

@@ -4,8 +4,6 @@ A parked request is an object in the group's state machine, its ticket: no task,
 connection ends, the group is told that nobody waits for that answer; the member itself stays until its session ends.
 """
 
-from uuid import uuid4
-
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
 from barnabas_broker.coordinator_shard import Shard
@@ -109,7 +107,7 @@ def _join(
         request.reason or "",
     )
     prefix = request.group_instance_id or client_id
-    shard.carry_out(hosted, hosted.group.join(join, broker.now_ms(), lambda: f"{prefix}-{uuid4()}"))
+    shard.carry_out(hosted, hosted.group.join(join, broker.now_ms(), lambda: f"{prefix}-{broker.new_id()}"))
     if not exchange.is_answered:
         exchange.abandon = ticket.abandon
     return None

@@ -8,20 +8,32 @@ of a stalled second from more peers than a cluster has.
 
 import socket
 from collections.abc import Callable
+from typing import Protocol
 
 import asyncio_dgram
 from asyncio_dgram.aio import DatagramServer
 
-__all__ = ["DatagramSocket"]
+__all__ = ["DatagramSocket", "Datagrams"]
 
 RECEIVE_BUFFER_BYTES = 1 << 20
+
+
+class Datagrams(Protocol):
+    """What the links need of datagrams; the simulator brings its own."""
+
+    on_datagram: Callable[[bytes, object], None]
+
+    async def open(self, family: int, address: tuple[object, ...]) -> None: ...
+    async def send(self, data: bytes, address: tuple[object, ...]) -> None: ...
+    async def run(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class DatagramSocket:
     """Sends and receives datagrams. `run` reads until the socket is closed."""
 
     def __init__(self, on_datagram: Callable[[bytes, object], None]) -> None:
-        self._on_datagram = on_datagram
+        self.on_datagram = on_datagram
         self._stream: DatagramServer | None = None
         self.errors = 0
 
@@ -61,7 +73,7 @@ class DatagramSocket:
             except asyncio_dgram.TransportClosed:
                 return
             if isinstance(data, bytes):
-                self._on_datagram(data, address)
+                self.on_datagram(data, address)
 
     def close(self) -> None:
         if self._stream is not None:

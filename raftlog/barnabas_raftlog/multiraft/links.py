@@ -36,7 +36,7 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.messages import Fact, Rng
 
 from .connection import Connection
-from .datagrams import DatagramSocket
+from .datagrams import Datagrams, DatagramSocket
 from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, encode_frame
 from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
@@ -83,7 +83,7 @@ class LinkStats(msgspec.Struct):
 class Links:
     """All connections of one node. Its user sets `on_messages`, `on_peer` and `on_fact` before `start`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the machine is brought by the caller
         self,
         cluster_id: str,
         node_id: int,
@@ -94,6 +94,8 @@ class Links:
         secret: bytes | None = None,
         clock: Callable[[], int] = monotonic_ms,
         rng: Rng | None = None,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+        new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket,
         liveness_timeout_ms: int = 1_000,
     ) -> None:
         assert 0 <= node_id < 1 << 31
@@ -105,6 +107,7 @@ class Links:
         self.on_fact: Callable[[Fact], None] | None = None
         self._me = Identity(cluster_id, node_id, incarnation)
         self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
+        self._random_bytes = random_bytes
         self._rng: Rng = rng if rng is not None else random.Random()
         self._timeout_ms = liveness_timeout_ms
         self._peers: dict[int, Peer] = {}
@@ -112,7 +115,7 @@ class Links:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._notices = Notices(clock, f"node {node_id}")
         self._services = Services(self._on_bug)
-        self._datagrams = DatagramSocket(self._on_datagram)
+        self._datagrams = new_datagrams(self._on_datagram)
         self._strangers: dict[Connection, int] = {}  # accepted, not authenticated: deadline, oldest first
         self._admins: dict[Connection, None] = {}
         self._connections: set[Connection] = set()
@@ -255,7 +258,9 @@ class Links:
 
     def _accept(self) -> Connection:
         return Connection(
-            self, Acceptor(self._me, frozenset(self._peers), self._secret, os.urandom(NONCE_BYTES)), self._scratch
+            self,
+            Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES)),
+            self._scratch,
         )
 
     async def _dial(self, peer: Peer) -> None:
@@ -281,7 +286,7 @@ class Links:
     async def _dial_once(self, peer: Peer) -> Connection | None:
         """Connect and shake hands. None if no connection came to be; one that is returned may be closed already."""
         loop = asyncio.get_running_loop()
-        dialler = Dialler(self._me, peer.node_id, self._secret, os.urandom(NONCE_BYTES))
+        dialler = Dialler(self._me, peer.node_id, self._secret, self._random_bytes(NONCE_BYTES))
         connection = Connection(self, dialler, self._scratch)
         try:
             async with asyncio.timeout(HANDSHAKE_MS / 1000):

@@ -93,7 +93,7 @@ def test_a_pause_of_this_node_is_not_held_against_its_peers(run: Runner) -> None
         jump_ms = 0
         async with cluster(2, clock=lambda: monotonic_ms() + jump_ms) as nodes:
             await nodes[1].until_live(2)
-            receive, enough, count = nodes[1].links._datagrams._on_datagram, asyncio.Event(), 0
+            receive, enough, count = nodes[1].links._datagrams.on_datagram, asyncio.Event(), 0
 
             def note(data: bytes, address: object) -> None:
                 nonlocal count
@@ -103,7 +103,7 @@ def test_a_pause_of_this_node_is_not_held_against_its_peers(run: Runner) -> None
                     enough.set()
 
             jump_ms = 10_000
-            nodes[1].links._datagrams._on_datagram = note
+            nodes[1].links._datagrams.on_datagram = note
             await enough.wait()
             assert nodes[1].changes == [(2, True)]
             assert nodes[1].links.is_live(2)
@@ -370,14 +370,14 @@ def test_garbage_datagrams_are_counted_and_dropped(run: Runner) -> None:
                 for size in (0, 1, 60, 76, 1400):
                     sock.sendto(b"\xba\x5b" + bytes(size), nodes[1].links.address)
             counted = asyncio.Event()
-            receive = nodes[1].links._datagrams._on_datagram
+            receive = nodes[1].links._datagrams.on_datagram
 
             def count(data: bytes, address: object) -> None:
                 receive(data, address)
                 if stats.datagrams_ignored >= 5:
                     counted.set()
 
-            nodes[1].links._datagrams._on_datagram = count
+            nodes[1].links._datagrams.on_datagram = count
             await counted.wait()
             assert nodes[1].links.is_live(2)
 

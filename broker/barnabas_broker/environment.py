@@ -1,0 +1,49 @@
+"""What a node takes from the machine that it runs on: time, chance, files, threads, datagrams. One value, injected.
+
+Everything above this line of the program is deterministic: given the same environment, the same event loop and the
+same messages, a node does the same things in the same order. That is what lets the simulator (`tests/sim/cluster`)
+run whole nodes, unchanged, on a virtual clock, network and disk, and repeat a failure exactly. So no module that a
+running node uses reads a clock, draws a random number, opens a file or a socket, or starts a thread by itself.
+
+The event loop is the other half of the machine, and needs no seam: asyncio passes it around already. TCP connections,
+timers and the default executor (cold reads) come from whatever loop runs the node.
+
+Deliberately not here: the process (pid, signals, arguments), which belongs to `main`.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+from uuid import UUID
+
+from barnabas_raftlog.log.files import Files, OsFiles
+from barnabas_raftlog.log.worker import ThreadWorker, Worker
+from barnabas_raftlog.multiraft.datagrams import Datagrams, DatagramSocket
+from barnabas_raftlog.multiraft.links import monotonic_ms
+
+__all__ = ["NodeEnvironment", "wall_ms"]
+
+
+def wall_ms() -> int:
+    """Return milliseconds since 1970, for people and for Kafka's timestamps; never for deadlines."""
+    return time.time_ns() // 1_000_000
+
+
+class NodeEnvironment(NamedTuple):
+    """The real machine unless told otherwise.
+
+    `random_bytes` is the only source of chance: incarnations, ids, nonces and the seed of election jitter.
+    """
+
+    monotonic_ms: Callable[[], int] = monotonic_ms
+    wall_ms: Callable[[], int] = wall_ms
+    random_bytes: Callable[[int], bytes] = os.urandom
+    files: Files = OsFiles()
+    new_worker: Callable[[asyncio.AbstractEventLoop, str], Worker] = ThreadWorker
+    new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket
+
+    def new_id(self) -> UUID:
+        """Return an id that nobody has had (UUID version 4)."""
+        return UUID(bytes=self.random_bytes(16), version=4)
