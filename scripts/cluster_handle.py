@@ -62,11 +62,12 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{self.port + k}" for k in range(self.brokers))
 
-    def start(self) -> float:
+    def start(self, timeout_s: float = 60.0) -> float:
         """Start what is down, wait until all is ready, and return how long that took in seconds."""
         began = time.perf_counter()
         words = [word for item in self.settings.items() for word in ("--set", "=".join(item))]
-        run("cluster", "start", "--brokers", self.brokers, "--data", self.data, "--port", self.port, "--detach", *words)
+        words += ["--brokers", str(self.brokers), "--port", str(self.port), "--detach", "--timeout", str(timeout_s)]
+        run("cluster", "start", "--data", self.data, *words, timeout_s=timeout_s + 10)
         self.ready_s = time.perf_counter() - began
         return self.ready_s
 
@@ -86,8 +87,9 @@ class Cluster:
         for node_id in node_ids:
             os.kill(pids[node_id], signal.SIGKILL)
 
-    def stop(self) -> None:
-        run("cluster", "stop", "--data", self.data)
+    def stop(self, timeout_s: float = 15.0) -> str:
+        """Stop all brokers, those that take longer than `timeout_s` with SIGKILL; return what the command said."""
+        return run("cluster", "stop", "--data", self.data, "--timeout", timeout_s, timeout_s=timeout_s + 30)
 
 
 @contextmanager

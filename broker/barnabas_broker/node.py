@@ -306,6 +306,10 @@ class Node:
             "port": self.config.advertised.port or self.port,
             "pid": os.getpid(),
             "leaders": sum(partition.group.is_leader for partition in replicas),
+            "leaders_confirmed": sum(partition.can_serve for partition in replicas),
+            "under_replicated": sum(
+                partition.is_leader and len(partition.isr) < len(partition.replicas) for partition in replicas
+            ),
             "replicas": len(replicas),
             "ready": self.state == "running" and self.is_ready,
             "topics": {

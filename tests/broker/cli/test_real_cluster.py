@@ -41,7 +41,8 @@ def test_status_of_a_ready_cluster(cluster: cluster_handle.Cluster) -> None:
     assert found["ready"]
     assert found["bootstrap"] == cluster.bootstrap
     assert [broker["state"] for broker in found["brokers"]] == ["running"] * 3
-    assert all({"leaders", "replicas", "fetches", "events"} <= broker.keys() for broker in found["brokers"])
+    said = {"leaders", "leaders_confirmed", "under_replicated", "replicas", "fetches", "events"}
+    assert all(said <= broker.keys() for broker in found["brokers"])
 
 
 def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
