@@ -30,6 +30,7 @@ from barnabas_metadata_quorum.image import Image, Topic, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .config import BrokerConfig
@@ -282,8 +283,7 @@ class Partitions:
         partition.group = self._multiraft.add_group(
             group_id,
             log,
-            frozenset(partition.replicas),
-            frozenset(),
+            configuration_of(frozenset(partition.replicas)),
             partition,
             preferred=partition.replicas[0] == self.node_id,
         )

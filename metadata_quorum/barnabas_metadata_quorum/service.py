@@ -35,6 +35,7 @@ from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.rpc import Handler
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
 
 from .active_controller import ActiveController, Clocks, not_controller
@@ -208,7 +209,7 @@ class MetadataService:
         await self._load()
         voters = self._membership.voters
         self._group = self._multiraft.add_group(
-            *(METADATA_GROUP, self._log, voters, self._membership.learners, self),
+            *(METADATA_GROUP, self._log, configuration_of(voters, self._membership.learners), self),
             preferred=self._node_id == min(voters),
         )
         self._task = loop.create_task(self._run())

@@ -6,6 +6,7 @@ on and brings every replica's files in order; then it writes a new checkpoint, a
 """
 
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Started(NamedTuple):
     """What `start` found and did."""
 
     lock_fd: int
-    directory_id: str
+    directory_id: bytes
     checkpoint: Checkpoint
     journal_paths: list[str]
     was_clean: bool
@@ -91,7 +92,7 @@ def start(
 
 def _identify(
     files: Files, directory: str, cluster_id: str | None, node_id: int | None, new_id: Callable[[], str]
-) -> str:
+) -> bytes:
     path = f"{directory}/meta.json"
     data = read_file(files, path)
     if data is None:
@@ -110,7 +111,7 @@ def _identify(
                     f"{directory} belongs to {name.replace('_', ' ')} {meta.get(name)}, this broker is configured"
                     f" with {wanted}: correct the configuration, or use another directory"
                 )
-    return str(meta["directory_id"])
+    return uuid.UUID(meta["directory_id"]).bytes
 
 
 class _Start:
@@ -120,7 +121,7 @@ class _Start:
         self._config = config
         self._journal: dict[int, tuple[str, FileHeader]] = {}  # by sequence
 
-    def run(self, lock_fd: int, directory_id: str) -> Started:
+    def run(self, lock_fd: int, directory_id: bytes) -> Started:
         files, directory = self._files, self._directory
         data = read_file(files, f"{directory}/checkpoint")
         checkpoint = decode(data) if data else Checkpoint(0, JournalPlace(1, FILE_HEADER_BYTES, 0), {}, {})

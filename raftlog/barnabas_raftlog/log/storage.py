@@ -67,7 +67,7 @@ class Storage:
         self._on_durable = on_durable
         self.on_failed = on_failed
         self._lock_fd = started.lock_fd
-        self.directory_id = started.directory_id
+        self.directory_id = started.directory_id  # 16 bytes, made with the directory: half of a voter's identity
         self.was_clean = started.was_clean
         self.failed: StorageFailedError | None = None
         checkpoint = started.checkpoint

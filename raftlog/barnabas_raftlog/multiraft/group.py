@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.raft.core import RaftCore, Role
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import (
     Buffer,
     Campaign,
@@ -106,6 +107,7 @@ class Group:
         "_driver",
         "_make_core",
         "commit_index",
+        "configuration",
         "core",
         "deadline_ms",
         "durable_index",
@@ -131,11 +133,13 @@ class Group:
         log: GroupLog,
         make_core: Callable[[int], RaftCore],
         listener: GroupListener,
+        configuration: Configuration,
     ) -> None:
         self._driver, self._make_core = driver, make_core
         core = make_core(log.first_index - 1)
         self.group_id, self.log, self.core, self.listener = group_id, log, core, listener
-        self.members = core.voters | core.learners
+        self.configuration = configuration
+        self.members = configuration.node_ids
         self.failed: StorageFailedError | None = None
         self.is_removed = False
         # What the driver last told whom; it compares after every step.

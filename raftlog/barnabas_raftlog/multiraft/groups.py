@@ -21,6 +21,7 @@ import msgspec
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, PeerLive, PeerSilent, Rng
 
 from .driver import STALLED, TICK, Driver, MultiRaftStats
@@ -99,13 +100,15 @@ class MultiRaft:
         self,
         group_id: GroupId,
         log: GroupLog,
-        voters: frozenset[int],
-        learners: frozenset[int],
+        configuration: Configuration,
         listener: GroupListener,
         *,
         preferred: bool,
     ) -> Group:
-        """Take part in a group from now on. Messages that came for it in the last seconds are not lost."""
+        """Take part in a group from now on. Messages that came for it in the last seconds are not lost.
+
+        `configuration` is the one that the group began with.
+        """
         assert group_id not in self.groups
         driver, now_ms = self._driver, self._driver.now()
 
@@ -115,8 +118,8 @@ class MultiRaft:
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(
                 self.node_id,
-                voters,
-                learners,
+                configuration.voter_ids,
+                configuration.learner_ids,
                 self._storage.hard_state(group_id),
                 log,
                 commit_index,
@@ -127,7 +130,7 @@ class MultiRaft:
                 snapshot=snapshot,
             )
 
-        group = Group(driver, group_id, log, make_core, listener)
+        group = Group(driver, group_id, log, make_core, listener, configuration)
         log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
         self.groups[group_id] = group
         for member in group.members - {self.node_id}:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+from uuid import UUID
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
@@ -44,7 +45,7 @@ class Node:
             node_id=1,
             on_failed=self.failures.append,
             read_worker=ManualWorker(inline=True),
-            new_id=lambda: "id",
+            new_id=lambda: str(UUID(int=7)),
         )
         self.storage = self.run(opening)
         self.write_worker.inline = False

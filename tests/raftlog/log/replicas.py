@@ -10,6 +10,7 @@ import random
 import struct
 from contextlib import suppress
 from typing import cast
+from uuid import UUID
 
 from barnabas_broker.partition import Partition, PartitionLog
 from barnabas_broker.producer_state import OutOfOrderSequenceError
@@ -25,6 +26,7 @@ from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
 from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.wire.crc32c import crc32c
@@ -111,7 +113,7 @@ class Member:
             cluster_id="cluster",
             node_id=self.node_id,
             read_worker=ManualWorker(inline=True),
-            new_id=lambda: "id",
+            new_id=lambda: str(UUID(int=7)),
         )
         self.write_worker.inline = False
         self.links = Links(self.world, self.node_id)
@@ -139,9 +141,9 @@ class Member:
             expiration_ms=1 << 60,
         )
         self.partition.starts, self.partition.saved_index = state.starts, state.saved_index
-        voters = frozenset(self.world.members)
+        configuration = configuration_of(frozenset(self.world.members))
         self.partition.group = self.raft.add_group(
-            GROUP, self.log, voters, frozenset(), self.partition, preferred=self.node_id == 1
+            GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
         self.is_up = True
 

@@ -10,6 +10,7 @@ that covers it; and once the journal has it, they do not come back.
 
 import asyncio
 from random import Random
+from uuid import UUID
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -124,7 +125,7 @@ class CrashMachine(RuleBasedStateMachine):
                 cluster_id="cluster",
                 node_id=1,
                 read_worker=ManualWorker(inline=True),
-                new_id=lambda: "id",
+                new_id=lambda: str(UUID(int=7)),
             )
         )
         self.write_worker.inline = False

@@ -1,6 +1,7 @@
 """Storage and its logs: the ordinary life, restarts, deletion, snapshots, and what clients read."""
 
 import asyncio
+from uuid import UUID
 
 import pytest
 
@@ -207,7 +208,7 @@ def test_a_directory_can_be_used_by_one_process_and_one_node_only() -> None:
     node.close()
     with pytest.raises(StorageFailedError, match="belongs to cluster id one, this broker is configured with two"):
         Node(node.files, cluster_id="two")
-    assert Node(node.files).storage.directory_id == "id"
+    assert Node(node.files).storage.directory_id == UUID(int=7).bytes
 
 
 def test_cold_entries_are_loaded_in_a_thread_and_announced() -> None:

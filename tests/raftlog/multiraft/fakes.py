@@ -9,6 +9,7 @@ from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
 from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
@@ -240,10 +241,10 @@ class Node:
         group = group_id(number)
         self.logs[group] = MemoryLog(is_lazy=is_lazy)
         self.listeners[group] = Listener()
-        voters = frozenset(self.network.nodes)
+        configuration = configuration_of(frozenset(self.network.nodes))
         preferred = self.node_id == 1 if preferred is None else preferred
         log, listener = self.logs[group], self.listeners[group]
-        return self.raft.add_group(group, log, voters, frozenset(), listener, preferred=preferred)
+        return self.raft.add_group(group, log, configuration, listener, preferred=preferred)
 
     def group(self, number: int) -> Group:
         return self.raft.groups[group_id(number)]

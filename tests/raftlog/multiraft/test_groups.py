@@ -8,6 +8,7 @@ from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     HardState,
@@ -320,9 +321,8 @@ async def test_a_log_that_had_failed_before_takes_no_part() -> None:
     node.raft.remove_group(group_id(1))
     log = node.logs[group_id(1)]
     log.failed = StorageFailedError("bad since yesterday")
-    node.raft.add_group(
-        group_id(1), log, frozenset({1, 2, 3}), frozenset(), node.listeners[group_id(1)], preferred=True
-    )
+    configuration = configuration_of(frozenset({1, 2, 3}))
+    node.raft.add_group(group_id(1), log, configuration, node.listeners[group_id(1)], preferred=True)
     network.connect()
     await network.pass_ms(1_500)
     assert log.last_index == 0
@@ -387,7 +387,7 @@ async def test_a_follower_too_far_behind_gets_a_snapshot_with_its_offset() -> No
         voters, listener = frozenset({1, 2, 3}), network.nodes[node_id].listeners[group_id(1)]
         listener.state = (10, 1, b"image")
         preferred = node_id == 1
-        network.nodes[node_id].raft.add_group(group_id(1), log, voters, frozenset(), listener, preferred=preferred)
+        network.nodes[node_id].raft.add_group(group_id(1), log, configuration_of(voters), listener, preferred=preferred)
     network.nodes[3].add(1)
     network.connect()
     await network.pass_ms(500)

@@ -16,6 +16,7 @@ from barnabas_raftlog.log.worker import ThreadWorker
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .conftest import LOOPBACK, Runner
@@ -64,7 +65,7 @@ class RealNode:
         self.logs[number], listener = log, Listener()
         self.listeners[number] = listener
         self.groups[number] = self.raft.add_group(
-            group_id(number), log, VOTERS, frozenset(), listener, preferred=preferred == self.node_id
+            group_id(number), log, configuration_of(VOTERS), listener, preferred=preferred == self.node_id
         )
 
     async def until_committed(self, number: int, high_watermark: int) -> None:
