@@ -57,7 +57,7 @@ PURE = (
     ),
     *(
         f"barnabas_broker.{name}"
-        for name in ("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups")
+        for name in ("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history")
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
 )

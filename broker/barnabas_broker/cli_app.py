@@ -94,6 +94,21 @@ def broker_run(
     return main(["--config", str(config)])
 
 
+@app.command("check")
+def check(
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="JSON lines; - reads standard input.")],
+    as_json: Json = False,
+    limit: Annotated[int, typer.Option(help="Print at most this many violations.", metavar="N", min=1)] = 20,
+) -> int:
+    """Judge a history of what clients did and saw: was anything lost, doubled, reordered or taken back?
+
+    Exit status: 0 all promises were kept, 1 some were not, 2 the history makes no sense.
+    """
+    from . import cli_check  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_check.check(history, limit, as_json=as_json)
+
+
 @topic.command("create")
 def topic_create(
     name: Topic,
