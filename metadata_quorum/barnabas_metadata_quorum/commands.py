@@ -22,8 +22,12 @@ import msgspec
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 
+from .records import UNKNOWN_DIRECTORY
+
 __all__ = [
     "AllocateProducerIds",
+    "AlterReassignments",
+    "AlterReassignmentsAnswer",
     "Answer",
     "BrokerHeartbeat",
     "BrokerRegistration",
@@ -38,11 +42,15 @@ __all__ = [
     "DeleteTopics",
     "DeleteTopicsAnswer",
     "DeletedTopic",
+    "FinishMoves",
     "GrownTopic",
     "HeartbeatAnswer",
+    "MovesFinished",
     "NewPartitions",
     "NewTopic",
     "ProducerIdBlock",
+    "Reassignment",
+    "ReassignmentFate",
     "Refusal",
     "RefusalReason",
     "Refused",
@@ -71,6 +79,7 @@ class RefusalReason(Enum):
     INVALID_REQUEST = "INVALID_REQUEST"
     INVALID_TOPIC = "INVALID_TOPIC"
     KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
+    NO_REASSIGNMENT_IN_PROGRESS = "NO_REASSIGNMENT_IN_PROGRESS"
     NOT_CONTROLLER = "NOT_CONTROLLER"
     POLICY_VIOLATION = "POLICY_VIOLATION"
     STALE_BROKER_EPOCH = "STALE_BROKER_EPOCH"
@@ -103,6 +112,7 @@ class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
     host: str
     port: int
     rack: str | None = None
+    directory_id: bytes = UNKNOWN_DIRECTORY
 
 
 class BrokerHeartbeat(_Tagged, frozen=True, tag="broker_heartbeat"):
@@ -168,6 +178,31 @@ class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
     command_id: bytes = b""
 
 
+class Reassignment(msgspec.Struct, frozen=True):
+    """Where one partition is to be, the preferred leader first. None cancels the move that is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterReassignments(_Tagged, frozen=True, tag="alter_reassignments"):
+    """Send each partition on its way that may go. `may_change_factor`: also to more or fewer replicas."""
+
+    partitions: tuple[Reassignment, ...]
+    may_change_factor: bool = True
+    command_id: bytes = b""
+
+
+class FinishMoves(_Tagged, frozen=True, tag="finish_moves"):
+    """The leaders of these partitions, (topic id, partition, epoch of the move), have led them to their targets.
+
+    A move that was altered or finished meanwhile has another epoch, and is passed over.
+    """
+
+    moves: tuple[tuple[bytes, int, int], ...]
+
+
 class AllocateProducerIds(_Tagged, frozen=True, tag="allocate_producer_ids"):
     """Reserve a block of producer ids that nobody else will ever get."""
 
@@ -182,6 +217,8 @@ Command: TypeAlias = (
     | CreateTopics
     | CreatePartitions
     | DeleteTopics
+    | AlterReassignments
+    | FinishMoves
     | AllocateProducerIds
 )
 
@@ -254,6 +291,27 @@ class DeleteTopicsAnswer(_Tagged, frozen=True, tag="delete_topics_answer"):
     topics: tuple[DeletedTopic, ...]
 
 
+class ReassignmentFate(msgspec.Struct, frozen=True):
+    """The fate of one `Reassignment`: it is on its way, or there already, when `error` is None."""
+
+    topic: str
+    partition: int
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class AlterReassignmentsAnswer(_Tagged, frozen=True, tag="alter_reassignments_answer"):
+    """One fate per partition asked for, in the order of asking."""
+
+    partitions: tuple[ReassignmentFate, ...]
+
+
+class MovesFinished(_Tagged, frozen=True, tag="moves_finished"):
+    """How many of the moves were still under way."""
+
+    count: int
+
+
 class ProducerIdBlock(_Tagged, frozen=True, tag="producer_id_block"):
     """The ids [first, first + count)."""
 
@@ -276,6 +334,8 @@ Answer: TypeAlias = (
     | CreateTopicsAnswer
     | CreatePartitionsAnswer
     | DeleteTopicsAnswer
+    | AlterReassignmentsAnswer
+    | MovesFinished
     | ProducerIdBlock
     | Refusal
 )

@@ -13,13 +13,13 @@ shows the broker to have applied its own registration unfences it. Whoever speak
 STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
 while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
 
-Topics are decided in `topics.py`, sessions are kept in `sessions.py`.
+Topics are decided in `topics.py`, moves of partitions in `reassignments.py`, sessions are kept in `sessions.py`.
 
 Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 One that changes something leaves its answer beside its effects, in the same frame.
 
-Not here: partition leaders (each group elects its own), reassignment and repair, configuration changes of existing
-topics, quotas, ACLs.
+Not here: partition leaders (each group elects its own), repair, configuration changes of existing topics, quotas,
+ACLs.
 """
 
 from typing import assert_never
@@ -28,6 +28,8 @@ import msgspec
 
 from .commands import (
     AllocateProducerIds,
+    AlterReassignments,
+    AlterReassignmentsAnswer,
     Answer,
     BrokerHeartbeat,
     BrokerRegistration,
@@ -40,7 +42,9 @@ from .commands import (
     CreateTopicsAnswer,
     DeleteTopics,
     DeleteTopicsAnswer,
+    FinishMoves,
     HeartbeatAnswer,
+    MovesFinished,
     ProducerIdBlock,
     RefusalReason,
     Refused,
@@ -50,6 +54,7 @@ from .commands import (
     encode_answer,
 )
 from .image import Broker, Image
+from .reassignments import alter_reassignments, finish_moves
 from .records import (
     BrokerFenced,
     BrokerRegistered,
@@ -124,6 +129,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _answered_before(image, command.command_id) or _create_partitions(image, command)
         case DeleteTopics():
             return _answered_before(image, command.command_id) or _delete_topics(image, command)
+        case AlterReassignments() | FinishMoves():
+            return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case _:
@@ -148,14 +155,14 @@ def _registered(image: Image, node_id: int, epoch: int) -> Broker:
 def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms: int) -> Decision:
     known = image.brokers.get(command.node_id)
     epoch = image.version
-    wanted = Broker(command.node_id, command.incarnation, epoch, command.host, command.port, command.rack)
+    wanted = (command.host, command.port, command.rack, command.directory_id)
     sessions.heard(command.node_id, now_ms)
     if known is not None and known.incarnation == command.incarnation:
         # The same process again: its first answer was lost, or it moved to another listener.
-        same = (known.host, known.port, known.rack) == (wanted.host, wanted.port, wanted.rack)
+        same = (known.host, known.port, known.rack, known.directory_id) == wanted
         if same and not known.shutting_down:
             return Decision((), BrokerRegistration(known.epoch))
-    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, command.host, command.port, command.rack)
+    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, *wanted)
     return Decision((registered,), BrokerRegistration(epoch))
 
 
@@ -224,6 +231,17 @@ def _create_partitions(image: Image, command: CreatePartitions) -> Decision:
 def _delete_topics(image: Image, command: DeleteTopics) -> Decision:
     records, fates = delete_topics(image, command)
     return _with_memory(records, command.command_id, DeleteTopicsAnswer(fates))
+
+
+def _move(image: Image, command: AlterReassignments | FinishMoves) -> Decision:
+    if isinstance(command, FinishMoves):
+        finished = finish_moves(image, command)
+        return Decision(finished, MovesFinished(len(finished)))
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    records, fates = alter_reassignments(image, command)
+    return _with_memory(records, command.command_id, AlterReassignmentsAnswer(fates))
 
 
 def _allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decision:

@@ -10,6 +10,7 @@ from .records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
@@ -32,14 +33,28 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return Fact("broker fenced", term, f"node {record.node_id}: {record.cause}")
         case BrokerShuttingDown():
             return Fact("broker shutting down", term, f"node {record.node_id} asked for it")
+        case ProducerIdsAllocated() | CommandAnswered():
+            return None
+        case _:
+            return _topic_fact(record, term)
+
+
+def _topic_fact(record: TopicCreated | PartitionsAdded | PartitionMoved | TopicDeleted, term: int) -> Fact:
+    match record:
         case TopicCreated():
             shape = f"{len(record.assignments)} partitions, {len(record.assignments[0])} replicas"
             return Fact("topic created", term, f"{record.name} ({record.topic_id.hex()}): {shape}")
         case PartitionsAdded():
             return Fact("partitions added", term, f"id {record.topic_id.hex()}: {len(record.assignments)} more")
+        case PartitionMoved():
+            where = f"id {record.topic_id.hex()}, partition {record.partition}"
+            if not record.target:
+                return Fact("partition moved", term, f"{where}: it is on {list(record.replicas)} now")
+            way = f"from {list(record.original)} to {list(record.target)}"
+            if record.target == record.original:
+                way = f"called off, back to {list(record.target)}"
+            return Fact("partition moving", term, f"{where}: {way}")
         case TopicDeleted():
             return Fact("topic deleted", term, f"id {record.topic_id.hex()}")
-        case ProducerIdsAllocated() | CommandAnswered():
-            return None
         case _:
             assert_never(record)

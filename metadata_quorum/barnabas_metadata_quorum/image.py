@@ -20,11 +20,14 @@ from typing import Generic, NamedTuple, TypeVar, assert_never
 import msgspec
 
 from .records import (
+    NOBODY,
+    UNKNOWN_DIRECTORY,
     BrokerFenced,
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
@@ -38,8 +41,10 @@ __all__ = [
     "ANSWERS_MAX",
     "Broker",
     "BrokerLoad",
+    "Founders",
     "Image",
     "ImageBuilder",
+    "Move",
     "Partition",
     "Topic",
     "TopicChanges",
@@ -67,6 +72,7 @@ class Broker(msgspec.Struct, frozen=True):
     host: str
     port: int
     rack: str | None
+    directory_id: bytes = UNKNOWN_DIRECTORY
     fenced: bool = True
     shutting_down: bool = False
 
@@ -75,10 +81,61 @@ class Broker(msgspec.Struct, frozen=True):
         return not self.fenced and not self.shutting_down
 
 
+class Founders(msgspec.Struct, frozen=True):
+    """The voters with which a partition's group began.
+
+    `directories` are those that they had then, shared by all partitions that were created together.
+    """
+
+    voters: tuple[int, ...]
+    witness: int
+    directories: Mapping[int, bytes]
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where a partition is going, and where it returns to if that is cancelled. Both are equal once it was."""
+
+    target: tuple[int, ...]
+    original: tuple[int, ...]
+
+
 class Partition(msgspec.Struct, frozen=True):
-    """The desired replicas; the first one is the preferred leader."""
+    """`replicas` is everybody who holds it or is about to; the first one is the preferred leader.
+
+    A partition that stands still has no `move`. One that is on its way keeps its old replicas in `replicas` until its
+    group's leader has reported that none of them is a member any more: until then none of their data may go.
+
+    `founders` tells a replica without data what its group began with. They are gone once a move was finished: from
+    then on a broker may have been a member, have left and deleted everything, and be one again, and to begin anew
+    would be to forget what it has promised.
+    """
 
     replicas: tuple[int, ...]
+    move: Move | None = None
+    witness: int = NOBODY
+    founders: Founders | None = None
+    epoch: int = 0
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Who should hold it in the end."""
+        return self.replicas if self.move is None else self.move.target
+
+    @property
+    def adding(self) -> tuple[int, ...]:
+        """Who was not a replica before the move that is under way."""
+        if self.move is None:
+            return ()
+        return tuple(node_id for node_id in self.move.target if node_id not in self.move.original)
+
+    @property
+    def removing(self) -> tuple[int, ...]:
+        return tuple(node_id for node_id in self.replicas if node_id not in self.target)
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """Every node that must have the partition open: replicas, and the witness."""
+        return self.replicas if self.witness == NOBODY else (*self.replicas, self.witness)
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -189,6 +246,8 @@ class ImageBuilder:
                 self._create(record)
             case PartitionsAdded():
                 self._grow(record)
+            case PartitionMoved():
+                self._move(record)
             case TopicDeleted():
                 self._delete(record)
             case ProducerIdsAllocated():
@@ -223,23 +282,45 @@ class ImageBuilder:
         previous = self._brokers.now.get(record.node_id)
         assert previous is None or record.epoch > previous.epoch
         self._brokers.own()[record.node_id] = Broker(
-            record.node_id, record.incarnation, record.epoch, record.host, record.port, record.rack
+            record.node_id,
+            record.incarnation,
+            record.epoch,
+            record.host,
+            record.port,
+            record.rack,
+            record.directory_id,
         )
 
     def _create(self, record: TopicCreated) -> None:
         key = collision_key(record.name)
         assert key not in self._topic_ids.now, f"topic {record.name} exists"
         assert record.topic_id not in self._topics.now, f"topic id {record.topic_id.hex()} is in use"
-        partitions = tuple(Partition(replicas) for replicas in record.assignments)
+        partitions = _founded(record)
         self._topics.own()[record.topic_id] = Topic(record.topic_id, record.name, partitions, record.configs)
         self._topic_ids.own()[key] = record.topic_id
         self._count(partitions, 1)
 
     def _grow(self, record: PartitionsAdded) -> None:
         topic = self._topics.now[record.topic_id]
-        added = tuple(Partition(replicas) for replicas in record.assignments)
+        added = _founded(record)
         self._topics.own()[record.topic_id] = msgspec.structs.replace(topic, partitions=topic.partitions + added)
         self._count(added, 1)
+
+    def _move(self, record: PartitionMoved) -> None:
+        topic = self._topics.now[record.topic_id]
+        before = topic.partitions[record.partition]
+        after = Partition(
+            record.replicas,
+            Move(record.target, record.original) if record.target else None,
+            record.witness,
+            before.founders if record.has_founders else None,
+            record.epoch,
+        )
+        partitions = list(topic.partitions)
+        partitions[record.partition] = after
+        self._topics.own()[record.topic_id] = msgspec.structs.replace(topic, partitions=tuple(partitions))
+        self._count((before,), -1)
+        self._count((after,), 1)
 
     def _delete(self, record: TopicDeleted) -> None:
         topic = self._topics.own().pop(record.topic_id)
@@ -266,6 +347,16 @@ class ImageBuilder:
             self._answers_bytes -= len(answers.pop(next(iter(answers))))
 
 
+def _founded(record: TopicCreated | PartitionsAdded) -> tuple[Partition, ...]:
+    """Return new partitions, each with the voters that it begins with."""
+    partitions = []
+    for index, replicas in enumerate(record.assignments):
+        witness = record.witnesses[index] if record.witnesses else NOBODY
+        voters = replicas if witness == NOBODY else (*replicas, witness)
+        partitions.append(Partition(replicas, None, witness, Founders(voters, witness, record.directories)))
+    return tuple(partitions)
+
+
 def apply(image: Image, record: Record) -> Image:
     """Return `image` with one more record. For more than one, `apply_all` copies less."""
     return apply_all(image, (record,))
@@ -280,15 +371,18 @@ def apply_all(image: Image, records: Iterable[Record]) -> Image:
 
 
 class TopicChanges(NamedTuple):
-    """What a broker must reconcile between two images. `grown`: topics that have more partitions, as they are now."""
+    """What a broker must reconcile between two images.
+
+    `changed`: topics that have more partitions, or partitions elsewhere, as they are now.
+    """
 
     created: tuple[Topic, ...]
     deleted: tuple[Topic, ...]
-    grown: tuple[Topic, ...]
+    changed: tuple[Topic, ...]
 
 
 def topic_changes(old: Image, new: Image) -> TopicChanges:
-    """Return the topics that came, went and grew, each in the order of its image; at once if no topic changed."""
+    """Return the topics that came, went and changed, each in the order of its image; at once if no topic changed."""
     if old.topics is new.topics:
         return TopicChanges((), (), ())
     return TopicChanges(
@@ -297,6 +391,8 @@ def topic_changes(old: Image, new: Image) -> TopicChanges:
         tuple(
             topic
             for topic_id, topic in new.topics.items()
-            if (before := old.topics.get(topic_id)) is not None and len(before.partitions) < len(topic.partitions)
+            if (before := old.topics.get(topic_id)) is not None
+            and before.partitions is not topic.partitions
+            and before.partitions != topic.partitions
         ),
     )

@@ -11,8 +11,11 @@ Each is a msgpack map with a `type` and a `version` beside its own fields. The r
 Records say what *is* now, never what to compute: applying them needs no clock, no chance and no configuration.
 Several records in one frame are one atomic change.
 
-Not here: ACLs, SCRAM credentials, client quotas, feature levels, reassignments and configuration changes of existing
-topics have no record types yet; `UnknownRecordError` is what an older node will answer when they come.
+Version 2 of three types came with directories and moves: who registers, and who founds a partition, is named with the
+directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`.
+
+Not here: ACLs, SCRAM credentials, client quotas, feature levels and configuration changes of existing topics have no
+record types yet; `UnknownRecordError` is what an older node will answer when they come.
 """
 
 from collections.abc import Mapping
@@ -23,11 +26,14 @@ import msgspec
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 
 __all__ = [
+    "NOBODY",
+    "UNKNOWN_DIRECTORY",
     "BrokerFenced",
     "BrokerRegistered",
     "BrokerShuttingDown",
     "BrokerUnfenced",
     "CommandAnswered",
+    "PartitionMoved",
     "PartitionsAdded",
     "ProducerIdsAllocated",
     "Record",
@@ -39,6 +45,10 @@ __all__ = [
 ]
 
 
+UNKNOWN_DIRECTORY = bytes(16)
+NOBODY = -1
+
+
 class UnknownRecordError(BarnabasError):
     """The metadata log holds a record that only a newer version of Barnabas understands: this node must stop."""
 
@@ -48,7 +58,10 @@ class _Record(msgspec.Struct, frozen=True, tag_field="type"):
 
 
 class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
-    """A broker process joined, fenced. `epoch` is this record's own offset, so epochs only grow."""
+    """A broker process joined, fenced. `epoch` is this record's own offset, so epochs only grow.
+
+    `directory_id` names the disk that it came with: another one under the same node id has lost what the first one had.
+    """
 
     node_id: int
     incarnation: int
@@ -56,7 +69,8 @@ class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
     host: str
     port: int
     rack: str | None
-    version: int = 1
+    directory_id: bytes = UNKNOWN_DIRECTORY
+    version: int = 2
 
 
 class BrokerUnfenced(_Record, frozen=True, tag="broker_unfenced"):
@@ -85,20 +99,49 @@ class BrokerShuttingDown(_Record, frozen=True, tag="broker_shutting_down"):
 
 
 class TopicCreated(_Record, frozen=True, tag="topic_created"):
-    """A whole topic: `assignments[p]` are the node ids of partition p, the preferred leader first."""
+    """A whole topic: `assignments[p]` are the node ids of partition p, the preferred leader first.
+
+    `directories` are those of all brokers named, at this moment: together with the assignment they are the voters that
+    found each partition's group. `witnesses[p]` votes in partition p beside its replicas, `NOBODY` if none does; empty
+    means that no partition has one.
+    """
 
     topic_id: bytes
     name: str
     assignments: tuple[tuple[int, ...], ...]
     configs: Mapping[str, str]
-    version: int = 1
+    directories: Mapping[int, bytes] = msgspec.field(default_factory=dict[int, bytes])
+    witnesses: tuple[int, ...] = ()
+    version: int = 2
 
 
 class PartitionsAdded(_Record, frozen=True, tag="partitions_added"):
-    """A topic grows: `assignments` are those of the new partitions, which follow the ones that it has."""
+    """A topic grows: `assignments` and the rest are those of the new partitions, which follow the ones that it has."""
 
     topic_id: bytes
     assignments: tuple[tuple[int, ...], ...]
+    directories: Mapping[int, bytes] = msgspec.field(default_factory=dict[int, bytes])
+    witnesses: tuple[int, ...] = ()
+    version: int = 2
+
+
+class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
+    """Where one partition is, and where it is going: all of it, not what changed.
+
+    `replicas` are everybody who holds it or is about to. While it is on its way, `target` is where it is going and
+    `original` where it returns to if that is cancelled; both are empty when it stands still. `epoch` is this record's
+    own offset, by which whoever carries the move out says which move it has finished. Without `has_founders` a replica
+    that has nothing is nobody until the partition's leader brings it in; once that is so, it stays so.
+    """
+
+    topic_id: bytes
+    partition: int
+    epoch: int
+    replicas: tuple[int, ...]
+    target: tuple[int, ...] = ()
+    original: tuple[int, ...] = ()
+    witness: int = NOBODY
+    has_founders: bool = True
     version: int = 1
 
 
@@ -131,6 +174,7 @@ Record: TypeAlias = (
     | BrokerShuttingDown
     | TopicCreated
     | PartitionsAdded
+    | PartitionMoved
     | TopicDeleted
     | ProducerIdsAllocated
     | CommandAnswered
@@ -138,12 +182,13 @@ Record: TypeAlias = (
 
 # The highest version of each type that this code understands.
 VERSIONS: Mapping[str, int] = {
-    "broker_registered": 1,
+    "broker_registered": 2,
     "broker_unfenced": 1,
     "broker_fenced": 1,
     "broker_shutting_down": 1,
-    "topic_created": 1,
-    "partitions_added": 1,
+    "topic_created": 2,
+    "partitions_added": 2,
+    "partition_moved": 1,
     "topic_deleted": 1,
     "producer_ids_allocated": 1,
     "command_answered": 1,

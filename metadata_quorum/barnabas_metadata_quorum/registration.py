@@ -32,6 +32,7 @@ from .commands import (
     Reply,
 )
 from .image import Image
+from .records import UNKNOWN_DIRECTORY
 
 __all__ = ["BrokerIdentity", "Registration"]
 
@@ -44,12 +45,13 @@ WaitUntil = Callable[[Callable[[Image], bool], float], Awaitable[Image]]
 
 
 class BrokerIdentity(msgspec.Struct, frozen=True):
-    """What this process registers as: where clients find it, and which start of the process it is."""
+    """What this process registers as: where clients find it, which start of the process it is, and on which disk."""
 
     incarnation: int
     host: str
     port: int
     rack: str | None = None
+    directory_id: bytes = UNKNOWN_DIRECTORY
 
 
 class Registration:
@@ -87,7 +89,7 @@ class Registration:
         if self.epoch is None:
             me = self._identity
             reply = await self._submit(
-                RegisterBroker(self._node_id, me.incarnation, me.host, me.port, me.rack), ATTEMPT_S
+                RegisterBroker(self._node_id, me.incarnation, me.host, me.port, me.rack, me.directory_id), ATTEMPT_S
             )
             assert isinstance(reply.answer, BrokerRegistration)
             self.epoch = reply.answer.epoch

@@ -11,18 +11,22 @@ noticed in a snapshot just as in the log. Records are those that describe the st
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.crc32c import crc32c
 
-from .image import Image, ImageBuilder
+from .image import Founders, Image, ImageBuilder, Partition, Topic
 from .records import (
+    NOBODY,
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionMoved,
+    PartitionsAdded,
     ProducerIdsAllocated,
     Record,
     TopicCreated,
@@ -38,6 +42,7 @@ FORMAT = 1
 _PREFIX = struct.Struct(">4sHI")
 _POSITION = struct.Struct(">QQQ")
 _SIZE = struct.Struct(">I")
+_NO_DIRECTORIES: Mapping[int, bytes] = {}
 
 
 class Snapshot(NamedTuple):
@@ -108,16 +113,56 @@ def _pieces(body: memoryview, position: int) -> Iterator[memoryview]:
 def _records_of(image: Image) -> Iterator[Record]:
     """Yield records that turn an empty image into `image`, but for its version."""
     for _, broker in sorted(image.brokers.items()):
-        yield BrokerRegistered(broker.node_id, broker.incarnation, broker.epoch, broker.host, broker.port, broker.rack)
+        yield BrokerRegistered(
+            broker.node_id,
+            broker.incarnation,
+            broker.epoch,
+            broker.host,
+            broker.port,
+            broker.rack,
+            broker.directory_id,
+        )
         if not broker.fenced:
             yield BrokerUnfenced(broker.node_id, broker.epoch)
         if broker.shutting_down:
             yield BrokerShuttingDown(broker.node_id, broker.epoch)
     # Topics keep their order of creation: equal images also list their topics equally.
     for topic in image.topics.values():
-        replicas = tuple(partition.replicas for partition in topic.partitions)
-        yield TopicCreated(topic.topic_id, topic.name, replicas, topic.configs)
+        yield from _records_of_topic(topic)
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
     for command_id, answer in image.answers.items():
         yield CommandAnswered(command_id, answer)
+
+
+def _records_of_topic(topic: Topic) -> Iterator[Record]:
+    """Yield the partitions as they were founded, in runs of those that share their directories, then what has moved."""
+    founders = [
+        partition.founders or Founders(partition.replicas, NOBODY, _NO_DIRECTORIES) for partition in topic.partitions
+    ]
+    created = False
+    for directories, run in groupby(founders, key=lambda one: one.directories):
+        together = list(run)
+        assignments = tuple(tuple(voter for voter in one.voters if voter != one.witness) for one in together)
+        witnesses = tuple(one.witness for one in together)
+        if all(witness == NOBODY for witness in witnesses):
+            witnesses = ()
+        if created:
+            yield PartitionsAdded(topic.topic_id, assignments, directories, witnesses)
+        else:
+            yield TopicCreated(topic.topic_id, topic.name, assignments, topic.configs, directories, witnesses)
+        created = True
+    for index, partition in enumerate(topic.partitions):
+        as_founded = founders[index].voters if partition.witness == NOBODY else founders[index].voters[:-1]
+        if partition != Partition(as_founded, None, founders[index].witness, founders[index]):
+            target, original = (partition.move.target, partition.move.original) if partition.move else ((), ())
+            yield PartitionMoved(
+                topic.topic_id,
+                index,
+                partition.epoch,
+                partition.replicas,
+                target,
+                original,
+                partition.witness,
+                partition.founders is not None,
+            )

@@ -1,8 +1,8 @@
 """More partitions for topics that exist: what is allowed, and the records that do it. Pure.
 
 Checked in Kafka's order: the topic, the count, then the assignment or placement. New partitions have as many replicas
-as the first one, and are placed as if all partitions of the topic had been placed together: even among themselves,
-counting those that are there.
+as the first one should have, and are placed as if all partitions of the topic had been placed together: even among
+themselves, counting those that are there.
 
 Records of a topic keep their place, so keys that were hashed to a partition before may be hashed to another one
 afterwards; that is for whoever asks to know, as in Kafka. The offsets topic does not grow: a group's partition follows
@@ -16,7 +16,7 @@ from .image import BrokerLoad, Image, ImageBuilder, Topic
 from .placement import candidates_of, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
-from .topics import PARTITIONS_PER_COMMAND_MAX
+from .topics import PARTITIONS_PER_COMMAND_MAX, directories_of
 
 __all__ = ["create_partitions"]
 
@@ -77,16 +77,18 @@ def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions) -> Partit
         raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
     added = wanted.count - now
     if wanted.assignments is None:
-        return PartitionsAdded(topic.topic_id, _placed(draft, topic, added))
-    _check_manual(draft, topic, wanted.assignments, added)
-    return PartitionsAdded(topic.topic_id, wanted.assignments)
+        assignments = _placed(draft, topic, added)
+    else:
+        _check_manual(draft, topic, wanted.assignments, added)
+        assignments = wanted.assignments
+    return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments))
 
 
 def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
-    existing = tuple(partition.replicas for partition in topic.partitions)
+    existing = tuple(partition.target for partition in topic.partitions)
     # `place` counts the existing ones as the topic's own, so they are taken out of what the brokers hold otherwise.
-    held = Counter(node_id for replicas in existing for node_id in replicas)
-    led = Counter(replicas[0] for replicas in existing)
+    held = Counter(node_id for partition in topic.partitions for node_id in partition.replicas)
+    led = Counter(partition.replicas[0] for partition in topic.partitions)
     loads = {
         node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id])
         for node_id, load in draft.loads.items()
@@ -112,7 +114,7 @@ def _check_manual(draft: ImageBuilder, topic: Topic, assignments: Assignments, a
             )
         elif twice:
             complaint = f"The manual partition assignment includes the broker {twice[0]} more than once."
-        elif len(replicas) != (factor := len(topic.partitions[0].replicas)):
+        elif len(replicas) != (factor := len(topic.partitions[0].target)):
             complaint = (
                 f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this is not"
                 f" consistent with previous partitions, which have {factor} replica(s)."

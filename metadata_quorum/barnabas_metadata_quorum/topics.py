@@ -28,7 +28,7 @@ from .records import Record, TopicCreated, TopicDeleted
 from .topic_configs import validate_configs
 from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
 
-__all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics"]
+__all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics", "directories_of"]
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
@@ -124,7 +124,13 @@ def _checked(
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         configs = _checked_configs(topic)
         assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
-    return TopicCreated(topic.topic_id, topic.name, assignments, configs)
+    return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories_of(draft, assignments))
+
+
+def directories_of(draft: ImageBuilder, assignments: Assignments) -> dict[int, bytes]:
+    """Return the directory of every broker in `assignments`, all of which are registered."""
+    named = sorted({node_id for replicas in assignments for node_id in replicas})
+    return {node_id: draft.brokers[node_id].directory_id for node_id in named}
 
 
 def _check_name(draft: ImageBuilder, name: str) -> None:

@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.frames import decode_frame, encode_frame
+from barnabas_metadata_quorum.image import Founders, Image, apply_all
 from barnabas_metadata_quorum.records import (
+    NOBODY,
+    UNKNOWN_DIRECTORY,
     VERSIONS,
     BrokerFenced,
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
     CommandAnswered,
+    PartitionMoved,
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
@@ -29,13 +33,16 @@ from barnabas_raftlog.records.header import ControlKind, control_frame
 
 ints, names, ids = st.integers(0, 2**63 - 1), st.text(max_size=9), st.binary(min_size=16, max_size=16)
 replicas = st.lists(ints, min_size=1, max_size=3).map(tuple)
+assignments = st.lists(replicas, max_size=3).map(tuple)
+directories = st.dictionaries(ints, ids, max_size=3)
 records: st.SearchStrategy[Record] = st.one_of(
-    st.builds(BrokerRegistered, ints, ints, ints, names, ints, st.none() | names),
+    st.builds(BrokerRegistered, ints, ints, ints, names, ints, st.none() | names, ids),
     st.builds(BrokerUnfenced, ints, ints),
     st.builds(BrokerFenced, ints, ints, names),
     st.builds(BrokerShuttingDown, ints, ints),
-    st.builds(TopicCreated, ids, names, st.lists(replicas, max_size=3).map(tuple), st.dictionaries(names, names)),
-    st.builds(PartitionsAdded, ids, st.lists(replicas, max_size=3).map(tuple)),
+    st.builds(TopicCreated, ids, names, assignments, st.dictionaries(names, names), directories, replicas),
+    st.builds(PartitionsAdded, ids, assignments, directories, replicas),
+    st.builds(PartitionMoved, ids, ints, ints, replicas, replicas, replicas, ints, st.booleans()),
     st.builds(TopicDeleted, ids),
     st.builds(ProducerIdsAllocated, ints),
     st.builds(CommandAnswered, ids, st.binary()),
@@ -70,6 +77,27 @@ def test_an_unknown_type_says_that_this_node_needs_an_upgrade() -> None:
     newer = msgspec.msgpack.encode({"type": "acl_added", "version": 1, "principal": "alice"})
     with pytest.raises(UnknownRecordError, match=r"unknown type 'acl_added' \(version 1\).*upgrade this node"):
         decode_record(newer)
+
+
+def test_what_was_written_before_directories_is_read_as_unknown_ones() -> None:
+    topic = {"topic_id": bytes(16), "assignments": [[1, 2]], "version": 1}
+    old = (
+        {"type": "broker_registered", "version": 1, "node_id": 1, "incarnation": 2, "epoch": 3}
+        | {"host": "h", "port": 4, "rack": None},
+        {"type": "topic_created", "name": "t", "configs": {}} | topic,
+        {"type": "partitions_added"} | topic,
+    )
+    broker, created, added = (decode_record(msgspec.msgpack.encode(fields)) for fields in old)
+    assert isinstance(broker, BrokerRegistered)
+    assert broker.directory_id == UNKNOWN_DIRECTORY
+    assert isinstance(created, TopicCreated)
+    assert isinstance(added, PartitionsAdded)
+    image = apply_all(Image("cluster"), (broker, created, added))
+    for partition in image.topics[bytes(16)].partitions:
+        assert partition.replicas == partition.hosts == (1, 2)
+        assert partition.founders == Founders((1, 2), NOBODY, {})
+    # And it is written anew as what it is now.
+    assert decode_record(encode_record(broker)) == broker
 
 
 def test_a_newer_version_of_a_known_type_says_so_even_if_its_fields_changed() -> None:
