@@ -53,7 +53,7 @@ PURE = (
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
             *("topic_names", "topic_configs", "topic_growth", "sessions", "descriptions", "replica"),
-            "reassignments",
+            *("reassignments", "membership_steps"),
         )
     ),
     *(
