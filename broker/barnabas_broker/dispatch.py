@@ -8,8 +8,8 @@ when it answers the exchange itself, now or later (produce and fetch, which park
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
 - An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say
-  so. This is the only place that catches `Exception`. Failed assertions and failed storage pass: they are ours, and
-  stop the process (`BrokerContext.on_fatal`).
+  so, KAFKA_STORAGE_ERROR if it is the disk's. This is the only place that catches `Exception`. Failed assertions pass:
+  they are ours, and stop the process (`BrokerContext.on_fatal`).
 
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
@@ -158,7 +158,7 @@ class Dispatcher:
                 respond(exchange, outcome)
             else:
                 self._broker.spawn(self._finish(route, exchange, request, outcome))
-        except (AssertionError, StorageFailedError) as error:
+        except AssertionError as error:
             self._broker.on_fatal(error)
             raise
         except Exception as error:  # noqa: BLE001 - the one place; see the module
@@ -171,7 +171,7 @@ class Dispatcher:
             response = await coroutine
             if response is not None:
                 respond(exchange, response)
-        except (AssertionError, StorageFailedError):
+        except AssertionError:
             raise  # The task's owner passes it on.
         except Exception as error:  # noqa: BLE001 - the same place, for those who wait
             self._fail(route, exchange, request, error)
@@ -179,7 +179,9 @@ class Dispatcher:
     def _fail(self, route: Route, exchange: Exchange, request: Message, error: Exception) -> None:
         name = f"{APIS[exchange.api_key].name} v{exchange.version}"
         logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
-        response = None if exchange.is_answered else route.refuse(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        is_disk = isinstance(error, StorageFailedError)
+        code = ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
+        response = None if exchange.is_answered else route.refuse(request, code)
         if response is None:
             self._abandon(exchange, f"{name} failed and cannot say so")
         else:

@@ -91,6 +91,7 @@ class Node:
         self._sync_worker = environment.new_worker(loop, "journal")
         self._write_worker = environment.new_worker(loop, "segments")
         await self._open_storage()
+        self.storage.on_recovered = self._on_storage_recovered
         timing = Timing(
             election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
         )
@@ -281,7 +282,9 @@ class Node:
 
     def _on_storage_failed(self, error: Exception) -> None:
         self.events.add("storage failed", f"node {self.config.node_id}", str(error))
-        self._fail(error)
+
+    def _on_storage_recovered(self) -> None:
+        self.events.add("storage recovered", f"node {self.config.node_id}", "the journal can be written again")
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -316,6 +319,11 @@ class Node:
                 hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
             },
             "controller": self.metadata.leader_id,
+            "storage": {
+                "refusing": self.storage.refusal,
+                "last_error": self.storage.last_error,
+                "failed_replicas": {str(known): str(known.log.failed) for known in replicas if known.log.failed},
+            },
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
             "events": sorted(

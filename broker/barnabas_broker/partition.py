@@ -256,6 +256,12 @@ class Partition:
         return self.is_confirmed and self.group.confirmed
 
     @property
+    def not_leading_code(self) -> ErrorCode:
+        """What a client is told of a partition that this node does not lead."""
+        failed = self.group.failed is not None
+        return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
     def has_enough_replicas(self) -> bool:
         """Whether acks=all may be accepted now."""
         return len(self.isr) >= self.min_insync
@@ -354,7 +360,7 @@ class Partition:
             self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
         if led_term and (not is_leader or led_term != term):
             self.host.announce(self, led_term, NO_LEADER, ())
-            self._fail_waiters(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.

@@ -424,8 +424,9 @@ class MetadataService:
         """Look at what comes without a sign: sessions that end, and a log that failed under a follower."""
         while True:
             await asyncio.sleep(self._config.beat_s)
-            if self._group is not None and self._group.failed is not None:
-                self._fail(self._group.failed)
+            group = self._group
+            if group is not None and group.failed is not None and not group.is_suspended:
+                self._fail(group.failed)
             if self._active is not None and self.is_active:
                 # An error here means that leadership is ending, and the driver of the group says why.
                 with contextlib.suppress(NotLeaderError, StorageFailedError):

@@ -135,6 +135,8 @@ class MemoryStorage:
         self.hard_states: dict[GroupId, HardState] = {}
         self.durable_ticket = 0
         self.on_failed: Callable[[StorageFailedError], None] | None = None
+        self.on_recovered: Callable[[], None] | None = None
+        self.failed: StorageFailedError | None = None
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.hard_states.get(group, HardState(0, None))

@@ -159,9 +159,7 @@ class _Look:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return self._error(asked, code, hosted)
         if self.broker.is_stopping or not partition.is_leader:
-            failed = partition.group.failed is not None
-            code = ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return self._error(asked, code, hosted)
+            return self._error(asked, partition.not_leading_code, hosted)
         if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != partition.term:
             older = asked.current_leader_epoch < partition.term
             code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH

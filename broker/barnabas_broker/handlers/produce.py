@@ -196,7 +196,8 @@ def _append(
     if not -1 <= acks <= 1:
         raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
     if not partition.is_leader:
-        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead it")
+        failed = partition.group.failed
+        raise _Refused(partition.not_leading_code, str(failed) if failed else "this broker does not lead it")
     frame = data.records
     if not isinstance(frame, memoryview) or not frame:
         raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
@@ -209,7 +210,7 @@ def _append(
     try:
         base_offset, index = partition.append(header, frame)
     except NotLeaderError as error:
-        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error)) from error
+        raise _Refused(partition.not_leading_code, str(error)) from error
     except OutOfOrderSequenceError as error:
         raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
     except InvalidProducerEpochError as error:

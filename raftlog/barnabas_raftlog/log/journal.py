@@ -11,13 +11,16 @@ queued until the checkpoint is done, and producers feel it as `StorageBusyError`
 file makes its file larger.
 
 Failures. No room at preallocation: nothing was written, `disk_full`; try again. A write or a sync that failed is final
-for that file. `write` goes on in a new file, whose header says up to where the old one is valid; it writes there
-everything that was not known durable, syncs it and reads it back. If that fails too, the journal has `failed`, and
-stays so until the process starts anew: trying again at an interval is not here yet.
+for that file, which is `_broken` from then on and never written or synced again. `write` goes on in a new file, whose
+header says up to where the old one is valid; it writes there everything that was not known durable, syncs it and reads
+it back. If that fails too, `write` says that it `failed`, and takes the attempt back: its file is removed if that can
+be, and its sequence number is never used again, so that recovery cannot take it for a part of the journal. The records
+stay with the caller, and the next `write` tries the same once more, with another new file. When is the caller's affair.
 """
 
 import itertools
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import StorageFailedError
@@ -55,7 +58,7 @@ class WriteResult(NamedTuple):
     disk_full: bool
     blocked: bool
     reopened: str  # why a file was given up and replaced, or empty
-    failed: str  # why nothing can be written any more, or empty
+    failed: str  # why nothing can be written at the moment, or empty
 
 
 class _File:
@@ -72,8 +75,8 @@ class _File:
 class Journal:
     """Where the next batch goes. Owned by the sync worker.
 
-    Invariant: batch numbers and file sequence numbers grow by one. `_place` is where the next batch goes: while there
-    is no current file, `_place.sequence` is the number that the next file gets.
+    Invariant: batch numbers grow by one, file sequence numbers by one or, after attempts that failed, more. `_place` is
+    where the next batch goes: while there is no current file, no file has a number below `_place.sequence`.
     """
 
     def __init__(self, files: Files, directory: str, limits: JournalLimits, place: JournalPlace) -> None:
@@ -85,7 +88,8 @@ class Journal:
         self._current: _File | None = None
         self._numbers = itertools.count(1)
         self._place = place
-        self._failed = ""
+        self._sequence = place.sequence - 1  # the last that was used, or tried
+        self._broken = ""  # why the current file must not be written to any more
 
     def adopt(self, paths: Iterable[str]) -> None:
         """Take over files whose contents are not needed any more; called once, before the first `write`."""
@@ -99,36 +103,41 @@ class Journal:
         """Append and sync `records`, as far as possible."""
         done = 0
         disk_full = blocked = False
-        reopened = ""
-        while done < len(records) and not (disk_full or blocked or self._failed):
-            try:
-                count = self._fitting(records, done)
-                if count == 0:
-                    blocked = not self._start_file(RECORD_BYTES * 3 + len(records[done][4]))
+        reopened = failed = ""
+        while done < len(records) and not (disk_full or blocked or failed):
+            if self._broken:
+                try:
+                    count = self._replace(records, done)
+                except (OSError, StorageFailedError) as error:
+                    disk_full = isinstance(error, OSError) and is_disk_full(error)
+                    if not disk_full:
+                        failed = f"the journal failed ({self._broken}), and so did a new file in its place: {error}"
                     continue
-            except OSError as error:
-                # Making room failed: nothing was written where it matters.
-                disk_full = is_disk_full(error)
-                if not disk_full and (reopened or not self._drop_free()):
-                    self._failed = f"cannot begin a journal file: {error}"
-                elif not disk_full:
-                    reopened = str(error)
-                continue
-            part = records[done : done + count]
-            try:
-                self._write_batch(part)
-            except OSError as error:
-                reopened = str(error)
-                if not self._rewrite(part):
-                    break
+                reopened, self._broken = self._broken, ""
+            else:
+                try:
+                    count = self._fitting(records, done)
+                    if count == 0:
+                        blocked = not self._start_file(RECORD_BYTES * 3 + len(records[done][4]))
+                        continue
+                except OSError as error:
+                    # Making room failed: nothing was written where it matters.
+                    disk_full = is_disk_full(error)
+                    self._broken = "" if disk_full else str(error)
+                    continue
+                try:
+                    self._write_batch(records[done : done + count])
+                except OSError as error:
+                    self._broken = str(error)
+                    continue
             done += count
-        if not self._failed and not disk_full:
+        if not failed and not disk_full:
             disk_full = not self._reserve()
-        return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, self._failed)
+        return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, failed)
 
     def retry_room(self) -> bool:
-        """Try to preallocate what could not be preallocated; True if there is room again."""
-        return self._reserve()
+        """Try to preallocate what could not be preallocated; True if there is room again, or nothing speaks against."""
+        return bool(self._broken) or self._reserve()
 
     def release(self, sequence: int) -> int:
         """A checkpoint covers everything before file `sequence`; return how many full files are left."""
@@ -136,8 +145,7 @@ class Journal:
         self._full = [file for file in self._full if file.sequence >= sequence]
         for file in released:
             if file.is_bad:
-                self._files.close(file.fd)
-                self._files.remove(file.path)
+                self._discard(file)
             else:
                 self._free.append(file)
         return len(self._full)
@@ -188,40 +196,49 @@ class Journal:
 
     def _start_file(self, needed: int) -> bool:
         """Begin the next life of a free file, or of a new one; False if no further file is allowed."""
-        needed += FILE_HEADER_BYTES
         in_use = len(self._free) + len(self._full) + (self._current is not None)
-        if self._free:
-            file = self._free[0]
-        elif in_use < self._limits.files_max:
-            path = f"{self._directory}/{next(self._numbers):08d}.journal"
-            file = _File(path, self._files.open(path, create=True), 0)
-            self._files.sync_directory(self._directory)
-            self._free.append(file)
-        else:
-            return False
-        self._allocate(file, needed)
-        sequence = self._place.sequence + (self._current is not None)
-        previous_end = 0 if self._current is None else self._place.position
-        self._files.write(file.fd, [encode_file_header(FileHeader(sequence, previous_end))], 0)
+        if not self._free:
+            if in_use >= self._limits.files_max:
+                return False
+            self._free.append(self._new_file())
+        previous = self._current
+        try:
+            self._begin(self._free[0], needed)
+        except OSError as error:
+            if not is_disk_full(error):
+                self._discard(self._free.pop(0))
+            raise
         del self._free[0]
-        if self._current is not None:
-            self._full.append(self._current)
-        file.sequence = sequence
-        self._current = file
-        self._place = JournalPlace(sequence, FILE_HEADER_BYTES, self._place.batch)
+        if previous is not None:
+            self._full.append(previous)
         return True
 
-    def _drop_free(self) -> bool:
-        """Give up the file that was to be the next one, which holds nothing; False if that fails too."""
-        if not self._free:
-            return False
-        file = self._free.pop(0)
+    def _new_file(self) -> _File:
+        path = f"{self._directory}/{next(self._numbers):08d}.journal"
+        file = _File(path, self._files.open(path, create=True), 0)
         try:
-            self._files.close(file.fd)
-            self._files.remove(file.path)
+            self._files.sync_directory(self._directory)
         except OSError:
-            return False
-        return True
+            self._discard(file)
+            raise
+        return file
+
+    def _begin(self, file: _File, needed: int) -> None:
+        """Make `file` the current one, with a sequence number that was never used, not even in an attempt."""
+        self._allocate(file, needed + FILE_HEADER_BYTES)
+        self._sequence += 1
+        previous = (0, 0) if self._current is None else (self._place.position, self._place.sequence)
+        self._files.write(file.fd, [encode_file_header(FileHeader(self._sequence, *previous))], 0)
+        file.sequence = self._sequence
+        self._current = file
+        self._place = JournalPlace(self._sequence, FILE_HEADER_BYTES, self._place.batch)
+
+    def _discard(self, file: _File) -> None:
+        """Close and remove, as far as the disk lets us. What is left is no part of the journal, whatever it says."""
+        with suppress(OSError):
+            self._files.close(file.fd)
+        with suppress(OSError):
+            self._files.remove(file.path)
 
     def _write_batch(self, records: list[QueuedRecord]) -> None:
         file, place = self._current, self._place
@@ -232,24 +249,35 @@ class Journal:
         self._files.sync(file.fd)
         self._place = JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
 
-    def _rewrite(self, records: list[QueuedRecord]) -> bool:
-        """Write the records that did not become durable into a new file; return whether they are there."""
-        bad = self._current
+    def _replace(self, records: list[QueuedRecord], start: int) -> int:
+        """Write what fits of the records, which did not become durable, into a new file; return how many those are.
+
+        Raises:
+            OSError, StorageFailedError: they are not there, and the journal is as it was before.
+        """
+        size = RECORD_BYTES * 3
+        count = 0
+        for record in itertools.islice(records, start, None):
+            size += RECORD_BYTES + len(record[4])
+            if count and size + FILE_HEADER_BYTES > self._limits.file_bytes:
+                size -= RECORD_BYTES + len(record[4])
+                break
+            count += 1
+        bad, place = self._current, self._place
+        fresh = self._new_file()
         try:
-            needed = sum(RECORD_BYTES + len(record[4]) for record in records) + RECORD_BYTES * 3
-            fresh = f"{self._directory}/{next(self._numbers):08d}.journal"
-            self._free.insert(0, _File(fresh, self._files.open(fresh, create=True), 0))
-            self._files.sync_directory(self._directory)
-            self._start_file(needed)
-            self._write_batch(records)
-            self._verify(len(records))
-        except (OSError, StorageFailedError) as error:
-            self._failed = f"the journal failed, and so did a new file in its place: {error}"
-            return False
+            self._begin(fresh, size)
+            self._write_batch(records[start : start + count])
+            self._verify(count)
+        except (OSError, StorageFailedError):
+            self._current, self._place = bad, place
+            self._discard(fresh)
+            raise
         if bad is not None:
             # Kept on disk, for what is durable in it, until the checkpoint; never written again.
             bad.is_bad = True
-        return True
+            self._full.append(bad)
+        return count
 
     def _verify(self, count: int) -> None:
         assert self._current is not None

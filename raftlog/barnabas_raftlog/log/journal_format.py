@@ -10,7 +10,8 @@ file's header, which is new in every life: a stale record can never pass for a n
 What a bad record means depends on what comes after it. The *last* batch may be torn: it was never synced, nobody was
 told, it is cut. But batch n + 1 is only written after batch n was synced. So if any intact batch follows a gap, then
 what stood in the gap had been durable and is damaged, and `scan` says so (`damaged_at`) instead of cutting it. Between
-files the same holds by another means: a file's header says up to where its predecessor is valid.
+files the same holds by another means: a file's header names its predecessor, and says up to where that is valid. A file
+that was begun in place of one that had failed, and failed too, is nobody's predecessor: it does not count.
 
 What is not here: a checksum that finds deliberate forgery, and repair.
 """
@@ -45,10 +46,10 @@ SECTOR_BYTES = 512  # the smallest unit that a disk writes whole or not at all
 FILE_HEADER_BYTES = SECTOR_BYTES
 FILE_MAGIC = b"BNBSJRNL"
 BATCH_MAGIC = b"BNBSBTCH"
-VERSION = 1
+VERSION = 2  # version 1 had no `previous_sequence`: it was `sequence` - 1, and the checksum covered 16 bytes
 NO_GROUP = bytes(20)
 
-_HEADER = struct.Struct(">8sIIQQ")  # magic, version, crc of what follows, sequence, previous_end
+_HEADER = struct.Struct(">8sIIQQQ")  # magic, version, crc of what follows, sequence, previous_end, previous_sequence
 _RECORD = struct.Struct(">IIB3x20sQQ")  # crc of what follows, payload length, kind, group, index, term
 _AFTER_CRC = struct.Struct(">IB3x20sQQ")
 _CRC = struct.Struct(">I")
@@ -74,10 +75,15 @@ QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, 
 
 
 class FileHeader(NamedTuple):
-    """`sequence` numbers the lives of all journal files, from 1. `previous_end`: where `sequence` - 1 ends, or 0."""
+    """`sequence` numbers the lives of all journal files, from 1.
+
+    `previous_sequence`: the life that this one continues, 0 if it is the first since a start; `previous_end`: where
+    that ends.
+    """
 
     sequence: int
     previous_end: int
+    previous_sequence: int
 
 
 class JournalRecord(msgspec.Struct):
@@ -107,8 +113,8 @@ def aligned(position: int) -> int:
 
 def encode_file_header(header: FileHeader) -> bytes:
     """Return the first sector of a journal file."""
-    tail = struct.pack(">QQ", header.sequence, header.previous_end)
-    data = _HEADER.pack(FILE_MAGIC, VERSION, crc32c(tail), header.sequence, header.previous_end)
+    tail = struct.pack(">QQQ", *header)
+    data = _HEADER.pack(FILE_MAGIC, VERSION, crc32c(tail), *header)
     return data.ljust(FILE_HEADER_BYTES, b"\0")
 
 
@@ -120,12 +126,14 @@ def parse_file_header(data: Buffer) -> FileHeader | None:
     """
     if len(data) < FILE_HEADER_BYTES or not any(data[:FILE_HEADER_BYTES]):
         return None
-    magic, version, checksum, sequence, previous_end = _HEADER.unpack_from(data)
-    if magic != FILE_MAGIC or crc32c(data[16 : _HEADER.size]) != checksum:
+    magic, version, checksum, sequence, previous_end, previous_sequence = _HEADER.unpack_from(data)
+    if magic != FILE_MAGIC or crc32c(data[16 : 32 if version == 1 else _HEADER.size]) != checksum:
         raise ValueError("the file header is damaged")
-    if version != VERSION:
+    if version == 1:
+        previous_sequence = sequence - 1 if previous_end else 0
+    elif version != VERSION:
         raise ValueError(f"journal format {version}, this version reads {VERSION}")
-    return FileHeader(sequence, previous_end)
+    return FileHeader(sequence, previous_end, previous_sequence)
 
 
 def _seed(sequence: int) -> int:

@@ -28,7 +28,7 @@ __all__ = ["LoadedRuns", "LogHost", "StorageConfig", "StorageStats"]
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
-    """Limits of a node's storage, in bytes unless they say otherwise."""
+    """Limits of a node's storage, in bytes unless their names say otherwise."""
 
     journal_file_bytes: int = 256 << 20
     journal_step_bytes: int = 8 << 20  # preallocated at a time while a journal file is in its first life
@@ -39,6 +39,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     index_bytes_max: int = 32 << 20  # sparse indexes of sealed segments
     queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files
     open_files_max: int = 512
+    retry_s: float = 1.0  # between attempts to use a disk that failed or was full
     checkpoint_bytes: int = 256 << 20  # written to segments: bounds the scan after a crash in page-cache mode
 
 
@@ -49,6 +50,7 @@ class StorageStats(msgspec.Struct):
     appended_bytes: int = 0
     journal_syncs: int = 0
     journal_reopened: int = 0
+    journal_failures: int = 0
     checkpoints: int = 0
     cold_reads: int = 0
     refused_appends: int = 0

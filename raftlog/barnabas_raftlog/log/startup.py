@@ -173,8 +173,9 @@ class _Start:
         hard_states: dict[bytes, HardState] = dict(checkpoint.hard_states)
         deleted: set[str] = set()
         last_batch = checkpoint.journal.batch
-        for sequence in range(checkpoint.journal.sequence, newest + 1):
-            last_batch = self._replay(checkpoint, sequence, last_batch, plans, hard_states, deleted)
+        chain = self._chain(checkpoint.journal.sequence, newest)
+        for sequence, end in chain:
+            last_batch = self._replay(checkpoint, sequence, end, last_batch, plans, hard_states, deleted)
         rows: dict[bytes, ReplicaRow] = {}
         written = cut = 0
         descriptors: dict[int, int] = {}
@@ -206,20 +207,33 @@ class _Start:
         save(files, f"{directory}/checkpoint", encode(fresh.number, place, packed, hard_states))
         return fresh, written, cut
 
+    def _chain(self, oldest: int, newest: int) -> list[tuple[int, int]]:
+        """Return the journal files that count, oldest first: (sequence, where its valid part ends, or 0).
+
+        Each file names its predecessor. One that was begun in vain, in place of a file that had failed, is named by
+        none; it counts only as the newest, and holds then what nobody was told of.
+        """
+        chain: list[tuple[int, int]] = []
+        sequence, end = newest, 0
+        while sequence >= oldest:
+            if sequence not in self._journal:
+                raise ValueError(f"the journal file with sequence number {sequence} is missing")
+            chain.append((sequence, end))
+            _, end, sequence = self._journal[sequence][1]
+        chain.reverse()
+        return chain
+
     def _replay(
         self,
         checkpoint: Checkpoint,
         sequence: int,
+        end: int,
         last_batch: int,
         plans: dict[bytes, ReplicaPlan],
         hard_states: dict[bytes, HardState],
         deleted: set[str],
     ) -> int:
-        """Replay one journal file; return the number of its last batch."""
-        if sequence not in self._journal:
-            if sequence == checkpoint.journal.sequence:
-                return last_batch  # Nothing was written to it any more: the next one was begun.
-            raise ValueError(f"the journal file with sequence number {sequence} is missing")
+        """Replay one journal file, up to `end` unless that is 0; return the number of its last batch."""
         path, _ = self._journal[sequence]
         start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
         fd = self._files.open(path, create=False)
@@ -227,8 +241,6 @@ class _Start:
             data = self._files.read(fd, 0, self._files.size(fd))
         finally:
             self._files.close(fd)
-        following = self._journal.get(sequence + 1)
-        end = following[1].previous_end if following else 0
         view = memoryview(data)[:end] if end else memoryview(data)
         found = scan(view, sequence, start, last_batch)
         if found.damaged_at is not None or (end and found.end < end - 512):

@@ -10,10 +10,12 @@ takes the journal's durable end as its starting point, then lets the write worke
 a time so that other writes go on between them, then writes the checkpoint file; then the journal files before that
 point are free to be used again.
 
-Failures: no room refuses appends (`DiskFullError`) until there is room, and looks again whenever an append is refused.
-A journal that cannot be written, not even in a new file, is final: `failed` is set, `on_failed` is called, nothing is
-acknowledged any more. Trying again at an interval is not here yet: a restart is needed. A bad segment file fails its
-replica only, also after a restart.
+Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
+is, and so does a timer, every `retry_s`. A journal that cannot be written, not even in a new file, is as good as a
+disk that takes very long: what waits for it stays in memory, nothing is acknowledged, appends are refused, `failed`
+says why, and `on_failed` is called once. Every `retry_s` all that waits is written to yet another new file; when that
+succeeds `failed` is None again and `on_recovered` is called. A bad segment file fails its replica only, also after a
+restart.
 """
 
 import asyncio
@@ -46,6 +48,7 @@ __all__ = ["Storage", "StorageConfig", "StorageStats"]
 
 SYNCS_AT_ONCE = 16  # logs that a checkpoint hands to the write worker together
 T = TypeVar("T")
+CallLater = Callable[[float, Callable[[], None]], object]  # seconds, what to do then
 
 
 class Storage:
@@ -60,12 +63,16 @@ class Storage:
         workers: tuple[Worker, Worker, Worker | None],
         on_durable: Callable[[], None],
         on_failed: Callable[[StorageFailedError], None] | None,
+        call_later: CallLater,
     ) -> None:
         self._files = files
         self._directory = directory
         self._sync_worker, self._write_worker, read_worker = workers
         self._on_durable = on_durable
         self.on_failed = on_failed
+        self.on_recovered: Callable[[], None] | None = None
+        self._call_later, self._retry_s = call_later, config.retry_s
+        self._is_retry_due = True  # False while a timer says when to look at the disk again
         self._lock_fd = started.lock_fd
         self.directory_id = started.directory_id  # 16 bytes, made with the directory: half of a voter's identity
         self.was_clean = started.was_clean
@@ -99,6 +106,7 @@ class Storage:
         self._journal_full = False
         self._journal_used = False
         self._full_count = 0
+        self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
         self.last_error = ""  # of something that was repaired, or will be tried again
 
@@ -117,21 +125,29 @@ class Storage:
         on_failed: Callable[[StorageFailedError], None] | None = None,
         read_worker: Worker | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        call_later: CallLater | None = None,
     ) -> "Storage":
         """Open, and after a crash recover, the data in `directory`.
 
-        Without `read_worker` cold reads go to the loop's default executor.
+        Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers are the loop's.
 
         Raises:
             StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
         """
         job = partial(start, files, directory, config, cluster_id, node_id, new_id)
         started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
-        return cls(files, directory, config, started, (sync_worker, write_worker, read_worker), on_durable, on_failed)
+        workers = (sync_worker, write_worker, read_worker)
+        call_later = call_later or asyncio.get_running_loop().call_later
+        return cls(files, directory, config, started, workers, on_durable, on_failed, call_later)
 
     @property
     def stats(self) -> StorageStats:
         return self._host.stats
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing may be appended on this node at the moment, or empty."""
+        return str(self._host.refusal or "")
 
     @property
     def durable_ticket(self) -> int:
@@ -222,11 +238,13 @@ class Storage:
 
     async def close(self) -> None:
         """Finish what is queued, write a checkpoint that makes scanning unnecessary, and let go of the directory."""
+        self._is_retry_due = True  # a disk that was full may have room again
         is_settled = await self._settled()
         if is_settled:
             number = self._number
             self.checkpoint(at_end=True)
             is_settled = await self._settled() and self._number > number
+        self._is_closed = True
         await _in(self._sync_worker, self._journal.close)
         if is_settled:
             data = str(self._number).encode()
@@ -258,11 +276,13 @@ class Storage:
         self._journal_used = True
         self.stats.journal_syncs += 1
         self._journal_full = result.disk_full
-        if result.failed:
-            self._fail(StorageFailedError(result.failed))
         if result.reopened:
             self.stats.journal_reopened += 1
             self.last_error = result.reopened
+        if result.failed:
+            self._fail(StorageFailedError(result.failed))
+        elif self.failed is not None and not result.disk_full:
+            self._recover()
         self._update_refusal()
         self._writes.open_gates()
         # A file that is full, or was given up, can be released by a checkpoint.
@@ -290,8 +310,8 @@ class Storage:
             self._host.refusal = None
 
     def _look_for_room(self) -> None:
-        """See whether a full disk has room again. At most one look is under way."""
-        if self._is_looking_for_room or self.failed is not None:
+        """See whether a full disk has room again. At most one look is under way, and one begins every `retry_s`."""
+        if self._is_looking_for_room or self.failed is not None or not self._is_retry_due:
             return
         self._is_looking_for_room = True
         self._sync_worker.submit(self._journal.retry_room, self._looked_for_room)
@@ -299,16 +319,41 @@ class Storage:
     def _looked_for_room(self, has_room: bool) -> None:
         self._is_looking_for_room = False
         self._journal_full = not has_room
+        self._retry_later()
         self._writes.retry()
         self._commits.resume()
         self._update_refusal()
         self._wake()
 
     def _fail(self, error: StorageFailedError) -> None:
-        if self.failed is None:
-            self.failed = error
+        is_news, self.failed = self.failed is None, error
+        self._retry_later()
+        if is_news:
+            self.stats.journal_failures += 1
+            self._update_refusal()
             if self.on_failed is not None:
                 self.on_failed(error)
+
+    def _recover(self) -> None:
+        self.failed = None
+        self._update_refusal()
+        if self.on_recovered is not None:
+            self.on_recovered()
+
+    def _retry_later(self) -> None:
+        if self._is_retry_due and not self._is_closed:
+            self._is_retry_due = False
+            self._call_later(self._retry_s, self._retry)
+
+    def _retry(self) -> None:
+        """Try a journal that failed once more, or look for room on a disk that was full."""
+        self._is_retry_due = True
+        if self._is_closed:
+            return
+        if self.failed is not None:
+            self._commits.resume()
+        elif self._host.refusal is not None:
+            self._look_for_room()
 
     def _go_on_with_checkpoint(self) -> None:
         """Let the next logs be synced; when all are, write the checkpoint file."""

@@ -19,7 +19,8 @@ fell silent, came back, this node stalled), a slice per iteration. So groups wak
 put to rest again; waking them all together is how a cluster keeps itself busy for ever.
 
 A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
-half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other.
+half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other; a
+storage that cannot write suspends all groups until it can.
 
 Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
 """
@@ -178,14 +179,48 @@ class Driver:
 
     def fail(self, group: Group, error: StorageFailedError) -> None:
         """Take a group whose log failed out of service: it resigns, and its peers elect somebody else."""
-        if group.failed is not None:
+        if group.failed is not None and not group.is_suspended:
             return
         self.resign(group)
-        group.failed = error
+        group.failed, group.is_suspended = error, False
         self._facts.append((group.group_id, Fact("replica failed", group.core.term, str(error))))
         self.retire(group)
         self._touched[group] = None
         self.schedule()
+
+    def leave(self, group: Group, error: StorageFailedError) -> None:
+        """Take a group out of service whose log refused an append for good, or for as long as no log works here."""
+        if self._storage.failed is not None and group.log.failed is None:
+            self.suspend(group, error)
+        else:
+            self.fail(group, error)
+
+    def suspend(self, group: Group, error: StorageFailedError) -> None:
+        """Take a group out of service while the node's storage cannot write. The node says why, once for all groups."""
+        if group.failed is None:
+            self.resign(group)
+            group.failed, group.is_suspended = error, True
+            self.retire(group)
+            self._touched[group] = None
+            self.schedule()
+
+    def resume(self, group: Group) -> None:
+        """Let a suspended group take part again, with what its log and the storage hold, as after a crash.
+
+        What it said before and could not send yet still rests on its tickets, which the storage keeps.
+        """
+        if not group.is_suspended:
+            return
+        group.failed, group.is_suspended, group.deadline_ms = None, False, None
+        group.renew_core()
+        self._greet(group)
+        self.post(group, TICK)
+
+    def _greet(self, group: Group) -> None:
+        """Tell a new core which of its peers live."""
+        for peer in self._live_peers():
+            if peer in group.members:
+                self.post(group, PeerLive(peer))
 
     def resign(self, group: Group) -> None:
         """Tell the members that this node does not lead any more; their trust in a live node would last else."""
@@ -285,7 +320,7 @@ class Driver:
                 self._begin_anew(group, error)
                 return
             except StorageFailedError as error:
-                self.fail(group, error)
+                self.leave(group, error)
                 return
         if group.log.durable_index != group.durable_index:
             self._report_durable(group, now_ms)
@@ -294,9 +329,7 @@ class Driver:
         self.resign(group)
         group.renew_core()
         self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
-        for peer in self._live_peers():
-            if peer in group.members:
-                self.post(group, PeerLive(peer))
+        self._greet(group)
 
     def _report_durable(self, group: Group, now_ms: int) -> None:
         durable_index = group.log.durable_index

@@ -56,6 +56,8 @@ class GroupStorage(Protocol):
     """The part of `Storage` that the driver uses."""
 
     on_failed: Callable[[StorageFailedError], None] | None
+    on_recovered: Callable[[], None] | None
+    failed: StorageFailedError | None
 
     @property
     def durable_ticket(self) -> int: ...
@@ -100,7 +102,8 @@ class Group:
     """A handle on one group of this node. Belongs to its driver, which alone steps the core.
 
     `high_watermark` is the end offset of the committed prefix. A group whose log failed has `failed` set, leads
-    nothing, and takes no more part; only removing and adding it again revives it.
+    nothing, and takes no more part; only removing and adding it again revives it. If the node's storage failed, and not
+    the log alone, it `is_suspended` too, and goes on by itself when the storage works again.
     """
 
     __slots__ = (
@@ -115,6 +118,7 @@ class Group:
         "group_id",
         "high_watermark",
         "is_removed",
+        "is_suspended",
         "leadership",
         "listener",
         "log",
@@ -141,7 +145,7 @@ class Group:
         self.configuration = configuration
         self.members = configuration.node_ids
         self.failed: StorageFailedError | None = None
-        self.is_removed = False
+        self.is_removed = self.is_suspended = False
         # What the driver last told whom; it compares after every step.
         self.commit_index = core.commit_index
         self.high_watermark = log.offset_after(core.commit_index)
@@ -226,7 +230,7 @@ class Group:
         except (DiskFullError, StorageBusyError):
             raise
         except StorageFailedError as error:
-            self._driver.fail(self, error)
+            self._driver.leave(self, error)
             raise
         self._driver.on_proposed(self, entry)
         return entry

@@ -75,6 +75,7 @@ class MultiRaft:
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         self._on_storage_failed_too, storage.on_failed = storage.on_failed, self._on_storage_failed
+        self._on_storage_recovered_too, storage.on_recovered = storage.on_recovered, self._on_storage_recovered
         links.on_messages = self._on_messages
         links.on_peer.append(self._on_peer)
         if links.on_fact is None:
@@ -137,6 +138,8 @@ class MultiRaft:
             self._sharing.setdefault(member, {})[group] = None
         if log.failed is not None:
             driver.fail(group, log.failed)
+        elif self._storage.failed is not None:
+            driver.suspend(group, self._storage.failed)
         for peer in self._links.live_peers:
             if peer in group.members:
                 driver.post(group, PeerLive(peer))
@@ -199,11 +202,17 @@ class MultiRaft:
             self._driver.fail(group, error)
 
     def _on_storage_failed(self, error: StorageFailedError) -> None:
-        """Leave every group: nothing that this node says can become durable any more."""
+        """Leave every group: nothing that this node says can become durable, until the storage has recovered."""
         for group in list(self.groups.values()):
-            self._driver.fail(group, error)
+            self._driver.suspend(group, error)
         if self._on_storage_failed_too is not None:
             self._on_storage_failed_too(error)
+
+    def _on_storage_recovered(self) -> None:
+        for group in list(self.groups.values()):
+            self._driver.resume(group)
+        if self._on_storage_recovered_too is not None:
+            self._on_storage_recovered_too()
 
     def _on_messages(self, source: int, messages: list[Addressed]) -> None:
         groups, driver = self.groups, self._driver

@@ -1,7 +1,7 @@
 """One storage on `MemoryFiles`, with workers that work when `work` is called."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -34,6 +34,7 @@ class Node:
         self.failures: list[StorageFailedError] = []
         self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
         self.durable_calls = 0
+        self.timers: list[Callable[[], None]] = []
         opening = Storage.open(
             self.files,
             "data",
@@ -46,6 +47,7 @@ class Node:
             on_failed=self.failures.append,
             read_worker=ManualWorker(inline=True),
             new_id=lambda: str(UUID(int=7)),
+            call_later=lambda _, action: self.timers.append(action),
         )
         self.storage = self.run(opening)
         self.write_worker.inline = False
@@ -64,6 +66,13 @@ class Node:
             self.storage.flush()
             self.sync_worker.run()
             self.write_worker.run()
+
+    def wait(self) -> None:
+        """Let so much time pass that every timer is due."""
+        timers, self.timers = self.timers, []
+        for action in timers:
+            action()
+        self.work()
 
     def close(self) -> None:
         self.sync_worker.inline = self.write_worker.inline = True

@@ -114,6 +114,7 @@ class Member:
             node_id=self.node_id,
             read_worker=ManualWorker(inline=True),
             new_id=lambda: str(UUID(int=7)),
+            call_later=lambda _, action: None,
         )
         self.write_worker.inline = False
         self.links = Links(self.world, self.node_id)

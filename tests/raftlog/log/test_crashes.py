@@ -9,6 +9,7 @@ that covers it; and once the journal has it, they do not come back.
 """
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from uuid import UUID
 
@@ -114,6 +115,7 @@ class CrashMachine(RuleBasedStateMachine):
 
     def _open(self) -> None:
         self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.timers: list[Callable[[], None]] = []
         self.storage = self.loop.run_until_complete(
             Storage.open(
                 self.files,
@@ -126,6 +128,7 @@ class CrashMachine(RuleBasedStateMachine):
                 node_id=1,
                 read_worker=ManualWorker(inline=True),
                 new_id=lambda: str(UUID(int=7)),
+                call_later=lambda _, action: self.timers.append(action),
             )
         )
         self.write_worker.inline = False
@@ -325,10 +328,48 @@ class CrashMachine(RuleBasedStateMachine):
     @rule()
     def empty_disk(self) -> None:
         self.files.full_at_bytes = None
+        self._wait()
+        assert self.storage._host.refusal is None
+
+    def _wait(self) -> None:
+        timers, self.timers = self.timers, []
+        for action in timers:
+            action()
         for _ in range(6):
             self.storage.flush()
             self.sync_worker.run()
             self.write_worker.run()
+
+    @precondition(lambda self: self.files.full_at_bytes is None)
+    @rule(
+        call=st.sampled_from(["write", "sync", "open"]),
+        can_remove=st.booleans(),
+        crash=st.booleans(),
+        seed=st.integers(0, 1 << 16),
+    )
+    def fail_the_journal_for_a_while(self, call: str, can_remove: bool, crash: bool, seed: int) -> None:
+        """No file takes what waits, so nothing more is acknowledged, until the disk works again, or dies."""
+        journal = self.storage._journal
+        whole = {file.path for file in (*journal._full, *journal._free)}
+
+        def fails(what: str, path: str) -> bool:
+            if not path.endswith(".journal") or path in whole:
+                return False
+            return (
+                what == call or (what in {"write", "sync"} and call == "open") or (what == "remove" and not can_remove)
+            )
+
+        self.files.failing = fails
+        ticket = self.storage.durable_ticket
+        for _ in range(3):
+            self._wait()
+        if self.storage.failed is not None:
+            assert self.storage.durable_ticket == ticket
+        if crash:
+            self._crash_now(seed)
+            return
+        self.files.failing = lambda call, path: False
+        self._wait()
         assert self.storage.failed is None
         assert self.storage._host.refusal is None
 
@@ -375,6 +416,12 @@ class CrashMachine(RuleBasedStateMachine):
         except CrashError:
             pass
         assert self.storage.failed is None
+        self._restart(power, seed, calls_again)
+
+    def _crash_now(self, seed: int) -> None:
+        self._restart(bool(seed % 2), seed, 1_000)
+
+    def _restart(self, power: bool, seed: int, calls_again: int) -> None:
         self.note_what_was_dropped()
         self.files.full_at_bytes = None
         rng = Random(seed)

@@ -54,24 +54,104 @@ def test_a_crash_right_after_the_replacement_finds_both_files() -> None:
     assert Node(node.files).log().last_index == 10
 
 
-def test_a_journal_that_cannot_be_replaced_acknowledges_nothing_more() -> None:
+def journal_files(files: MemoryFiles) -> list[str]:
+    return [name for name in files.names if name.endswith(".journal")]
+
+
+def test_a_failed_fdatasync_and_no_file_in_its_place_acknowledges_nothing_until_there_is_one() -> None:
     node = Node()
     log, other = node.log(1), node.log(2)
+    recovered: list[bool] = []
+    node.storage.on_recovered = lambda: recovered.append(True)
     fill(log, 5)
     node.work()
     node.files.failing = lambda what, path: what == "sync" and path.endswith(".journal")
     fill(log, 1)
     ticket = node.storage.ticket()
     node.work()
+    for _ in range(3):
+        node.wait()
     assert log.durable_index == 5
     assert node.storage.durable_ticket < ticket
-    assert len(node.failures) == 1
+    assert len(node.failures) == 1, "one story is told once"
+    assert len(journal_files(node.files)) == 1, "attempts leave nothing behind"
     for known in (log, other):
         with pytest.raises(StorageFailedError, match="journal"):
             known.append_batch(1, data_frame(1, 10))
     node.files.failing = lambda what, path: False
     node.work()
-    assert log.durable_index == 5, "a later sync may succeed falsely"
+    assert log.durable_index == 5, "it is tried at an interval, not all the time"
+    node.wait()
+    assert (log.durable_index, node.storage.durable_ticket >= ticket, recovered) == (6, True, [True])
+    assert node.storage.failed is None
+    fill(log, 1)
+    node.work()
+    assert log.durable_index == 7
+    assert node.killed().log(1).last_index == 7
+
+
+@pytest.mark.parametrize("call", ["write", "sync", "open", "preallocate", "sync_directory"])
+@pytest.mark.parametrize("can_remove", [False, True])
+def test_what_attempts_at_a_new_journal_file_left_behind_is_not_part_of_the_journal(
+    call: str, can_remove: bool
+) -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    node.work()
+    bad = journal_files(node.files)[0]
+
+    def fails(what: str, path: str) -> bool:
+        if what == "remove":
+            return not can_remove
+        return what in {"sync", "write"} if path == bad else what == call and "journal" in path
+
+    node.files.failing = fails
+    fill(log, 2)
+    node.work()
+    for _ in range(3):
+        node.wait()
+    assert (log.durable_index, node.storage.failed is None) == (3, False)
+    node.files.failing = lambda what, path: path == bad and what in {"sync", "write"}
+    node.wait()
+    assert (log.durable_index, node.storage.failed) == (5, None)
+    fill(log, 2)
+    node.storage.flush()
+    node.sync_worker.run()
+    assert log.durable_index == 7
+    node.files.lose_power(Random(4))
+    again = Node(node.files).log()
+    assert (again.failed, again.last_index) == (None, 7)
+
+
+def test_a_crash_while_the_journal_fails_keeps_what_was_acknowledged() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    node.work()
+    node.files.failing = lambda what, path: (what == "sync" and path.endswith(".journal")) or what == "remove"
+    fill(log, 2)
+    node.work()
+    node.wait()
+    assert node.storage.failed is not None
+    node.files.lose_power(Random(6))
+    again = Node(node.files).log()
+    assert again.failed is None
+    assert 3 <= again.last_index <= 5
+
+
+def test_a_close_while_the_journal_fails_is_no_clean_stop() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    node.work()
+    node.files.failing = lambda what, path: what == "sync" and path.endswith(".journal")
+    fill(log, 2)
+    node.work()
+    node.close()
+    again = node.killed()
+    assert not again.storage.was_clean
+    assert 3 <= again.log().last_index <= 5
 
 
 def test_a_bad_segment_file_fails_its_replica_only_and_for_good() -> None:
@@ -114,7 +194,7 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
         log.append_batch(1, data_frame(1, 10))
     assert (log.last_index, log.log_end_offset) == (accepted, end)
     node.files.full_at_bytes = None
-    node.work()
+    node.wait()
     fill(log, 1)
     node.work()
     assert log.durable_index == accepted + 1

@@ -89,7 +89,7 @@ def test_a_torn_batch_gives_the_records_before_the_tear() -> None:
 
 
 def test_file_headers() -> None:
-    header = FileHeader(7, 1024)
+    header = FileHeader(7, 1024, 5)
     data = encode_file_header(header)
     assert len(data) == FILE_HEADER_BYTES
     assert parse_file_header(data) == header

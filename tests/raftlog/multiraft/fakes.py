@@ -126,6 +126,8 @@ class MemoryStorage:
         self.is_lazy = is_lazy
         self.queued = self.durable_ticket = self.flushes = 0
         self.on_failed: Callable[[StorageFailedError], None] | None = None
+        self.on_recovered: Callable[[], None] | None = None
+        self.failed: StorageFailedError | None = None
         self.moved: list[GroupId] = []
 
     def hard_state(self, group: GroupId) -> HardState:

@@ -313,6 +313,43 @@ async def test_a_failed_storage_leaves_every_group() -> None:
         assert network.nodes[2].group(number).confirmed or network.nodes[3].group(number).confirmed
 
 
+async def test_groups_come_back_by_themselves_when_their_storage_does() -> None:
+    network, leader = await elected(3, groups=3)
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(100)
+    assert leader.storage.on_failed is not None
+    assert leader.storage.on_recovered is not None
+    leader.storage.failed = StorageFailedError("journal")
+    leader.storage.on_failed(leader.storage.failed)
+    await network.pass_ms(1_000)
+    new = next(node for node in network.nodes.values() if node.group(1).is_leader)
+    new.group(1).propose(data_frame())
+    await network.pass_ms(500)
+    assert leader.logs[group_id(1)].last_index < new.logs[group_id(1)].last_index
+    assert all(leader.group(number).is_suspended for number in range(1, 4))
+    terms = [new.group(number).core.term for number in range(1, 4)]
+    leader.storage.failed = None
+    leader.storage.on_recovered()
+    await network.pass_ms(3_000)
+    assert leader.logs[group_id(1)].shown() == new.logs[group_id(1)].shown()
+    assert leader.group(1).high_watermark == 2
+    assert not any(leader.group(number).failed for number in range(1, 4))
+    assert [new.group(number).core.term for number in range(1, 4)] == terms, "nobody was disturbed"
+
+
+async def test_a_log_that_failed_while_the_storage_was_down_stays_out() -> None:
+    network, leader = await elected(3, groups=1)
+    assert leader.storage.on_failed is not None
+    assert leader.storage.on_recovered is not None
+    leader.storage.on_failed(StorageFailedError("journal"))
+    on_failed = leader.logs[group_id(1)].on_failed
+    assert on_failed is not None
+    on_failed(group_id(1), StorageFailedError("segment"))
+    leader.storage.on_recovered()
+    await network.pass_ms(500)
+    assert str(leader.group(1).failed) == "segment"
+
+
 async def test_a_log_that_had_failed_before_takes_no_part() -> None:
     network = Network(3)
     for node in network.nodes.values():
