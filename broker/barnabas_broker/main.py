@@ -1,8 +1,8 @@
 """The process of one broker: `python -m barnabas_broker.main --config FILE [--ready-fd N]`.
 
 Signals: SIGTERM and SIGINT stop the broker in good order, once; a second one ends it at once, as `kill -9` would, which
-costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug or a failed
-disk stopped it.
+costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug, or a
+failed replica of the metadata, stopped it.
 
 With `--ready-fd` one line is written to that descriptor: `ready` when clients find every leader, or `error: ...`.
 

@@ -89,6 +89,9 @@ class Journal:
         self._numbers = itertools.count(1)
         self._place = place
         self._sequence = place.sequence - 1  # the last that was used, or tried
+        # Position and sequence behind the last batch that was synced. A file without such a batch may be gone after a
+        # loss of power, so no other file names it as its predecessor.
+        self._durable_end = (0, 0)
         self._broken = ""  # why the current file must not be written to any more
 
     def adopt(self, paths: Iterable[str]) -> None:
@@ -227,8 +230,8 @@ class Journal:
         """Make `file` the current one, with a sequence number that was never used, not even in an attempt."""
         self._allocate(file, needed + FILE_HEADER_BYTES)
         self._sequence += 1
-        previous = (0, 0) if self._current is None else (self._place.position, self._place.sequence)
-        self._files.write(file.fd, [encode_file_header(FileHeader(self._sequence, *previous))], 0)
+        header = FileHeader(self._sequence, *self._durable_end)
+        self._files.write(file.fd, [encode_file_header(header)], 0)
         file.sequence = self._sequence
         self._current = file
         self._place = JournalPlace(self._sequence, FILE_HEADER_BYTES, self._place.batch)
@@ -248,6 +251,7 @@ class Journal:
         self._files.write(file.fd, buffers, position)
         self._files.sync(file.fd)
         self._place = JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
+        self._durable_end = (self._place.position, place.sequence)
 
     def _replace(self, records: list[QueuedRecord], start: int) -> int:
         """Write what fits of the records, which did not become durable, into a new file; return how many those are.
@@ -263,14 +267,14 @@ class Journal:
                 size -= RECORD_BYTES + len(record[4])
                 break
             count += 1
-        bad, place = self._current, self._place
+        bad, place, durable_end = self._current, self._place, self._durable_end
         fresh = self._new_file()
         try:
             self._begin(fresh, size)
             self._write_batch(records[start : start + count])
             self._verify(count)
         except (OSError, StorageFailedError):
-            self._current, self._place = bad, place
+            self._current, self._place, self._durable_end = bad, place, durable_end
             self._discard(fresh)
             raise
         if bad is not None:
