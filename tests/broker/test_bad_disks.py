@@ -55,7 +55,7 @@ class BadDisks(Cluster):
 
 
 async def until(claim: Callable[[], bool], node: Node) -> None:
-    """Wait until the claim holds; leaderships and events are looked at when a leadership has changed, or time passed."""
+    """Wait until the claim holds: look again when a leadership has changed, and every 50 ms."""
     async with asyncio.timeout(DEADLINE_S):
         while not claim():
             assert not node.failure.done(), node.failure
