@@ -1,0 +1,104 @@
+"""How each kind of fault of a plan is done to the cluster, and how all of them are undone."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from .history import Partition
+from .machine import Machine
+from .network import Network
+from .swarm import Fault
+from .world import World
+
+__all__ = ["Faults"]
+
+
+class Faults:
+    """Carries out a plan. After `stop` nothing new happens, and everything is mended."""
+
+    def __init__(self, world: World, network: Network, machines: dict[int, Machine], partition: Partition) -> None:
+        self._world, self._network, self._machines, self._partition = world, network, machines, partition
+        self._is_over = False
+
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        for fault in faults:
+            if fault.at_us >= self._world.now_us:
+                self._world.at(fault.at_us, partial(self._strike, fault))
+
+    def stop(self) -> None:
+        self._is_over = True
+        self._network.mend()
+        for machine in self._machines.values():
+            machine.disk.mend()
+            machine.boot()
+
+    def _strike(self, fault: Fault) -> None:
+        if self._is_over:
+            return
+        self._world.note("world", f"{fault.kind} {fault.nodes} for {fault.duration_us} us")
+        self._world.counts[f"fault {fault.kind}"] += 1
+        getattr(self, f"_{fault.kind}")(fault)
+
+    def _target(self, fault: Fault) -> Machine:
+        """Return the first node named; 0 is the leader of the first partition, or else the second node named."""
+        first, second = fault.nodes[0], fault.nodes[-1]
+        return self._machines[first or self._leader() or second]
+
+    def _leader(self) -> int:
+        topic, index = self._partition
+        for node_id, machine in self._machines.items():
+            hosted = machine.node.partitions.topics.get(topic) if machine.node is not None else None
+            partition = hosted.partitions.get(index) if hosted is not None else None
+            if partition is not None and partition.group.is_leader:
+                return node_id
+        return 0
+
+    def _crash(self, fault: Fault) -> None:
+        machine = self._target(fault)
+        machine.kill()
+        self._world.after(fault.duration_us, machine.boot)
+
+    def _crash_all(self, fault: Fault) -> None:
+        for place, machine in enumerate(self._machines.values()):
+            machine.kill()
+            self._world.after(fault.duration_us + fault.detail * place, machine.boot)
+
+    def _ambush(self, fault: Fault) -> None:
+        self._target(fault).disk.ambush = (fault.detail % 7, False)
+
+    def _stall(self, fault: Fault) -> None:
+        self._target(fault).stall(fault.duration_us)
+
+    def _clock_jump(self, fault: Fault) -> None:
+        self._target(fault).wall_offset_ms += (fault.detail - (1 << 15)) * 100
+
+    def _stuck_disk(self, fault: Fault) -> None:
+        self._target(fault).disk.stuck_until_us = self._world.now_us + fault.duration_us
+
+    def _reset(self, fault: Fault) -> None:
+        machine, other = self._target(fault), self._machines[fault.nodes[-1]]
+        self._network.reset_streams(machine.name, other.name)
+
+    def _cut(self, fault: Fault, *, tcp: bool = True, udp: bool = True) -> None:
+        """Cut the nodes named off from all others; clients are on either side."""
+        side = {f"n{node_id}" for node_id in fault.nodes}
+        rest = {machine.name for machine in self._machines.values()} - side
+        for here in sorted(side):
+            for there in sorted(rest):
+                self._network.cut(here, there, tcp=tcp, udp=udp)
+                self._network.cut(there, here, tcp=tcp, udp=udp)
+        self._world.after(fault.duration_us, self._network.mend)
+
+    def _cut_tcp(self, fault: Fault) -> None:
+        self._cut(fault, udp=False)
+
+    def _cut_udp(self, fault: Fault) -> None:
+        self._cut(fault, tcp=False)
+
+    def _cut_one_way(self, fault: Fault) -> None:
+        """Let one node hear all others, or be heard, and not both."""
+        machine = self._target(fault)
+        for other in self._machines.values():
+            if other is not machine:
+                link = (machine.name, other.name) if fault.detail % 2 else (other.name, machine.name)
+                self._network.cut(*link)
+        self._world.after(fault.duration_us, self._network.mend)

@@ -1,0 +1,94 @@
+"""What clients were told, and what may never contradict it.
+
+One history is shared by all clients of a run: it knows more than any of them. Values are unique, so each says of itself
+where it belongs and how often it may be there. A value that was sent and never acknowledged may be there or not, and
+twice only if it was sent twice without a sequence number.
+"""
+
+from typing import NamedTuple
+
+from .world import World
+
+__all__ = ["ClientHistory", "Partition"]
+
+Partition = tuple[str, int]
+
+
+class _Sent(NamedTuple):
+    partition: Partition
+    producer: str
+    is_idempotent: bool
+
+
+class ClientHistory:
+    """Acknowledgements, reads and commits; each new one is compared with all before."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.sent = dict[bytes, _Sent]()
+        self.acknowledged = dict[bytes, tuple[Partition, int]]()
+        self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
+        self.places = dict[bytes, set[tuple[Partition, int]]]()
+        self.ends = dict[Partition, int]()  # behind the last acknowledged record
+        self._last_of = dict[tuple[Partition, str], int]()  # a producer's last acknowledged offset
+        self.commits = dict[tuple[str, Partition], int]()  # the newest acknowledged commit of a group
+        self.owners = dict[tuple[str, int, Partition], str]()
+
+    def on_sent(self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool) -> None:
+        self.sent[value] = _Sent(partition, producer, is_idempotent)
+
+    def on_acknowledged(self, values: list[bytes], base_offset: int) -> None:
+        """These values are at `base_offset` and behind it, for ever."""
+        sent = self.sent[values[0]]
+        partition, key = sent.partition, (sent.partition, sent.producer)
+        if base_offset <= self._last_of.get(key, -1):
+            self._world.violate(
+                f"{partition}: {values[0]!r} is acknowledged at {base_offset}, but {sent.producer} had written"
+                f" {self._last_of[key]} before it"
+            )
+        self._last_of[key] = base_offset + len(values) - 1
+        for offset, value in enumerate(values, base_offset):
+            self.acknowledged[value] = (partition, offset)
+            self._put(partition, offset, value)
+        self.ends[partition] = max(self.ends.get(partition, 0), base_offset + len(values))
+        self._world.counts["acknowledged"] += len(values)
+
+    def on_read(self, partition: Partition, offset: int, value: bytes) -> None:
+        self._put(partition, offset, value)
+        self._world.counts["read"] += 1
+
+    def _put(self, partition: Partition, offset: int, value: bytes) -> None:
+        known = self.at.setdefault((partition, offset), value)
+        if known != value:
+            self._world.violate(f"{partition} at {offset}: {known!r} has become {value!r}")
+        places = self.places.setdefault(value, set())
+        if (partition, offset) in places:
+            return
+        places.add((partition, offset))
+        sent = self.sent.get(value)
+        if sent is None or sent.partition != partition:
+            self._world.violate(f"{partition} at {offset}: {value!r} was never sent there")
+        elif len(places) > 1 and (sent.is_idempotent or value in self.acknowledged):
+            self._world.violate(f"{value!r} is there twice: {sorted(places)}")
+
+    def on_committed(self, group: str, partition: Partition, offset: int) -> None:
+        """A commit was acknowledged. One member owns a partition at a time, so the newest counts."""
+        self.commits[group, partition] = offset
+        self._world.counts["commits"] += 1
+
+    def on_fetched_commit(self, group: str, partition: Partition, offset: int, at_least: int) -> None:
+        if offset < at_least:
+            self._world.violate(f"group {group}: the commit for {partition} went back from {at_least} to {offset}")
+
+    def on_assigned(self, group: str, generation: int, partition: Partition, member: str) -> None:
+        owner = self.owners.setdefault((group, generation, partition), member)
+        if owner != member:
+            self._world.violate(f"group {group}: {partition} has owners {owner} and {member} in {generation}")
+
+    def check_complete(self, partition: Partition, end_offset: int) -> None:
+        """Everything up to `end_offset` has been read: offsets are dense, and nothing acknowledged is missing."""
+        for offset in range(end_offset):
+            if (partition, offset) not in self.at:
+                self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")
+        if end_offset < self.ends.get(partition, 0):
+            self._world.violate(f"{partition} ends at {end_offset}; {self.ends[partition]} were acknowledged")

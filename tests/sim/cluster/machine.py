@@ -1,0 +1,133 @@
+"""A machine with a broker on it: boots the real `Node` on a virtual loop, disk and network; stalls, kills, cuts power.
+
+What a supervisor would do is done here: a process that ends by itself because its storage failed is started again after
+a pause. Any other failure of a node is a bug, and ends the run.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from barnabas_broker.config import BrokerConfig
+from barnabas_broker.environment import NodeEnvironment
+from barnabas_broker.node import Node
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.worker import Worker
+
+from .disk import PowerLostError, VirtualDisk, VirtualFiles
+from .loop import Clock, VirtualLoop
+from .network import Network
+from .worker import VirtualWorker
+from .world import SECOND, World
+
+__all__ = ["Machine"]
+
+WALL_MS = 1_800_000_000_000
+RESTART_US = 2 * SECOND
+
+
+class Machine:
+    """One node of the cluster. `node` is None while its process is down."""
+
+    def __init__(
+        self, world: World, network: Network, config: BrokerConfig, clock: Clock, *, sync_us_max: int, is_excused: bool
+    ) -> None:
+        self.world, self.network, self.config, self.clock = world, network, config, clock
+        self.node_id, self.name = config.node_id, f"n{config.node_id}"
+        self.disk = VirtualDisk(world, self.name, sync_us_max)
+        self.disk.replace()
+        self.disk.on_power_lost = self._on_ambush
+        self.node: Node | None = None
+        self.loop: VirtualLoop | None = None
+        self.wall_offset_ms = 0
+        self.life = 0
+        self.watch: Callable[[Machine], None] | None = None
+        self.is_excused = is_excused  # Storage may fail: its disk has faults.
+
+    @property
+    def is_up(self) -> bool:
+        return self.loop is not None
+
+    def boot(self) -> None:
+        """Switch the machine on if it is off, and start the broker if it is down."""
+        if self.name in self.network.down:
+            self.network.down.discard(self.name)
+            self.network.retransmit()
+        if self.loop is not None:
+            return
+        self.life += 1
+        self.world.note(self.name, f"starts, life {self.life}")
+        loop = self.loop = VirtualLoop(self.world, self.network, self.name, self.clock, self._on_bug)
+        loop.after_iteration = self._on_iteration
+        chance = self.world.chance(f"{self.name} life {self.life}")
+        files = VirtualFiles(self.disk, loop)
+
+        def new_worker(_loop: asyncio.AbstractEventLoop, name: str) -> Worker:
+            return VirtualWorker(loop, files, name)
+
+        environment = NodeEnvironment(
+            monotonic_ms=self.clock.monotonic_ms,
+            wall_ms=lambda: WALL_MS + self.wall_offset_ms + self.world.now_us // 1_000,
+            random_bytes=chance.randbytes,
+            files=files,
+            new_worker=new_worker,
+            new_datagrams=lambda on_datagram: self.network.datagrams(loop, on_datagram),
+        )
+        loop.arrive(lambda: loop.create_task(self._run(loop, environment)).add_done_callback(self._on_end))
+
+    def kill(self) -> None:
+        """Kill the process; the machine and its page cache go on."""
+        self._end(silently=False)
+
+    def cut_power(self) -> None:
+        self._end(silently=True)
+        self.network.down.add(self.name)
+        self.disk.lose_power()
+
+    def stall(self, duration_us: int) -> None:
+        if self.loop is not None:
+            self.world.note(self.name, f"stalls for {duration_us} us")
+            self.loop.stall(self.world.now_us + duration_us)
+
+    def _end(self, *, silently: bool) -> None:
+        if self.loop is None:
+            return
+        self.world.note(self.name, "loses its power" if silently else "is killed")
+        self.world.counts["crashes"] += 1
+        loop, self.loop, self.node = self.loop, None, None
+        loop.kill()
+        self.network.close_process(loop, silently=silently)
+
+    async def _run(self, loop: VirtualLoop, environment: NodeEnvironment) -> None:
+        node = Node(self.config, environment)
+        await node.start()
+        assert loop is self.loop
+        self.node = node
+        await node.failure
+
+    def _on_end(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        self.world.note(self.name, f"ends: {error}")
+        if isinstance(error, StorageFailedError) and self.is_excused:
+            self.world.counts["storage failures"] += 1
+            self.kill()
+            self.world.after(RESTART_US, self.boot)
+        else:
+            self.world.fail(error or AssertionError(f"{self.name} ended without a reason"))
+
+    def _on_ambush(self, lost: PowerLostError) -> None:
+        self.world.counts["ambushes"] += 1
+        if lost.is_power:
+            self.cut_power()
+        else:
+            self.kill()
+        self.world.after(self.world.chance("ambush").randrange(10_000, 2 * SECOND), self.boot)
+
+    def _on_bug(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.world.note(self.name, f"bug: {context.get('message')}: {error!r}")
+        self.world.fail(error if isinstance(error, BaseException) else AssertionError(context.get("message")))
+
+    def _on_iteration(self) -> None:
+        if self.watch is not None and self.node is not None:
+            self.watch(self)

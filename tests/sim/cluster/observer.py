@@ -1,0 +1,161 @@
+"""What must hold inside: every step of every Raft core of every node is looked at while it happens.
+
+`observing` puts itself in front of three functions for the length of a run: `RaftCore.step`, which decides,
+`Driver._step`, which has carried it out when it returns, and `Outbox.add`, through which all messages leave when what
+they rest on is durable. It checks each member's own invariants, that nobody votes twice in a term, that a term has one
+leader, that leaders have everything committed before, that an index and a term name one entry, that everybody commits
+the same. Observation does not change what nodes do.
+
+A vote counts once it has left its node. From then on it is remembered across that node's crashes.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from barnabas_raftlog.multiraft.driver import Driver
+from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.outbox import Outbox
+from barnabas_raftlog.raft import core as raft_core
+from barnabas_raftlog.raft.invariants import check_member, check_quorum
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    Entry,
+    Event,
+    GroupId,
+    Message,
+    Ready,
+    Tick,
+    VoteRequest,
+    VoteResponse,
+)
+from barnabas_raftlog.raft.state import Role
+
+from .world import World
+
+__all__ = ["Observer", "observing"]
+
+_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
+
+
+class _Group:
+    """What is known of one group, whoever said it."""
+
+    def __init__(self) -> None:
+        self.leader_of_term = dict[int, int]()
+        self.votes = dict[tuple[int, int], int]()  # (term, voter): candidate
+        self.places = dict[tuple[int, int], int]()  # (index, term): checksum
+        self.committed = dict[int, tuple[int, int]]()  # index: its term, and the term it was committed in
+        self.commit_index = 0
+
+
+class Observer:
+    """One run's observer. `groups` are by group id."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.groups = dict[bytes, _Group]()
+
+    def on_decided(self, core: Any, ready: Ready) -> None:
+        """A core has said what is to be done; it is not done yet."""
+        group = self._group(core.log.group)
+        if ready.append:
+            self._on_entries(group, ready.append)
+        if ready.append_no_op:
+            self._on_elected(group, core)
+
+    def on_done(self, member: Any, event: Event, commit_before: int) -> None:
+        """A core's step was carried out."""
+        core = member.core
+        if core.commit_index > commit_before:
+            self._on_committed(self._group(core.log.group), core, commit_before)
+        # A leader that was given entries and has not been told yet is between two states.
+        if member.proposed is None:
+            check_member(core)
+        if type(event) is Tick:
+            check_quorum(core)
+
+    def _group(self, group_id: bytes) -> _Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = _Group()
+        return group
+
+    def _on_entries(self, group: _Group, entries: Any) -> None:
+        for entry in entries:
+            checksum = _checksum(entry)
+            known = group.places.setdefault((entry.index, entry.term), checksum)
+            assert known == checksum, f"entry {entry.index} of term {entry.term} has two forms"
+
+    def on_said(self, group_id: bytes, message: Any) -> None:
+        """A message leaves a node: what it promises is durable there."""
+        group = self._group(group_id)
+        if isinstance(message, AppendEntries):
+            self._on_entries(group, message.entries)
+            return
+        if isinstance(message, VoteRequest) and not message.pre:
+            candidate = message.source
+        elif isinstance(message, VoteResponse) and message.granted and not message.pre:
+            candidate = message.target
+        else:
+            return
+        first = group.votes.setdefault((message.term, message.source), candidate)
+        assert first == candidate, f"node {message.source} voted for {first} and {candidate} in term {message.term}"
+
+    def _on_elected(self, group: _Group, core: Any) -> None:
+        self._world.counts["elections"] += 1
+        first = group.leader_of_term.setdefault(core.term, core.node_id)
+        assert first == core.node_id, f"nodes {first} and {core.node_id} both lead term {core.term}"
+        self._world.note(f"n{core.node_id}", f"leads {core.log.name} in term {core.term}")
+        for index in range(max(core.log.first_index, 1), group.commit_index + 1):
+            term, committed_in_term = group.committed.get(index, (0, core.term))
+            if committed_in_term < core.term:
+                found = core.log.term_at(index)
+                assert found == term, f"leader {core.node_id} of term {core.term} has {found} at {index}, not {term}"
+
+    def _on_committed(self, group: _Group, core: Any, before: int) -> None:
+        for index in range(max(before + 1, core.log.first_index), core.commit_index + 1):
+            term = core.log.term_at(index)
+            agreed = group.committed.setdefault(index, (term, core.term))[0]
+            assert agreed == term, f"node {core.node_id} commits term {term} at {index}, others {agreed}"
+        if core.commit_index > group.commit_index:
+            assert core.role is Role.LEADER, f"node {core.node_id} commits {core.commit_index} before any leader"
+            group.commit_index = core.commit_index
+
+
+def _checksum(entry: Entry) -> int:
+    checksum: int = _CRC.unpack_from(entry.frame, _CRC_POSITION)[0]
+    return checksum
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Let `observer` see every step of every core until the block ends."""
+    decide, carry_out, add = raft_core.RaftCore.step, Driver._step, Outbox.add
+
+    def decided(core: Any, event: Event, now_ms: int) -> Ready:
+        ready = decide(core, event, now_ms)
+        if ready.append or ready.append_no_op:
+            observer.on_decided(core, ready)
+        return ready
+
+    def carried_out(driver: Driver, member: Group, event: Event, now_ms: int) -> None:
+        before = member.core.commit_index
+        carry_out(driver, member, event, now_ms)
+        if not member.is_removed and member.failed is None:
+            observer.on_done(member, event, before)
+
+    def said(outbox: Outbox, group_id: GroupId, messages: Sequence[Message]) -> None:
+        for message in messages:
+            observer.on_said(group_id, message)
+        add(outbox, group_id, messages)
+
+    with (
+        patch.object(raft_core.RaftCore, "step", decided),
+        patch.object(Driver, "_step", carried_out),
+        patch.object(Outbox, "add", said),
+    ):
+        yield

@@ -1,0 +1,230 @@
+"""One run: a cluster comes up, clients work under the seed's faults; then the faults stop, and all must come right.
+
+*Safety phase*: nothing that was promised may be broken, whatever happens. *Liveness phase*: everything is mended and
+switched on; within `HEALING_US` every broker must serve, every partition have a leader, every client go on, and every
+reader have all that was acknowledged. Then, for `LASTING_US`, no leader may change and no broker may be doubted.
+"""
+
+import gc
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from barnabas_broker.config import BrokerConfig
+
+from .client import WireClient
+from .faults import Faults
+from .history import ClientHistory, Partition
+from .loop import Clock
+from .machine import Machine
+from .network import Address, Network
+from .observer import Observer, observing
+from .swarm import Choice, choose
+from .workload import Reader, create_topic, produce
+from .world import SECOND, World
+
+__all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
+
+TOPIC = "t"
+HEALING_US = 40 * SECOND
+LASTING_US = 5 * SECOND
+START_US = 20 * SECOND
+NOTES_SHOWN = 60
+
+
+class SimulationError(AssertionError):
+    """A run failed; the message says how, where, and how to see it again."""
+
+
+class Run:
+    """One run of a choice. Everything in it hangs on `world`."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+        self.world = World(choice.seed)
+        self.network = Network(self.world, choice.conditions)
+        self.history = ClientHistory(self.world)
+        self.observer = Observer(self.world)
+        self.brokers: dict[int, Address] = {n: (f"n{n}", 9092) for n in range(1, choice.nodes + 1)}
+        self.machines = {n: self._machine(n) for n in self.brokers}
+        self.partitions: list[Partition] = [(TOPIC, index) for index in range(choice.partitions)]
+        self.readers = list[Reader]()
+        self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
+        self.is_working = True
+        self._all_clients = list[WireClient]()
+
+    def _machine(self, node_id: int) -> Machine:
+        choice = self.choice
+        config = BrokerConfig(
+            node_id=node_id,
+            cluster_id="simulated",
+            cluster_nodes={n: f"n{n}:9000" for n in self.brokers},
+            log_dir="/data",
+            listeners=f"n{node_id}:9092",
+            log_journal_file_bytes=1 << 20,
+            log_segment_bytes=64 << 10,
+            log_tail_cache_bytes=1 << 20,
+            offsets_topic_num_partitions=2,
+            auto_create_topics_enable=False,
+        )
+        clock = Clock(self.world, 1_000.0 * node_id, choice.drift[node_id - 1])
+        return Machine(self.world, self.network, config, clock, sync_us_max=choice.sync_us_max, is_excused=False)
+
+    def client(self) -> WireClient:
+        client = WireClient(self.world, self.network, f"c{len(self._all_clients) + 1}", self.brokers)
+        self._all_clients.append(client)
+        return client
+
+    def run(self) -> None:
+        """Go through both phases.
+
+        Raises:
+            AssertionError: an invariant was broken, or the cluster did not recover.
+        """
+        choice, world = self.choice, self.world
+        for machine in self.machines.values():
+            machine.boot()
+        self._prepare()
+        self._begin_work()
+        self.faults.schedule(choice.faults)
+        world.run_until(choice.safety_us)
+        self.faults.stop()
+        self._converge()
+        self._last()
+
+    def _prepare(self) -> None:
+        choice, is_made = self.choice, list[bool]()
+        client = self.client()
+        configs = {"flush.mode": choice.flush_mode}
+
+        async def create() -> None:
+            await create_topic(client, TOPIC, choice.partitions, choice.replication_factor, configs)
+            is_made.append(True)
+
+        client.start(create())
+        assert self.world.run_until(START_US, lambda: bool(is_made)), "the cluster did not start"
+
+    def _begin_work(self) -> None:
+        choice = self.choice
+        for number in range(choice.idempotent_producers + choice.plain_producers):
+            client = self.client()
+            work = produce(
+                client,
+                self.history,
+                self.partitions[number % len(self.partitions)],
+                is_idempotent=number < choice.idempotent_producers,
+                record_bytes=choice.record_bytes,
+                pause_ms=choice.pause_ms,
+                goes_on=lambda: self.is_working,
+            )
+            client.start(work)
+        for partition in self.partitions:
+            reader = Reader(self.client(), self.history, partition)
+            self.readers.append(reader)
+            reader.client.start(reader.run())
+
+    def _converge(self) -> None:
+        world = self.world
+        world.note("world", "faults stop")
+        acknowledged = world.counts["acknowledged"]
+        assert world.run_until(world.now_us + HEALING_US, self._is_well), f"did not recover: {self.trouble()}"
+        # It must work again, too.
+        is_served = partial(self._has_more_than, acknowledged)
+        assert world.run_until(world.now_us + HEALING_US, is_served), "nothing is acknowledged any more"
+        self.is_working = False
+        assert world.run_until(world.now_us + HEALING_US, self._has_read_all), "readers do not get everything"
+        for reader in self.readers:
+            self.history.check_complete(reader.partition, reader.position)
+
+    def _last(self) -> None:
+        world = self.world
+        before = self._leaders()
+        elections = world.counts["elections"]
+        world.run_until(world.now_us + LASTING_US)
+        if before == self._leaders() and world.counts["elections"] == elections:
+            return
+        # One leader may go home to its first replica in this time; nothing else may change.
+        world.counts["changes after healing"] += 1
+
+    def _has_more_than(self, count: int) -> bool:
+        return self.world.counts["acknowledged"] > count
+
+    def _has_read_all(self) -> bool:
+        return all(reader.has_all_acknowledged for reader in self.readers)
+
+    def _is_well(self) -> bool:
+        return not self.world.counts["events"] % 50 and not self.trouble()
+
+    def _leaders(self) -> list[tuple[str, int, int]]:
+        return sorted(
+            (str(partition), machine.node_id, partition.group.core.term)
+            for machine in self.machines.values()
+            if machine.node is not None
+            for partition in machine.node.partitions
+            if partition.group.is_leader
+        )
+
+    def trouble(self) -> str:
+        """Say what is not well, or nothing."""
+        for machine in self.machines.values():
+            node = machine.node
+            if node is None:
+                return f"{machine.name} is down"
+            if node.state != "running" or not node.is_ready:
+                return f"{machine.name} is {node.state}, ready: {node.is_ready}"
+        return ""
+
+    def close(self) -> None:
+        """Let go of every process, as if it were killed."""
+        for client in self._all_clients:
+            client.loop.kill()
+        for machine in self.machines.values():
+            if machine.loop is not None:
+                machine.loop.kill()
+        self.world.bury()
+
+    def describe(self, error: BaseException) -> str:
+        """Say all that is needed to look into a failure."""
+        lines = [f"{type(error).__name__}: {error}", f"seed {self.choice.seed} at {self.world.now_us} us"]
+        lines += [f"  {name} = {value}" for name, value in self.choice._asdict().items() if name != "faults"]
+        lines += [f"  {fault}" for fault in self.choice.faults]
+        lines += [f"{at_us:>10} {who:>4} {what}" for at_us, who, what in list(self.world.notes)[-NOTES_SHOWN:]]
+        return "\n".join([*lines, f"repeat with: scripts/sim --seed {self.choice.seed}"])
+
+    @property
+    def digest(self) -> str:
+        counts = sorted(self.world.counts.items())
+        return f"{self.world.digest:08x} {counts}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of a run is logged, and no garbage is collected in the middle of it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        logging.disable(before)
+
+
+def run_seed(seed: int) -> Run:
+    """Run one seed to its end. Raises `SimulationError`."""
+    return run_choice(choose(seed))
+
+
+def run_choice(choice: Choice) -> Run:
+    """Run what was chosen. Raises `SimulationError`."""
+    with _quiet():
+        run = Run(choice)
+        try:
+            with observing(run.observer):
+                run.run()
+        except AssertionError as error:
+            raise SimulationError(run.describe(error)) from error
+        finally:
+            run.close()
+        return run

@@ -1,0 +1,111 @@
+"""What a seed chooses: the cluster, the workload, the conditions, and the plan of faults.
+
+Swarm testing: each seed leaves out most kinds of fault, so that it goes deeper into the others. The plan is made before
+the run from the seed alone, as a list of independent faults in order of time; so a failing run can be repeated with
+some of them left out, which is how it is shrunk.
+"""
+
+from random import Random
+from typing import NamedTuple
+
+from .network import Conditions
+from .world import MS, SECOND
+
+__all__ = ["Choice", "Fault", "choose"]
+
+
+class Fault(NamedTuple):
+    """Something bad at `at_us`. `nodes` are ids; an id of 0 means whoever leads the first partition then."""
+
+    at_us: int
+    kind: str
+    nodes: tuple[int, ...] = ()
+    duration_us: int = 0
+    detail: int = 0
+
+
+class Choice(NamedTuple):
+    """One seed's run, without the clients' and the network's small chances."""
+
+    seed: int
+    nodes: int
+    replication_factor: int
+    partitions: int
+    flush_mode: str
+    conditions: Conditions
+    sync_us_max: int
+    drift: tuple[float, ...]
+    idempotent_producers: int
+    plain_producers: int
+    record_bytes: int
+    pause_ms: int
+    members: int
+    safety_us: int
+    kinds: tuple[str, ...]
+    faults: tuple[Fault, ...]
+
+
+MEAN_US = {  # between two faults of a kind
+    "crash": 2_500 * MS,
+    "crash_all": 6_000 * MS,
+    "ambush": 2_000 * MS,
+    "stall": 2_000 * MS,
+    "cut": 2_500 * MS,
+    "cut_one_way": 2_000 * MS,
+    "cut_tcp": 2_500 * MS,
+    "cut_udp": 2_500 * MS,
+    "reset": 1_500 * MS,
+    "clock_jump": 3_000 * MS,
+    "stuck_disk": 3_000 * MS,
+}
+RARE = ()
+
+
+def choose(seed: int) -> Choice:
+    """Return the run of `seed`."""
+    rng = Random(f"{seed}/swarm")
+    nodes = rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7))
+    factor = min(nodes, rng.choice((1, 2, 3, 3, 3, 3, 4, 5)))
+    safety_us = rng.randrange(6, 12) * SECOND
+    kinds = tuple(sorted(kind for kind in MEAN_US if rng.random() < 0.3))
+    if not kinds:
+        kinds = ("crash",)
+    faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us))
+    return Choice(
+        seed=seed,
+        nodes=nodes,
+        replication_factor=factor,
+        partitions=rng.choice((1, 2, 3, 4)),
+        flush_mode=rng.choice(("fsync", "fsync", "page-cache")),
+        conditions=Conditions(
+            delay_us_min=rng.choice((20, 500)),
+            delay_us_max=rng.choice((600, 5_000, 40_000)),
+            loss_rate=rng.choice((0.0, 0.0, 0.05, 0.3)),
+            duplicate_rate=rng.choice((0.0, 0.0, 0.2)),
+            in_pieces=rng.random() < 0.3,
+        ),
+        sync_us_max=rng.choice((500, 5_000, 50_000)),
+        drift=tuple(1.0 + rng.choice((0.0, 0.0, rng.uniform(-0.02, 0.02))) for _ in range(nodes)),
+        idempotent_producers=rng.choice((1, 2, 3)),
+        plain_producers=rng.choice((0, 1, 2)),
+        record_bytes=rng.choice((60, 60, 500, 6_000)),
+        pause_ms=rng.choice((30, 80, 200)),
+        members=rng.choice((0, 0, 1, 2, 3)),
+        safety_us=safety_us,
+        kinds=kinds,
+        faults=tuple(faults),
+    )
+
+
+def _plan(rng: Random, kind: str, nodes: int, safety_us: int) -> list[Fault]:
+    faults = []
+    mean_us = MEAN_US[kind] // rng.choice((1, 1, 2))
+    at_us = 2 * SECOND
+    while (at_us := at_us + rng.randrange(mean_us // 4, 2 * mean_us)) < safety_us:
+        target = rng.choice((0, rng.randrange(1, nodes + 1)))
+        other = rng.randrange(1, nodes + 1)
+        side = tuple(sorted(rng.sample(range(1, nodes + 1), rng.randrange(1, max(2, nodes // 2 + 1)))))
+        duration_us = rng.choice((30 * MS, 400 * MS, 1_500 * MS, 3_000 * MS))
+        chosen = side if kind in {"cut", "cut_tcp", "cut_udp"} else (target, other)
+        faults.append(Fault(at_us, kind, chosen, duration_us, rng.randrange(1 << 16)))
+    return faults

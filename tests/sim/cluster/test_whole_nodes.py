@@ -1,0 +1,50 @@
+"""Whole brokers in virtual time: a share of the seeds for every test run; `scripts/sim` runs the others."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .scenario import Run, run_choice, run_seed
+from .swarm import Fault, choose
+from .world import SECOND
+
+SEEDS_A_TEST = 3
+
+
+def test_records_survive_the_crash_of_their_leader() -> None:
+    """The first story: three nodes elect, a client writes with acks=all, the leader dies, all is there."""
+    calm = choose(0)._replace(
+        nodes=3, replication_factor=3, partitions=1, flush_mode="fsync", drift=(1.0,) * 3, safety_us=6 * SECOND,
+        kinds=("crash",), faults=(Fault(3 * SECOND, "crash", (0, 1), SECOND),),
+    )  # fmt: skip
+    run = run_choice(calm)
+    assert run.world.counts["crashes"] == 1
+    assert run.world.counts["acknowledged"] > 100
+    assert len(run.history.at) >= run.world.counts["acknowledged"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1_000, 1_012, SEEDS_A_TEST))
+def test_nothing_promised_is_broken_and_the_cluster_recovers(first: int) -> None:
+    for seed in range(first, first + SEEDS_A_TEST):
+        run_seed(seed)
+
+
+@pytest.mark.slow
+def test_same_seed_same_story_whatever_the_hash_seed() -> None:
+    code = "from sim.cluster.scenario import run_seed; print([run_seed(seed).digest for seed in (6, 11, 6)])"
+    stories = set[str]()
+    for hash_seed in ("0", "4711"):
+        env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, env=env, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        stories.add(run.stdout)
+    assert len(stories) == 1
+
+
+def story(run: Run) -> list[str]:
+    """Return what a run noted, for tests that ask whether something happened."""
+    return [f"{who} {what}" for _, who, what in run.world.notes]

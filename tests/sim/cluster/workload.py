@@ -1,0 +1,162 @@
+"""What clients do in a run: create topics, produce in several ways, read along, and read everything at the end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
+from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
+from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.reader import read_records
+
+from .client import Trouble, WireClient
+from .history import ClientHistory, Partition
+
+__all__ = ["Reader", "create_topic", "produce"]
+
+TIMESTAMP_MS = 1_800_000_000_000
+PRODUCE_TIMEOUT_MS = 3_000
+
+
+async def create_topic(client: WireClient, name: str, partitions: int, factor: int, configs: dict[str, str]) -> None:
+    """Ask until the topic exists."""
+    settings = [CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())]
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=settings)
+    while True:
+        try:
+            answer = await client.ask_anybody(CreateTopicsRequest(topics=[topic], timeout_ms=3_000))
+        except Trouble:
+            await client.pause(50, 300)
+            continue
+        code = answer.topics[0].error_code
+        if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            client.world.note(client.name, f"created {name}")
+            return
+        # Too few brokers have registered yet.
+        is_early = code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert is_early or code in RETRIABLE, f"{ErrorCode(code).name}: {answer.topics[0].error_message}"
+        await client.pause(50, 300)
+
+
+async def produce(
+    client: WireClient,
+    history: ClientHistory,
+    partition: Partition,
+    *,
+    is_idempotent: bool,
+    record_bytes: int,
+    pause_ms: int,
+    goes_on: Callable[[], bool],
+) -> None:
+    """Write batch after batch with acks=all; an idempotent producer repeats one until its fate is known."""
+    topic, index = partition
+    producer_id, epoch = await _producer_id(client) if is_idempotent else (-1, -1)
+    sequence = number = 0
+    while goes_on():
+        values = []
+        for _ in range(client.rng.randrange(1, 5)):
+            values.append(f"{client.name}-{topic}-{index}-{number}".encode().ljust(record_bytes, b"."))
+            history.on_sent(values[-1], partition, client.name, is_idempotent=is_idempotent)
+            number += 1
+        frame = build_batch(
+            (NewRecord(None, value, TIMESTAMP_MS) for value in values),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence if is_idempotent else -1,
+        )
+        while True:
+            try:
+                offset = await _produce_once(client, partition, frame)
+            except Trouble as trouble:
+                client.world.note(client.name, f"produce {sequence} to {index}: {trouble}")
+                client.forget_leader(topic, index)
+                await client.pause()
+                if is_idempotent and goes_on():
+                    continue
+            else:
+                client.world.note(client.name, f"produce {sequence} to {index}: at {offset}")
+                history.on_acknowledged(values, offset)
+            break
+        sequence += len(values)
+        await asyncio.sleep(client.rng.randrange(pause_ms + 1) / 1000)
+
+
+async def _producer_id(client: WireClient) -> tuple[int, int]:
+    while True:
+        try:
+            answer = await client.ask_anybody(InitProducerIdRequest(transaction_timeout_ms=60_000))
+        except Trouble:
+            await client.pause()
+            continue
+        if answer.error_code == ErrorCode.NONE:
+            return answer.producer_id, answer.producer_epoch
+        assert answer.error_code in RETRIABLE, ErrorCode(answer.error_code).name
+        await client.pause()
+
+
+async def _produce_once(client: WireClient, partition: Partition, frame: bytearray) -> int:
+    topic, index = partition
+    leader, _ = await client.leader_of(topic, index)
+    batch = PartitionProduceData(index=index, records=frame)
+    data = TopicProduceData(name=topic, topic_id=client.topic_ids[topic], partition_data=[batch])
+    answer = await client.ask(leader, ProduceRequest(acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data]))
+    outcome = answer.responses[0].partition_responses[0]
+    code = outcome.error_code
+    if code == ErrorCode.NONE:
+        offset: int = outcome.base_offset
+        return offset
+    assert code in RETRIABLE, f"produce to {partition}: {ErrorCode(code).name} {outcome.error_message}"
+    raise Trouble(ErrorCode(code).name)
+
+
+class Reader:
+    """Reads one partition from its beginning, for as long as the run lasts."""
+
+    def __init__(self, client: WireClient, history: ClientHistory, partition: Partition) -> None:
+        self.client, self.history, self.partition = client, history, partition
+        self.position = self.high_watermark = 0
+
+    @property
+    def has_all_acknowledged(self) -> bool:
+        return self.position >= self.history.ends.get(self.partition, 0) and self.position == self.high_watermark
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._fetch()
+            except Trouble as trouble:
+                self.client.world.note(self.client.name, f"fetch of {self.partition[1]}: {trouble}")
+                self.client.forget_leader(*self.partition)
+                await self.client.pause()
+
+    async def _fetch(self) -> None:
+        topic, index = self.partition
+        leader, epoch = await self.client.leader_of(topic, index)
+        wanted = FetchPartition(
+            partition=index, current_leader_epoch=epoch, fetch_offset=self.position, partition_max_bytes=1 << 20
+        )
+        topics = [FetchTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
+        answer = await self.client.ask(leader, FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics))
+        if answer.error_code != ErrorCode.NONE:
+            raise Trouble(ErrorCode(answer.error_code).name)
+        self._take(answer.responses[0].partitions[0])
+
+    def _take(self, data: PartitionData) -> None:
+        code = data.error_code
+        if code != ErrorCode.NONE:
+            assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
+            raise Trouble(ErrorCode(code).name)
+        world = self.client.world
+        if data.high_watermark < self.high_watermark:
+            world.violate(f"{self.partition}: high watermark back from {self.high_watermark} to {data.high_watermark}")
+        self.high_watermark = data.high_watermark
+        for record in read_records(cast("memoryview", data.records or b""), self.position):
+            if record.offset != self.position:
+                world.violate(f"{self.partition}: read {record.offset}, and {self.position} was due")
+            if record.offset >= data.high_watermark:
+                world.violate(f"{self.partition}: read {record.offset} beyond {data.high_watermark}")
+            self.history.on_read(self.partition, record.offset, record.value or b"")
+            self.position = record.offset + 1

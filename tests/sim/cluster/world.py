@@ -1,0 +1,98 @@
+"""Virtual time: one heap of events for everybody, one seed for all chance.
+
+Time is an integer number of microseconds since the beginning of the run. Events of one instant happen in the order in
+which they were scheduled. Chance is divided into *streams*, one for each purpose (`world.chance("network")`), so that a
+fault that is left out while a failure is being shrunk does not change everything that comes after it.
+
+`note` writes the run's story: it is what a failure prints, and its checksum is the digest by which two runs of one seed
+are compared. `fail` ends the run at the next event with the first thing that went wrong.
+"""
+
+import asyncio
+import heapq
+import zlib
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+__all__ = ["MS", "SECOND", "InvariantError", "World"]
+
+MS, SECOND = 1_000, 1_000_000
+NOTES_KEPT = 400
+
+
+class InvariantError(AssertionError):
+    """Something has happened that must never happen."""
+
+
+class World:
+    """Same seed, same run. Nothing in a run reads the machine's clock or an unseeded generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed, self.now_us = seed, 0
+        self.counts = Counter[str]()
+        self.notes = deque[tuple[int, str, str]](maxlen=NOTES_KEPT)
+        self.digest = 0
+        self.failure: BaseException | None = None
+        self.dead = list[asyncio.Task[Any]]()  # of killed processes
+        self._queue = list[tuple[int, int, Callable[[], object]]]()
+        self._sequence = 0
+        self._streams = dict[str, Random]()
+
+    def chance(self, purpose: str) -> Random:
+        """Return the generator for `purpose`; the same one every time."""
+        stream = self._streams.get(purpose)
+        if stream is None:
+            # Text seeds are hashed with SHA-512, so they do not depend on PYTHONHASHSEED.
+            stream = self._streams[purpose] = Random(f"{self.seed}/{purpose}")
+        return stream
+
+    def at(self, time_us: int, action: Callable[[], object]) -> None:
+        """Let `action` happen at a time that is not in the past."""
+        assert time_us >= self.now_us, (time_us, self.now_us)
+        self._sequence += 1
+        heapq.heappush(self._queue, (time_us, self._sequence, action))
+
+    def after(self, delay_us: int, action: Callable[[], object]) -> None:
+        self.at(self.now_us + delay_us, action)
+
+    def note(self, who: str, what: str) -> None:
+        """Add to the story. Texts must not hold addresses of objects or anything else that differs between runs."""
+        self.notes.append((self.now_us, who, what))
+        self.digest = zlib.crc32(f"{self.now_us} {who} {what}".encode(), self.digest)
+
+    def fail(self, error: BaseException) -> None:
+        """End the run; the first error counts."""
+        if self.failure is None:
+            self.failure = error
+
+    def bury(self) -> None:
+        """Take apart what killed processes left, so that it does not come apart by itself at a moment of its own."""
+        for task in self.dead:
+            # Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
+            with suppress(Exception):
+                task.get_coro().close()
+        self.dead.clear()
+
+    def violate(self, claim: str) -> None:
+        self.fail(InvariantError(claim))
+
+    def run_until(self, time_us: int, is_done: Callable[[], bool] | None = None) -> bool:
+        """Let everything happen up to `time_us`, or until `is_done`; return whether it is.
+
+        Raises:
+            InvariantError: an invariant was broken, or a node failed in a way that no fault excuses.
+        """
+        queue = self._queue
+        while queue and queue[0][0] <= time_us:
+            self.now_us, _, action = heapq.heappop(queue)
+            self.counts["events"] += 1
+            action()
+            if self.failure is not None:
+                raise self.failure
+            if is_done is not None and is_done():
+                return True
+        self.now_us = time_us
+        return False
