@@ -37,5 +37,6 @@ def nothing_left_behind() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[cluster_handle.Cluster]:
     """Three brokers, started as a user starts them, shared by every test that harms none of them."""
-    with cluster_handle.cluster() as brokers:
+    # Some write records of long ago, and read them later.
+    with cluster_handle.cluster(settings={"log.retention.ms": "-1"}) as brokers:
         yield brokers

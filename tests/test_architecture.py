@@ -29,6 +29,7 @@ USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command l
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
+    "barnabas_raftlog.log.retention",
     "barnabas_raftlog.log.recovery",
     "barnabas_raftlog.log.state_file",
     *(
@@ -52,13 +53,15 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("topic_names", "topic_configs", "topic_growth", "sessions", "descriptions", "replica"),
             *("reassignments", "membership_steps"),
+            *("topic_names", "topic_configs", "topic_growth", "config_changes", "sessions", "descriptions", "replica"),
         )
     ),
     *(
         f"barnabas_broker.{name}"
-        for name in ("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history")
+        for name in (
+            *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
+        )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
 )

@@ -154,13 +154,22 @@ def topic_describe(name: Topic, bootstrap: Bootstrap, as_json: Json = False, tim
 def topic_alter(
     name: Topic,
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(help="How many it shall have; never fewer than now.", metavar="N")],
+    partitions: Annotated[
+        int | None, typer.Option(help="How many it shall have; never fewer than now.", metavar="N")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(help="A topic configuration; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(help="Take one back to the cluster's default; may be repeated.", metavar="NAME"),
+    ] = None,
     timeout: Timeout = 30.0,
 ) -> int:
-    """Give a topic more partitions. Records with a key then go to other partitions than before."""
+    """Give a topic more partitions, which records with a key then go to, or configure it differently."""
     from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
 
-    return cli_topic.alter(bootstrap, name, partitions, timeout)
+    return cli_topic.alter(bootstrap, name, partitions, config or [], delete_config or [], timeout)
 
 
 @topic.command("delete-records")

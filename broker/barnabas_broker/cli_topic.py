@@ -89,22 +89,46 @@ def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> i
     return 0
 
 
-def alter(bootstrap: str, name: str, partitions: int, timeout_s: float) -> int:
-    """Give a topic more partitions."""
-    if partitions < 1:
+def alter(
+    bootstrap: str,
+    name: str,
+    partitions: int | None,
+    configs: Sequence[str],
+    delete_configs: Sequence[str],
+    timeout_s: float,
+) -> int:
+    """Give a topic more partitions, or configure it differently."""
+    from .cli_cluster import settings_from  # noqa: PLC0415 - loads what starts clusters, for one function
+
+    if partitions is None and not configs and not delete_configs:
+        raise CommandError("say what to alter: --partitions N, --config NAME=VALUE or --delete-config NAME")
+    if partitions is not None and partitions < 1:
         raise CommandError(f"--partitions {partitions} does not work: it must be 1 or more")
+    changes: dict[str, str | None] = dict(settings_from(configs))
+    if both := sorted(changes.keys() & set(delete_configs)):
+        raise CommandError(f"{both[0]} cannot be set and deleted at once")
+    changes |= dict.fromkeys(delete_configs)
 
     async def run(admin: Admin) -> None:
-        (before,) = await admin.describe_topics([name])
-        if len(before.partitions) > partitions:
-            had = len(before.partitions)
-            raise CommandError(f"{name} has {had} partitions; their number can grow and never shrink")
-        if len(before.partitions) < partitions:
-            await admin.create_partitions(name, partitions)
-        print(f"{name}: {partitions} partitions, before {len(before.partitions)}")
+        if changes:
+            await admin.alter_configs(ConfigResource.topic(name), changes)
+            said = [f"{key} deleted" if value is None else f"{key}={value}" for key, value in changes.items()]
+            print(f"{name}: {', '.join(said)}")
+        if partitions is not None:
+            await _grow(admin, name, partitions)
 
     with_admin(bootstrap, timeout_s, run)
     return 0
+
+
+async def _grow(admin: Admin, name: str, partitions: int) -> None:
+    (before,) = await admin.describe_topics([name])
+    if len(before.partitions) > partitions:
+        had = len(before.partitions)
+        raise CommandError(f"{name} has {had} partitions; their number can grow and never shrink")
+    if len(before.partitions) < partitions:
+        await admin.create_partitions(name, partitions)
+    print(f"{name}: {partitions} partitions, before {len(before.partitions)}")
 
 
 def delete(bootstrap: str, name: str, timeout_s: float, *, if_exists: bool) -> int:

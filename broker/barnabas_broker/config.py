@@ -23,7 +23,13 @@ __all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "settings"]
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
 _MIB, _GIB = 1 << 20, 1 << 30
-_INT_MAX = (1 << 31) - 1
+_INT_MAX, _LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
+# Kafka has these in several units; the finest that is given counts. We keep one.
+_COARSER_UNITS = (
+    ("log.retention.hours", "log.retention.ms", 3_600_000),
+    ("log.retention.minutes", "log.retention.ms", 60_000),
+    ("log.roll.hours", "log.roll.ms", 3_600_000),
+)
 
 
 class ConfigError(BarnabasError, ValueError):
@@ -112,6 +118,22 @@ class BrokerConfig:
         30_000, "A replica that has not caught up for this long leaves the in-sync replicas.", low=100
     )
     log_segment_bytes: int = _number(_GIB, "Size at which a segment file is sealed.", low=64 * 1024)
+    log_roll_ms: int = _number(
+        604_800_000, "Age of its first record at which a segment is sealed, full or not.", low=1, high=_LONG_MAX
+    )
+    log_cleanup_policy: str = _text(
+        "delete", "What happens to old data of topics that say nothing: delete, or nothing if empty.",
+        choices=("delete", ""),
+    )  # fmt: skip
+    log_retention_ms: int = _number(
+        604_800_000, "Age above which segments are deleted; -1: no limit.", low=-1, high=_LONG_MAX
+    )
+    log_retention_bytes: int = _number(
+        -1, "Size of a partition above which its oldest segments are deleted; -1: no limit.", low=-1, high=_LONG_MAX
+    )
+    log_retention_check_interval_ms: int = _number(
+        300_000, "How often it is looked for what can be deleted.", low=1, high=_LONG_MAX
+    )
     log_journal_file_bytes: int = _number(256 * _MIB, "Size of one recycled journal file.", low=1 * _MIB)
     log_tail_cache_bytes: int = _number(32 * _MIB, "Recent batches kept in memory, over all partitions.", low=_MIB)
 
@@ -249,6 +271,7 @@ class BrokerConfig:
             ConfigError: a setting is unknown, missing or out of range.
         """
         fields = {field.name.replace("_", "."): field for field in dataclasses.fields(cls)}
+        values = _in_milliseconds(values)
         given: dict[str, Any] = {}
         nodes: dict[int, str] = {}
         for name, value in values.items():
@@ -296,6 +319,17 @@ def settings() -> list[Setting]:
         )
         for field in dataclasses.fields(BrokerConfig)
     ]
+
+
+def _in_milliseconds(values: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """Return `values` with hours and minutes turned into the setting in milliseconds, unless that is given."""
+    known = dict(values)
+    for name, target, unit_ms in _COARSER_UNITS:
+        if name in known:
+            count = _integer(name, known.pop(name))
+            if target not in values:
+                known[target] = count * unit_ms if count > 0 else count
+    return known
 
 
 def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:

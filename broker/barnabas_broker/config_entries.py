@@ -1,8 +1,9 @@
 """Configurations as clients are told of them: value, where it comes from, what else would have set it. Pure.
 
-A topic's configuration is what was set when the topic was created; else the broker's setting that stands behind it,
-where there is one; else our default. A broker's configuration is what it was started with. None of this can be changed
-while brokers run, so all of it is read-only; that is the one thing that Kafka would say otherwise.
+A topic's configuration is what was set for it; else the broker's setting that stands behind it, where there is one;
+else our default. It can be altered, but for what is fixed when a topic is created. A broker's configuration is what it
+was started with: all of it is read-only, which is the one thing that Kafka would say otherwise. What internal topics
+keep is not configured at all.
 
 Values of secrets are never told, not even whether there is one.
 """
@@ -10,9 +11,11 @@ Values of secrets are never told, not even whether there is one.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas_metadata_quorum.config_changes import FIXED
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 from .config import BrokerConfig, Setting, settings
+from .topic_settings import BEHIND_TOPICS, kept_by_itself
 
 __all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries"]
 
@@ -20,12 +23,6 @@ INT32_MAX = 2**31 - 1
 # Kafka's ConfigType.
 _TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7, "CLASS": 8, "PASSWORD": 9}
 _SECRETS = frozenset({"cluster.secret"})
-_BEHIND_TOPICS = {
-    "flush.mode": "flush.mode",
-    "max.message.bytes": "message.max.bytes",
-    "min.insync.replicas": "min.insync.replicas",
-    "segment.bytes": "log.segment.bytes",
-}
 
 
 class ConfigSource:
@@ -45,23 +42,28 @@ class ConfigEntry(NamedTuple):
     type: int
     is_sensitive: bool
     documentation: str
+    is_read_only: bool
     synonyms: tuple[tuple[str, str | None, int], ...]
 
 
-def topic_entries(configs: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
-    """Return all configurations of a topic that was created with `configs`, in the table's order."""
+def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) -> list[ConfigEntry]:
+    """Return all configurations of the topic of that name, for which `configs` are set, in the table's order."""
     entries = []
     for name, known in TOPIC_CONFIGS.items():
         places: list[tuple[str, str | None, int]] = []
+        kept, behind = kept_by_itself(topic, name), BEHIND_TOPICS.get(name)
         if name in configs:
             places.append((name, configs[name], ConfigSource.TOPIC))
-        behind = _BEHIND_TOPICS.get(name)
-        if behind is None:
+        if kept is not None:
+            places = [(name, kept, ConfigSource.DEFAULT)]
+        elif behind is None:
             places.append((name, known.default, ConfigSource.DEFAULT))
         else:
             places += _places(_SETTINGS[behind], config)
         _, value, source = places[0]
-        entries.append(ConfigEntry(name, value, source, _TYPES[known.type], False, known.documentation, tuple(places)))
+        is_fixed = kept is not None or name in FIXED
+        row = (name, value, source, _TYPES[known.type], False, known.documentation, is_fixed, tuple(places))
+        entries.append(ConfigEntry(*row))
     return entries
 
 
@@ -72,7 +74,7 @@ def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
         places = _places(setting, config)
         _, value, source = places[0]
         secret = name in _SECRETS
-        entries.append(ConfigEntry(name, value, source, _type_of(setting), secret, setting.doc, tuple(places)))
+        entries.append(ConfigEntry(name, value, source, _type_of(setting), secret, setting.doc, True, tuple(places)))
     return entries
 
 

@@ -17,6 +17,7 @@ from .coordinator import Coordinator
 from .events import EventHistory, FetchCounters
 from .partition import Partition
 from .partitions import HostedTopic, Partitions
+from .retention import Retention
 from .timers import Timers
 
 __all__ = ["BrokerContext", "Leader", "respond"]
@@ -54,6 +55,8 @@ class BrokerContext:
         self.timers = Timers(clock)
         clocks = Clocks(clock, partitions.wall_ms)
         self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal)
+        interval_ms = config.log_retention_check_interval_ms
+        self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.fetches = FetchCounters()
         self.producer_ids = range(0)
         self.is_stopping = False
@@ -109,6 +112,7 @@ class BrokerContext:
 
     async def close(self) -> None:
         """Cancel what is still waiting."""
+        self.retention.close()
         await self.coordinator.close()
         self.timers.close()
         for task in list(self._tasks):

@@ -27,6 +27,7 @@ from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
 from .connections import Exchange
 from .context import BrokerContext, respond
 from .handlers import (
+    alter_configs,
     create_partitions,
     create_topics,
     delete_groups,
@@ -112,8 +113,10 @@ ROUTES = {
         Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
         Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
         Route(32, range(1, 5), 1, describe_configs.handle, describe_configs.refuse),
+        Route(33, range(3), 0, alter_configs.handle, alter_configs.refuse),
         Route(37, range(4), 0, create_partitions.handle, create_partitions.refuse),
         Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
+        Route(44, range(2), 0, alter_configs.handle, alter_configs.refuse),
         Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
         Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
     )

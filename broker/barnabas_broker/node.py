@@ -226,6 +226,7 @@ class Node:
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
         # The image holds this start's registration, so it is newer than every replica that an earlier start left.
         self.partitions.remove_strays()
+        self.broker.retention.start()
         await self.listener.accept()
         self.state = "running"
         self.events.add("serving", f"node {self.config.node_id}", f"clients are served on port {self.port}")

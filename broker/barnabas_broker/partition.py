@@ -29,6 +29,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError
+from barnabas_raftlog.log.retention import SegmentSpan
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
@@ -36,6 +37,7 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .producer_state import ProducerTable
 from .replica_state import note_entries
+from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
 
 __all__ = ["Partition", "PartitionHost", "PartitionLog", "PartitionObserver", "PendingAppend", "high_watermark_at"]
@@ -65,6 +67,10 @@ class PartitionLog(GroupLog, Protocol):
     def load_state(self) -> tuple[int, bytes] | None: ...
     def has_segments_before(self, offset: int) -> bool: ...
     def drop_before(self, offset: int, committed_index: int) -> None: ...
+    def spans(self) -> list[SegmentSpan]: ...
+    async def first_timestamp(self) -> int | None: ...
+    def roll(self) -> bool: ...
+    def limit_segments(self, segment_bytes: int) -> None: ...
 
 
 class PendingAppend(Protocol):
@@ -138,6 +144,7 @@ class Partition:
         "producers",
         "replicas",
         "saved_index",
+        "settings",
         "starts",
         "term",
         "topic_id",
@@ -171,6 +178,7 @@ class Partition:
         self.is_leader = self.is_confirmed = False
         self.isr: tuple[int, ...] = ()
         self.observer: PartitionObserver | None = None
+        self.settings: TopicSettings | None = None
         self._led_term = 0
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
@@ -179,6 +187,15 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go by `settings` from now on. What is on its way is not looked at again."""
+        self.settings = settings
+        self.min_insync, self.message_bytes_max = settings.min_insync_replicas, settings.max_message_bytes
+        self.log.limit_segments(settings.segment_bytes)
+        if self.is_leader:
+            # Who waits for more replicas than are asked for now need not.
+            self.host.review_soon(self)
 
     # What requests do.
 

@@ -26,7 +26,7 @@ from typing import Literal, Protocol, cast
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
-from barnabas_metadata_quorum.image import Image, Topic, topic_changes
+from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
@@ -37,6 +37,7 @@ from .config import BrokerConfig
 from .partition import Partition, PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
 from .replica_state import load_replica_state
+from .topic_settings import topic_settings
 from .waiting import FetchWaiters
 
 __all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
@@ -163,10 +164,19 @@ class Partitions:
         self._queue.extend((False, topic) for topic in deleted)
         for topic in grown:
             self.topics_by_id[topic.topic_id].topic = topic
+        for topic in configured_topics(old, new):
+            self._configure(topic)
         self._queue.extend((True, topic) for topic in (*created, *grown))
         if self._queue and self._reconciling is None and not self._closing:
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
+
+    def _configure(self, topic: Topic) -> None:
+        hosted = self.topics_by_id[topic.topic_id]
+        hosted.topic = topic
+        settings = topic_settings(topic.name, topic.configs, self._config)
+        for partition in hosted.partitions.values():
+            partition.configure(settings)
 
     def remove_strays(self) -> None:
         """Delete replicas of topics that were deleted while this node was away.
@@ -256,11 +266,10 @@ class Partitions:
 
     async def _open(self, topic: Topic, index: int) -> None:
         group_id = group_id_of(topic.topic_id, index)
-        configs, config = topic.configs, self._config
-        mode = cast('Literal["fsync", "page-cache"]', configs.get("flush.mode", config.flush_mode))
+        settings, config = topic_settings(topic.name, topic.configs, self._config), self._config
+        mode = cast('Literal["fsync", "page-cache"]', settings.flush_mode)
         name = f"{topic.name}-{index}-{topic.topic_id.hex()[:8]}"
-        segment_bytes = int(configs.get("segment.bytes", config.log_segment_bytes))
-        log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=segment_bytes))
+        log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=settings.segment_bytes))
         self._opened.add(group_id)
         state = await load_replica_state(log, self.wall_ms())
         hosted = self.topics_by_id.get(topic.topic_id)
@@ -272,11 +281,13 @@ class Partitions:
             index,
             log,
             state.producers,
-            min_insync=int(configs.get("min.insync.replicas", config.min_insync_replicas)),
-            message_bytes_max=int(configs.get("max.message.bytes", config.message_max_bytes)),
+            min_insync=settings.min_insync_replicas,
+            message_bytes_max=settings.max_message_bytes,
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )
+        # The topic may have been configured differently while its log was being read.
+        partition.configure(topic_settings(topic.name, hosted.topic.configs, config))
         partition.starts, partition.saved_index = state.starts, state.saved_index
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)

@@ -33,8 +33,8 @@ __all__ = ["Cluster", "RunningCluster"]
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
-SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20}
-"""Tests start many brokers and write little."""
+SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log.retention.ms": -1}
+"""Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps."""
 
 
 class Cluster:

@@ -14,7 +14,7 @@ there is `ClientClosedError`.
 
 Several calls may be under way at once. Memory: what the answers hold, and metadata of every topic once named here.
 
-Not here: changing configurations, ACLs, quotas, moving replicas; transactions; the groups of KIP-848, beyond their
+Not here: ACLs, quotas, moving replicas; transactions; the groups of KIP-848, beyond their
 place in a list.
 """
 
@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
-from . import admin, admin_groups
+from . import admin, admin_configs, admin_groups
 from .admin import ClusterDescription, ConfigEntry, ConfigResource, NewTopic
 from .admin_groups import GroupDescription, GroupListing, GroupMember, PartitionLag
 from .admin_offsets import ListedOffset, OffsetSpec, left_s
@@ -88,6 +88,23 @@ class Admin:
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configurations of topics and brokers by name: `ConfigResource.topic("orders")`, `.broker(1)`."""
         return await admin.describe_configs(self._cluster, list(resources), self._limit(timeout_s))
+
+    async def alter_configs(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set configurations of a topic, and leave others as they are; None takes one back to its default.
+
+        Raises:
+            InvalidConfigError: one of them cannot be, and none was changed.
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        limit_s = self._limit(timeout_s)
+        await admin_configs.alter_configs(self._cluster, resource, configs, limit_s, validate_only=validate_only)
 
     # Topics.
 

@@ -15,7 +15,7 @@ epoch, a heartbeat changes nothing the second time, and a producer-id block allo
 """
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import TypeAlias
 
 import msgspec
@@ -26,13 +26,19 @@ from .records import UNKNOWN_DIRECTORY
 
 __all__ = [
     "AllocateProducerIds",
+    "AlterConfigs",
+    "AlterConfigsAnswer",
     "AlterReassignments",
     "AlterReassignmentsAnswer",
+    "AlteredTopic",
     "Answer",
     "BrokerHeartbeat",
     "BrokerRegistration",
     "CheckSessions",
     "Command",
+    "ConfigChange",
+    "ConfigOperation",
+    "ConfiguredTopic",
     "ControlledShutdown",
     "CreatePartitions",
     "CreatePartitionsAnswer",
@@ -170,6 +176,39 @@ class CreatePartitions(_Tagged, frozen=True, tag="create_partitions"):
     command_id: bytes = b""
 
 
+class ConfigOperation(IntEnum):
+    """What to do with one configuration; the numbers are Kafka's. The last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One configuration and what becomes of it. `operation` is a `ConfigOperation`, or a client's mistake."""
+
+    name: str
+    operation: int = 0
+    value: str | None = None
+
+
+class ConfiguredTopic(msgspec.Struct, frozen=True):
+    """A topic and the changes to it. With `replace` what is not named is as if it had never been set."""
+
+    name: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+class AlterConfigs(_Tagged, frozen=True, tag="alter_configs"):
+    """Change what is set for each topic where that can be done; `validate_only` says what would happen."""
+
+    topics: tuple[ConfiguredTopic, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
 class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
     """Delete each topic that exists. Answers come in order: names first, then ids."""
 
@@ -216,6 +255,7 @@ Command: TypeAlias = (
     | CheckSessions
     | CreateTopics
     | CreatePartitions
+    | AlterConfigs
     | DeleteTopics
     | AlterReassignments
     | FinishMoves
@@ -276,6 +316,20 @@ class CreatePartitionsAnswer(_Tagged, frozen=True, tag="create_partitions_answer
     topics: tuple[GrownTopic, ...]
 
 
+class AlteredTopic(msgspec.Struct, frozen=True):
+    """The fate of one `ConfiguredTopic`: changed (or able to be) when `error` is None."""
+
+    name: str
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class AlterConfigsAnswer(_Tagged, frozen=True, tag="alter_configs_answer"):
+    """One fate per topic asked for, in the order of asking."""
+
+    topics: tuple[AlteredTopic, ...]
+
+
 class DeletedTopic(msgspec.Struct, frozen=True):
     """The fate of one topic named or identified; what is not known is None or zero bytes."""
 
@@ -333,6 +387,7 @@ Answer: TypeAlias = (
     | SessionsChecked
     | CreateTopicsAnswer
     | CreatePartitionsAnswer
+    | AlterConfigsAnswer
     | DeleteTopicsAnswer
     | AlterReassignmentsAnswer
     | MovesFinished

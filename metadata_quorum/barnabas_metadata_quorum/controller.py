@@ -18,8 +18,7 @@ Topics are decided in `topics.py`, moves of partitions in `reassignments.py`, se
 Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
 One that changes something leaves its answer beside its effects, in the same frame.
 
-Not here: partition leaders (each group elects its own), repair, configuration changes of existing topics, quotas,
-ACLs.
+Not here: partition leaders (each group elects its own), repair, quotas, ACLs.
 """
 
 from typing import assert_never
@@ -28,6 +27,8 @@ import msgspec
 
 from .commands import (
     AllocateProducerIds,
+    AlterConfigs,
+    AlterConfigsAnswer,
     AlterReassignments,
     AlterReassignmentsAnswer,
     Answer,
@@ -53,6 +54,7 @@ from .commands import (
     decode_answer,
     encode_answer,
 )
+from .config_changes import alter_configs
 from .image import Broker, Image
 from .reassignments import alter_reassignments, finish_moves
 from .records import (
@@ -127,6 +129,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _answered_before(image, command.command_id) or _create_topics(image, command, config)
         case CreatePartitions():
             return _answered_before(image, command.command_id) or _create_partitions(image, command)
+        case AlterConfigs():
+            return _answered_before(image, command.command_id) or _alter_configs(image, command)
         case DeleteTopics():
             return _answered_before(image, command.command_id) or _delete_topics(image, command)
         case AlterReassignments() | FinishMoves():
@@ -226,6 +230,13 @@ def _create_partitions(image: Image, command: CreatePartitions) -> Decision:
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))
+
+
+def _alter_configs(image: Image, command: AlterConfigs) -> Decision:
+    records, fates = alter_configs(image, command)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, AlterConfigsAnswer(fates))
 
 
 def _delete_topics(image: Image, command: DeleteTopics) -> Decision:

@@ -14,6 +14,7 @@ from .records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
@@ -39,7 +40,9 @@ def fact_of(record: Record, term: int) -> Fact | None:
             return _topic_fact(record, term)
 
 
-def _topic_fact(record: TopicCreated | PartitionsAdded | PartitionMoved | TopicDeleted, term: int) -> Fact:
+def _topic_fact(
+    record: TopicCreated | PartitionsAdded | PartitionMoved | TopicConfigured | TopicDeleted, term: int
+) -> Fact:
     match record:
         case TopicCreated():
             shape = f"{len(record.assignments)} partitions, {len(record.assignments[0])} replicas"
@@ -54,6 +57,9 @@ def _topic_fact(record: TopicCreated | PartitionsAdded | PartitionMoved | TopicD
             if record.target == record.original:
                 way = f"called off, back to {list(record.target)}"
             return Fact("partition moving", term, f"{where}: {way}")
+        case TopicConfigured():
+            configs = ", ".join(f"{name}={value}" for name, value in sorted(record.configs.items())) or "nothing"
+            return Fact("topic configured", term, f"id {record.topic_id.hex()}: set for it now is {configs}")
         case TopicDeleted():
             return Fact("topic deleted", term, f"id {record.topic_id.hex()}")
         case _:

@@ -31,6 +31,7 @@ from .records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    TopicConfigured,
     TopicCreated,
     TopicDeleted,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "TopicChanges",
     "apply",
     "apply_all",
+    "configured_topics",
     "topic_changes",
 ]
 
@@ -139,7 +141,7 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """One topic; `partitions[p]` is partition p. `configs` holds only what was set on creation."""
+    """One topic; `partitions[p]` is partition p. `configs` holds only what was set for this topic."""
 
     topic_id: bytes
     name: str
@@ -248,6 +250,9 @@ class ImageBuilder:
                 self._grow(record)
             case PartitionMoved():
                 self._move(record)
+            case TopicConfigured():
+                topic = self._topics.now[record.topic_id]
+                self._topics.own()[record.topic_id] = msgspec.structs.replace(topic, configs=record.configs)
             case TopicDeleted():
                 self._delete(record)
             case ProducerIdsAllocated():
@@ -395,4 +400,15 @@ def topic_changes(old: Image, new: Image) -> TopicChanges:
             and before.partitions is not topic.partitions
             and before.partitions != topic.partitions
         ),
+    )
+
+
+def configured_topics(old: Image, new: Image) -> tuple[Topic, ...]:
+    """Return the topics, as they are now, that both images have and that are configured differently."""
+    if old.topics is new.topics:
+        return ()
+    return tuple(
+        topic
+        for topic_id, topic in new.topics.items()
+        if (before := old.topics.get(topic_id)) is not None and before is not topic and before.configs != topic.configs
     )

@@ -14,8 +14,7 @@ Several records in one frame are one atomic change.
 Version 2 of three types came with directories and moves: who registers, and who founds a partition, is named with the
 directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`.
 
-Not here: ACLs, SCRAM credentials, client quotas, feature levels and configuration changes of existing topics have no
-record types yet; `UnknownRecordError` is what an older node will answer when they come.
+Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; `UnknownRecordError` is what an older node will answer when they come.
 """
 
 from collections.abc import Mapping
@@ -37,6 +36,7 @@ __all__ = [
     "PartitionsAdded",
     "ProducerIdsAllocated",
     "Record",
+    "TopicConfigured",
     "TopicCreated",
     "TopicDeleted",
     "UnknownRecordError",
@@ -145,6 +145,14 @@ class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
     version: int = 1
 
 
+class TopicConfigured(_Record, frozen=True, tag="topic_configured"):
+    """What is set for a topic from now on: all of it, not what changed."""
+
+    topic_id: bytes
+    configs: Mapping[str, str]
+    version: int = 1
+
+
 class TopicDeleted(_Record, frozen=True, tag="topic_deleted"):
     """The topic and its data are to go; its id is never used again."""
 
@@ -175,6 +183,7 @@ Record: TypeAlias = (
     | TopicCreated
     | PartitionsAdded
     | PartitionMoved
+    | TopicConfigured
     | TopicDeleted
     | ProducerIdsAllocated
     | CommandAnswered
@@ -189,6 +198,7 @@ VERSIONS: Mapping[str, int] = {
     "topic_created": 2,
     "partitions_added": 2,
     "partition_moved": 1,
+    "topic_configured": 1,
     "topic_deleted": 1,
     "producer_ids_allocated": 1,
     "command_answered": 1,

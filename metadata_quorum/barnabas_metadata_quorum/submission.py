@@ -16,6 +16,7 @@ from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.multiraft.links import LinkDownError, RemoteError
 
 from .commands import (
+    AlterConfigs,
     AlterReassignments,
     Command,
     CreatePartitions,
@@ -117,7 +118,7 @@ def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4
                 for topic in command.topics
             )
             return msgspec.structs.replace(command, topics=topics, command_id=command.command_id or new_id().bytes)
-        case CreatePartitions() | DeleteTopics() | AlterReassignments():
+        case CreatePartitions() | AlterConfigs() | DeleteTopics() | AlterReassignments():
             return msgspec.structs.replace(command, command_id=command.command_id or new_id().bytes)
         case _:
             return command

@@ -1,18 +1,23 @@
 """The topic configurations that Barnabas supports, with Kafka's names and what each may be. Pure.
 
-A configuration that would be accepted and then ignored is worse than a refusal: a user who sets `retention.ms` and
-keeps his data for ever, or `cleanup.policy=compact` and never sees a compaction, was lied to. So the table holds
-what works, values that do not work yet are refused by name, and so are names that are not in the table.
+A configuration that would be accepted and then ignored is worse than a refusal: a user who sets
+`cleanup.policy=compact` and never sees a compaction was lied to. So the table holds what works, values that do not
+work yet are refused by name, and so are names that are not in the table.
 
-Not here: changing a topic's configuration after creation, and the broker's own settings (broker/config.py).
+Internal topics are kept by those who write to them. What says how long data stays, or when it may be lost, is refused
+for them.
+
+Not here: how a set of configurations changes (`config_changes`), and the broker's own settings (broker/config.py).
 """
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-__all__ = ["TOPIC_CONFIGS", "TopicConfig", "validate_configs"]
+from .topic_names import INTERNAL_TOPICS
 
-INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
+__all__ = ["KEEPING", "TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "validate_configs"]
+
+INT32_MAX, INT64_MIN, INT64_MAX = 2**31 - 1, -(2**63), 2**63 - 1
 
 
 class TopicConfig(NamedTuple):
@@ -43,14 +48,22 @@ def _integer(low: int, high: int) -> Callable[[str], str | None]:
     return complaint
 
 
-_UNLIMITED = _one_of("-1", because=": old data is never removed yet, so a limit would be ignored")
+def _policy(value: str) -> str | None:
+    items = [item.strip() for item in value.split(",")] if value.strip() else []
+    if "compact" in items:
+        return "must be delete or empty: compaction does not exist yet"
+    return None if items in ([], ["delete"]) else "must be delete or empty"
+
+
+KEEPING = frozenset({"cleanup.policy", "retention.bytes", "retention.ms"})
+"""Those that say what is kept for how long."""
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
     for config in (
         TopicConfig(
-            "cleanup.policy", "LIST", "delete", _one_of("delete", because=": compaction does not exist yet"),
-            "What happens to old data.",
+            "cleanup.policy", "LIST", "delete", _policy,
+            "What happens to old data: delete, or nothing if it is empty.",
         ),
         TopicConfig(
             "compression.type", "STRING", "producer",
@@ -73,11 +86,21 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "min.insync.replicas", "INT", "1", _integer(1, INT32_MAX),
             "Replicas that must have a batch before acks=all is answered.",
         ),
-        TopicConfig("retention.bytes", "LONG", "-1", _UNLIMITED, "Size limit of a partition; -1 is none."),
-        TopicConfig("retention.ms", "LONG", "-1", _UNLIMITED, "Age limit of data; -1 is none."),
+        TopicConfig(
+            "retention.bytes", "LONG", "-1", _integer(INT64_MIN, INT64_MAX),
+            "Size of a partition above which its oldest segments are deleted; below 0: no limit.",
+        ),
+        TopicConfig(
+            "retention.ms", "LONG", "604800000", _integer(-1, INT64_MAX),
+            "Age above which segments are deleted; -1: no limit.",
+        ),
         TopicConfig(
             # Kafka's own floor since 4.0: smaller segments cost more files than they are worth.
             "segment.bytes", "INT", "1073741824", _integer(1 << 20, INT32_MAX), "Size at which a new segment begins.",
+        ),
+        TopicConfig(
+            "segment.ms", "LONG", "604800000", _integer(1, INT64_MAX),
+            "Age of its first record at which a segment is closed, although it is not full.",
         ),
     )
 }  # fmt: skip
@@ -94,4 +117,16 @@ def validate_configs(configs: Mapping[str, str | None]) -> str | None:
         complaint = config.complaint(value)
         if complaint is not None:
             return f"Topic config {name}={value}: {complaint}"
+    return None
+
+
+def check_topic_configs(topic: str, configs: Mapping[str, str | None]) -> str | None:
+    """Return the first complaint about setting `configs` for the topic of that name, or None."""
+    complaint = validate_configs(configs)
+    if complaint is not None or topic not in INTERNAL_TOPICS:
+        return complaint
+    if configs.get("flush.mode") == "page-cache":
+        return f"Topic config flush.mode=page-cache: {topic} holds promises of the cluster and is always fsync"
+    if kept := sorted(KEEPING & configs.keys()):
+        return f"Topic config {kept[0]}: {topic} is kept by the brokers themselves"
     return None

@@ -25,8 +25,8 @@ from .commands import (
 from .image import Image, ImageBuilder, Topic
 from .placement import candidates_of, place
 from .records import Record, TopicCreated, TopicDeleted
-from .topic_configs import validate_configs
-from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
+from .topic_configs import check_topic_configs
+from .topic_names import CLUSTER_METADATA, collision_key, name_complaint
 
 __all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics", "directories_of"]
 
@@ -192,11 +192,7 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Assignments:
 
 
 def _checked_configs(topic: NewTopic) -> dict[str, str]:
-    complaint = validate_configs(topic.configs)
-    if complaint is None and topic.name in INTERNAL_TOPICS and topic.configs.get("flush.mode") == "page-cache":
-        complaint = (
-            f"Topic config flush.mode=page-cache: {topic.name} holds promises of the cluster and is always fsync"
-        )
+    complaint = check_topic_configs(topic.name, topic.configs)
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
     return {name: value for name, value in sorted(topic.configs.items()) if value is not None}

@@ -208,7 +208,7 @@ class TestDescribeConfigs:
         code, configs = self.ask(wire, TOPIC, name, version=version)
         assert code == 0
         config = configs["max.message.bytes"]
-        assert (config.value, config.config_source, config.read_only, config.is_sensitive) == ("5000", 1, True, False)
+        assert (config.value, config.config_source, config.read_only, config.is_sensitive) == ("5000", 1, False, False)
         assert [(one.name, one.value, one.source) for one in config.synonyms] == [
             ("max.message.bytes", "5000", 1),
             ("message.max.bytes", "1048588", 5),
@@ -216,7 +216,7 @@ class TestDescribeConfigs:
         assert (config.config_type, bool(config.documentation)) == ((3, True) if version >= 3 else (0, False))
         # This test's brokers are started with small segments.
         assert (configs["segment.bytes"].value, configs["segment.bytes"].config_source) == (str(64 << 20), 4)
-        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("-1", 5)
+        assert (configs["retention.ms"].value, configs["retention.ms"].config_source) == ("-1", 4)
 
     def test_only_what_was_asked_for_is_told(self, wire: Wire, topic: str) -> None:
         code, configs = self.ask(wire, TOPIC, topic, keys=["flush.mode", "no.such.config"])
@@ -251,7 +251,7 @@ class TestDescribeConfigs:
 
 def test_every_setting_has_a_value_a_type_and_a_sentence(one_broker: RunningCluster) -> None:
     config = one_broker.cluster.nodes[1].config
-    for entry in (*broker_entries(config), *topic_entries({}, config)):
+    for entry in (*broker_entries(config), *topic_entries("t", {}, config)):
         assert entry.documentation
         assert 1 <= entry.type <= 9
         assert entry.is_sensitive == (entry.value is None)

@@ -7,7 +7,17 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from . import workload
 from .conftest import NewTopicMaker, wait_for_leaders
@@ -112,6 +122,31 @@ def test_two_members_share_and_hand_over(
         frozenset((topic, partition) for topic in topics for partition in range(3)),
         PARTITIONS_OF_TWO[strategy],
     )
+
+
+def test_configurations_are_altered_one_by_one_or_all_together(admin: AdminClient, new_topic: NewTopicMaker) -> None:
+    name = new_topic()
+
+    def own() -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = admin.describe_configs([resource])[resource].result(20).values()
+        named = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        return {entry.name: entry.value for entry in entries if entry.source == named and entry.name != "flush.mode"}
+
+    def alter(*changes: tuple[str, str | None, AlterConfigOpType]) -> None:
+        entries = [ConfigEntry(key, value, incremental_operation=what) for key, value, what in changes]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        admin.incremental_alter_configs([resource])[resource].result(20)
+
+    alter(("retention.ms", "5000", AlterConfigOpType.SET), ("segment.ms", "60000", AlterConfigOpType.SET))
+    alter(("retention.ms", None, AlterConfigOpType.DELETE), ("retention.bytes", "1000", AlterConfigOpType.SET))
+    assert own() == {"segment.ms": "60000", "retention.bytes": "1000"}
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        alter(("retention.ms", "-7", AlterConfigOpType.SET))
+    assert refused.value.args[0].code() == confluent_kafka.KafkaError.INVALID_CONFIG
+    resource = ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "7000"})
+    admin.alter_configs([resource])[resource].result(20)
+    assert own() == {"retention.ms": "7000"}
 
 
 def test_a_group_begins_again_at_its_commit(

@@ -180,6 +180,26 @@ def test_records_are_found_by_their_time(bootstrap: str, sender: Sender, new_top
     assert (first.offset, first.timestamp) == (6, times[6])
 
 
+@pytest.mark.parametrize("incremental", [True, False])
+def test_configurations_are_altered(own_admin: Any, replicas: int, name: str, incremental: bool) -> None:
+    own_admin.create_topics({name: {"num_partitions": 1, "replication_factor": replicas}}, wait_for_metadata=True)
+
+    def configs() -> dict[str, Any]:
+        found = own_admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
+        answer: dict[str, Any] = found["topic"][name]
+        return answer
+
+    before = configs()["segment.ms"]["value"]
+    wanted = {"retention.ms": "5000", "segment.ms": "60000"}
+    own_admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, wanted)], incremental=incremental)
+    assert {key: configs()[key]["value"] for key in wanted} == wanted
+    if incremental:
+        change = {"segment.ms": ("DELETE", None)}
+        own_admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, change)], incremental=True)
+        assert configs()["segment.ms"]["value"] == before
+    own_admin.delete_topics([name])
+
+
 def test_topics_are_made_described_grown_and_deleted(own_admin: Any, sender: Sender, replicas: int, name: str) -> None:
     wanted = {"num_partitions": 2, "replication_factor": replicas, "configs": {"max.message.bytes": "2000000"}}
     own_admin.create_topics({name: wanted}, wait_for_metadata=True)

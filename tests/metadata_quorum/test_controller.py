@@ -227,7 +227,12 @@ def test_a_topic_gets_the_defaults_it_does_not_name() -> None:
         (NewTopic("t", assignments={0: (1, 7)}), RefusalReason.INVALID_REPLICA_ASSIGNMENT),
         (NewTopic("t", assignments={0: (1, 2), 1: (0,)}), RefusalReason.INVALID_REPLICA_ASSIGNMENT),
         (NewTopic("t", configs={"retention.ms": "-1", "segment.bytes": "1048576"}), None),
-        (NewTopic("t", configs={"retention.ms": "60000"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"retention.ms": "60000"}), None),
+        (NewTopic("t", configs={"retention.ms": "-2"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"retention.bytes": "-2"}), None),
+        (NewTopic("t", configs={"segment.ms": "0"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"cleanup.policy": ""}), None),
+        (NewTopic("__consumer_offsets", configs={"retention.ms": "60000"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"cleanup.policy": "compact"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"compression.type": "gzip"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"message.timestamp.type": "LogAppendTime"}), RefusalReason.INVALID_CONFIG),
@@ -255,9 +260,9 @@ def test_topics_are_checked_as_kafka_checks_them(topic: NewTopic, reason: Refusa
 
 def test_refused_configs_are_explained() -> None:
     controller = Controller(1)
-    [created] = controller.create(NewTopic("t", configs={"retention.ms": "60000"}))
+    [created] = controller.create(NewTopic("t", configs={"compression.type": "gzip"}))
     assert created.message == (
-        "Topic config retention.ms=60000: must be -1: old data is never removed yet, so a limit would be ignored"
+        "Topic config compression.type=gzip: must be producer: batches are kept as the producer compressed them"
     )
 
 

@@ -97,7 +97,9 @@ def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:
         num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor,
         configs=[
-            CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
-            for entry in topic_entries(topic.configs, broker.config)
+            CreatableTopicConfigs(
+                name=entry.name, value=entry.value, read_only=entry.is_read_only, config_source=entry.source
+            )
+            for entry in topic_entries(topic.name, topic.configs, broker.config)
         ],
     )

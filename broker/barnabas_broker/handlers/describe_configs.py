@@ -1,6 +1,6 @@
 """DescribeConfigs: how topics and brokers are configured, and why.
 
-Topics are answered by any broker: what was set at creation, and behind it what this broker was started with. A broker
+Topics are answered by any broker: what was set for them, and behind it what this broker was started with. A broker
 answers for itself alone; an empty name asks for what applies to all brokers and was set while they ran, of which there
 is nothing. Loggers, client metrics and groups have no configuration here, and say so.
 """
@@ -65,7 +65,7 @@ def _one(
         DescribeConfigsResourceResult(
             name=entry.name,
             value=entry.value,
-            read_only=True,
+            read_only=entry.is_read_only,
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
             synonyms=_synonyms(entry) if request.include_synonyms else [],
@@ -91,7 +91,7 @@ def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequen
         hosted = broker.partitions.topics.get(name)
         if hosted is None:
             raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        return topic_entries(hosted.topic.configs, broker.config)
+        return topic_entries(name, hosted.topic.configs, broker.config)
     if resource.resource_type != BROKER:
         text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) and brokers (4) have"
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)

@@ -8,7 +8,8 @@ when nothing of this log is queued: a page-cache write of a batch takes less tim
 Nothing about an entry is copied: the frame that the connection received goes, as a view, into the cache, the journal's
 `pwritev`, the segment's `pwritev` and the messages to followers.
 
-The rest (reading, truncation at both ends, snapshots) is in `segment_log`. What is not here: retention and compaction.
+The rest (reading, truncation at both ends, snapshots) is in `segment_log`. What is not here: when data has had its
+time, and compaction.
 """
 
 import struct

@@ -30,6 +30,7 @@ from .append_log import AppendLog
 from .cold_reads import Hint
 from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
+from .retention import SegmentSpan
 from .segment import Segment
 from .state_file import decode_state, encode_state
 from .write_queue import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
@@ -193,6 +194,26 @@ class CutLog(AppendLog):
         self._host.writes.add(self)
         self._mark_dirty()
 
+    def roll(self) -> bool:
+        """Close the newest segment, and return whether that was so: one without records stays."""
+        if self.failed is not None or self.is_deleted or self._active.base_offset == self.log_end_offset:
+            return False
+        self._roll(self.last_index + 1)
+        return True
+
+    def limit_segments(self, segment_bytes: int) -> None:
+        """Let new segments begin at this size from now on."""
+        self._segment_bytes = segment_bytes
+
+    def spans(self) -> list[SegmentSpan]:
+        """Return the segments, oldest first, as retention looks at them."""
+        segments = self._segments
+        ends = [segment.base_offset for segment in segments[1:]]
+        return [
+            SegmentSpan(segment.base_offset, end_offset, segment.size_bytes, segment.max_timestamp)
+            for segment, end_offset in zip(segments, (*ends, self.log_end_offset), strict=True)
+        ]
+
     def drop_before(self, offset: int, committed_index: int) -> None:
         """Let the log start at `offset`, and delete the segments below it as soon as nothing needs them any more.
 
@@ -201,7 +222,13 @@ class CutLog(AppendLog):
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
         self.log_start_offset = max(self.log_start_offset, offset)
         self._committed_index = max(self._committed_index, committed_index)
+        if self.log_start_offset == self.log_end_offset:
+            # Nothing in the newest segment is needed either, but its file only goes when another one is the newest.
+            self.roll()
         self._drop_unneeded()
+        # Commits are told of behind the driver's flush; the next one may be hours away.
+        self._host.commits.flush()
+        self._host.writes.flush()
 
     def _drop_unneeded(self) -> None:
         index = min(self._committed_index, self.durable_index, self._saved_index)

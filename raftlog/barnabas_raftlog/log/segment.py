@@ -34,8 +34,8 @@ class Segment:
     that of all frames, and `max_timestamp_offset` the base offset of the first batch that has it.
     """
 
-    __slots__ = ("_row_position", "base_offset", "first_index", "index", "index_handle", "is_dirty", "log",
-                 "max_timestamp", "max_timestamp_offset", "size_bytes", "time_handle", "time_index")  # fmt: skip
+    __slots__ = ("_row_position", "base_offset", "first_index", "first_timestamp", "index", "index_handle", "is_dirty",
+                 "log", "max_timestamp", "max_timestamp_offset", "size_bytes", "time_handle", "time_index")  # fmt: skip
 
     def __init__(self, directory: str, base_offset: int, first_index: int) -> None:
         stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
@@ -49,6 +49,7 @@ class Segment:
         self.time_index = TimeIndex()
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = -1
+        self.first_timestamp: int | None = NO_TIMESTAMP  # of the first batch; None: there is one, not looked at yet
         self.is_dirty = False  # not synced since it changed
         self._row_position = 0
 
@@ -57,6 +58,7 @@ class Segment:
         segment = cls(directory, row.base_offset, row.first_index)
         segment.size_bytes = segment._row_position = row.size_bytes
         segment.max_timestamp = row.max_timestamp
+        segment.first_timestamp = None if row.size_bytes else NO_TIMESTAMP
         segment.max_timestamp_offset = row.max_timestamp_offset
         segment.index = OffsetIndex(row.index_rows)
         segment.time_index = TimeIndex(row.time_rows)
@@ -84,6 +86,8 @@ class Segment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
+            if self.first_timestamp == NO_TIMESTAMP:
+                self.first_timestamp = max_timestamp
         if position - self._row_position >= INTERVAL_BYTES:
             self._row_position = position
             self.index.add(index, base_offset, position)
@@ -104,6 +108,8 @@ class Segment:
         self._row_position = last[2] if last else 0
         latest = self.time_index.latest(end_offset)
         self.max_timestamp, self.max_timestamp_offset = latest or (NO_TIMESTAMP, -1)
+        if not position:
+            self.first_timestamp = NO_TIMESTAMP
         self.is_dirty = True
 
     def renew_max(self, max_timestamp: int, base_offset: int) -> None:

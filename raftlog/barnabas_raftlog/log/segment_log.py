@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.records.header import BatchHeader
 
 from .cold_reads import NotCachedError, Rows
 from .cut_log import CutLog
@@ -198,6 +199,27 @@ class ReplicaLog(CutLog):
             for entry in run:
                 yield entry
             index += len(run)
+
+    async def first_timestamp(self) -> int | None:
+        """Return the largest timestamp of the first batch in the newest segment; None: it has none, or is unknown.
+
+        From memory, but for the first time after a start.
+        """
+        segment = self._active
+        if segment.first_timestamp is None:
+            size_bytes, timestamps = self._bytes_in_file(segment), list[int]()
+
+            def note(_: int, header: BatchHeader) -> bool:
+                timestamps.append(header.max_timestamp)
+                return header.record_count > 0
+
+            seek = partial(self._host.cold.seek, segment, None, size_bytes, note)
+            # A file that cannot be read is found bad by those who need what is in it.
+            with suppress(OSError, CorruptBatchError):
+                if await self._host.cold.run(lambda blocking: seek(blocking=blocking)) is not None:
+                    segment.first_timestamp = timestamps[-1]
+        timestamp = segment.first_timestamp
+        return None if timestamp is None or timestamp < 0 else timestamp
 
     async def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Answer:
         """Return (offset, timestamp, epoch) of the first record at or after `timestamp_ms` and below `end_offset`.

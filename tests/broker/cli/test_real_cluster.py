@@ -31,6 +31,18 @@ def test_a_topic_from_its_creation_to_its_end(
     assert cli.main(["topic", "create", name, "--bootstrap-server", cluster.bootstrap]) == 1
     assert capsys.readouterr().err.startswith(f"barnabas: TOPIC_ALREADY_EXISTS: {name}")
     assert run("create", name, "--if-not-exists") == f"{name} exists\n"
+    assert run("alter", name, "--config", "retention.ms=5000", "--config", "segment.ms=9") == (
+        f"{name}: retention.ms=5000, segment.ms=9\n"
+    )
+    assert run("alter", name, "--delete-config", "segment.ms", "--partitions", "5") == (
+        f"{name}: segment.ms deleted\n{name}: 5 partitions, before 4\n"
+    )
+    assert "retention.ms=5000" in run("describe", name)
+    assert "segment.ms" not in run("describe", name)
+    assert cli.main(["topic", "alter", name, "--config", "no.such=1", "--bootstrap-server", cluster.bootstrap]) == 1
+    assert capsys.readouterr().err.startswith(f"barnabas: INVALID_CONFIG: {name}")
+    assert cli.main(["topic", "alter", name, "--bootstrap-server", cluster.bootstrap]) == 1
+    assert "say what to alter" in capsys.readouterr().err
     assert run("delete", name) == f"deleted {name}\n"
     assert name not in run("list").split()
     assert run("delete", name, "--if-exists") == f"{name} does not exist\n"

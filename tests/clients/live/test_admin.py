@@ -7,9 +7,11 @@ import pytest
 from cancellation import sweep
 
 from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.admin import ConfigSource
 from barnabas_clients.admin_client import ConfigResource, NewTopic, OffsetSpec
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.errors import (
+    InvalidConfigError,
     InvalidPartitionsError,
     InvalidReplicationFactorError,
     OffsetOutOfRangeError,
@@ -114,6 +116,24 @@ async def test_configurations_say_where_they_come_from(bootstrap: str, make_topi
         assert found[broker]["node.id"].value == broker.name
         assert not found[broker]["node.id"].is_default
         assert found[broker]["node.id"].read_only
+
+
+async def test_configurations_can_be_altered_and_taken_back(bootstrap: str, make_topic: MakeTopic) -> None:
+    name = await make_topic()
+    resource = ConfigResource.topic(name)
+    async with Admin(bootstrap) as admin:
+        await admin.alter_configs(resource, {"retention.ms": "5000", "segment.ms": "10000"})
+        await admin.alter_configs(resource, {"retention.ms": None, "retention.bytes": "1000"})
+        await admin.alter_configs(resource, {"retention.bytes": "1"}, validate_only=True)
+        found = (await admin.describe_configs([resource]))[resource]
+        own = {entry.name: entry.value for entry in found.values() if entry.source is ConfigSource.TOPIC}
+        assert own | {"segment.ms": "10000", "retention.bytes": "1000"} == own
+        assert "retention.ms" not in own
+        assert not found["retention.ms"].read_only
+        with pytest.raises(InvalidConfigError, match=r"retention\.ms"):
+            await admin.alter_configs(resource, {"retention.ms": "-7"})
+        with pytest.raises(UnknownTopicOrPartitionError, match="live-nowhere"):
+            await admin.alter_configs(ConfigResource.topic("live-nowhere"), {"retention.ms": "1"})
 
 
 async def test_a_cluster_names_its_brokers(bootstrap: str) -> None:

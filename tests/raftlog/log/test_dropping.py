@@ -78,6 +78,51 @@ def test_a_log_may_lose_everything_it_has(mode: Mode) -> None:
 
 
 @both_modes
+def test_the_newest_segment_goes_too_when_nothing_in_it_is_needed(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode)
+    drop(log, log.log_end_offset)
+    node.work()
+    assert (files_of(node), log.size_bytes, log.first_index, log.base_offset) == ([], 0, 41, 80)
+    node = node.killed()
+    log = node.log(mode=mode)
+    assert (log.first_index, log.last_index, log.log_end_offset, log.term_at(40)) == (41, 40, 80, 1)
+    fill(log, 1)
+    node.work()
+    assert asyncio.run(replayed(log))[-1][0] == 41
+
+
+@both_modes
+def test_a_segment_that_is_closed_by_hand_is_a_segment_like_others(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode, count=5)
+    assert log.roll()
+    assert not log.roll(), "a segment without records stays"
+    fill(log, 5)
+    node.work()
+    assert [(span.base_offset, span.end_offset) for span in log.spans()] == [(0, 10), (10, 20)]
+    kept = asyncio.run(replayed(log))
+    node = node.killed()
+    log = node.log(mode=mode)
+    assert [(span.base_offset, span.end_offset) for span in log.spans()] == [(0, 10), (10, 20)]
+    assert asyncio.run(replayed(log)) == kept
+    log.truncate_from(4)
+    assert [(span.base_offset, span.end_offset) for span in log.spans()] == [(0, 6)]
+
+
+@both_modes
+def test_the_first_timestamp_is_known_also_after_a_start(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode, count=20)
+    found = asyncio.run(log.first_timestamp())
+    assert found is not None
+    node = node.killed()
+    assert asyncio.run(node.log(mode=mode).first_timestamp()) == found
+    log = node.log(2, mode)
+    assert asyncio.run(log.first_timestamp()) is None
+
+
+@both_modes
 def test_what_is_not_committed_stays_whatever_its_offset(mode: Mode) -> None:
     node = Node()
     log = filled(node, mode)

@@ -1,0 +1,112 @@
+"""AlterConfigs and IncrementalAlterConfigs: have the controller change what is set for topics.
+
+Any broker takes the request; the active controller decides about all topics of it in one command, each for itself. The
+answer comes when this broker has the change; the others have it as soon as they have read the metadata that far.
+
+A broker's own settings are read when it starts, so none can be altered, and whoever asks is told so. So are those who
+ask for loggers, client metrics or groups, which have no configuration here.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_clients.protocol.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas_metadata_quorum.commands import AlterConfigs, AlterConfigsAnswer, ConfigChange, ConfiguredTopic, Refused
+
+from .create_topics import code_of
+
+__all__ = ["handle", "refuse"]
+
+TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
+TIMEOUT_S = 30.0  # The request names none; this is what Kafka's brokers take for it.
+
+Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
+Resource = AlterConfigsResource | IncrementalAlterConfigsResource
+Response = AlterConfigsResponse | IncrementalAlterConfigsResponse
+Fate = tuple[ErrorCode, str | None]
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Response:
+    """Alter what can be altered; cancelled, it may be altered yet."""
+    resources = _resources(request)
+    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    fates: dict[tuple[int, str], Fate] = {}
+    wanted: list[ConfiguredTopic] = []
+    for resource, key in zip(resources, keys, strict=True):
+        if keys.count(key) > 1:
+            fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        elif resource.resource_type == TOPIC:
+            wanted.append(_wanted(resource))
+        elif resource.resource_type == BROKER:
+            text = "A broker's settings are read when it starts, and none can be altered: change them and restart it"
+            fates[key] = ErrorCode.INVALID_REQUEST, text
+        else:
+            text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) have"
+            fates[key] = ErrorCode.INVALID_REQUEST, text
+    if wanted:
+        command = AlterConfigs(tuple(wanted), request.validate_only)
+        try:
+            answer = await broker.metadata.submit(command, TIMEOUT_S)
+        except Refused as refused:
+            fates |= {(TOPIC, one.name): (code_of(refused.reason), refused.message) for one in wanted}
+        else:
+            assert isinstance(answer, AlterConfigsAnswer)
+            fates |= {(TOPIC, fate.name): (code_of(fate.error), fate.message or None) for fate in answer.topics}
+    return _response(request, [fates[key] for key in keys])
+
+
+def refuse(request: Request, code: ErrorCode) -> Response:
+    """Answer every resource with `code`."""
+    return _response(request, [(code, None)] * len(request.resources))
+
+
+def _resources(request: Request) -> list[Resource]:
+    if isinstance(request, AlterConfigsRequest):
+        return [*request.resources]
+    return [*request.resources]
+
+
+def _wanted(resource: Resource) -> ConfiguredTopic:
+    if isinstance(resource, AlterConfigsResource):
+        changes = tuple(ConfigChange(config.name, value=config.value) for config in resource.configs)
+        return ConfiguredTopic(resource.resource_name, changes, replace=True)
+    changes = tuple(ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs)
+    return ConfiguredTopic(resource.resource_name, changes)
+
+
+def _response(request: Request, fates: list[Fate]) -> Response:
+    rows = list(zip(_resources(request), fates, strict=True))
+    if isinstance(request, AlterConfigsRequest):
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=text,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource, (code, text) in rows
+            ]
+        )
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            IncrementalAlterConfigsResourceResponse(
+                error_code=code,
+                error_message=text,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, (code, text) in rows
+        ]
+    )

@@ -1,0 +1,72 @@
+"""What holds for a topic now: what was set for it, else this broker's setting behind that, else our default. Pure.
+
+`topic_settings` makes plain values of it once per topic and change, so that nobody parses a string on the way of a
+request. The values were checked when they were set; a broker's setting may be wider than what a topic may set.
+
+Internal topics are kept by those who write to them, so nothing of theirs is ever deleted by age or size.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas_metadata_quorum.topic_configs import KEEPING, TOPIC_CONFIGS
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+
+from .config import BrokerConfig
+
+__all__ = ["BEHIND_TOPICS", "TopicSettings", "kept_by_itself", "topic_settings"]
+
+BEHIND_TOPICS: Mapping[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "flush.mode": "flush.mode",
+    "max.message.bytes": "message.max.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+}
+"""The broker's setting behind each configuration of a topic, where there is one."""
+
+
+class TopicSettings(NamedTuple):
+    """One topic's configuration as values. A negative retention is none."""
+
+    flush_mode: str
+    max_message_bytes: int
+    min_insync_replicas: int
+    segment_bytes: int
+    segment_ms: int
+    retention_ms: int
+    retention_bytes: int
+
+
+def kept_by_itself(topic: str, name: str) -> str | None:
+    """Return the value that a configuration has for a topic because it is internal, or None."""
+    if topic not in INTERNAL_TOPICS or name not in KEEPING:
+        return None
+    return "" if name == "cleanup.policy" else "-1"
+
+
+def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig) -> TopicSettings:
+    """Return what holds for the topic of that name with `configs` on this broker."""
+
+    def value(name: str) -> str:
+        kept = kept_by_itself(topic, name)
+        if kept is not None:
+            return kept
+        if name in configs:
+            return configs[name]
+        behind = BEHIND_TOPICS.get(name)
+        return TOPIC_CONFIGS[name].default if behind is None else str(getattr(config, behind.replace(".", "_")))
+
+    is_deleted = "delete" in value("cleanup.policy").split(",")
+    return TopicSettings(
+        flush_mode=value("flush.mode"),
+        max_message_bytes=int(value("max.message.bytes")),
+        min_insync_replicas=int(value("min.insync.replicas")),
+        segment_bytes=int(value("segment.bytes")),
+        segment_ms=int(value("segment.ms")),
+        retention_ms=int(value("retention.ms")) if is_deleted else -1,
+        retention_bytes=int(value("retention.bytes")) if is_deleted else -1,
+    )
