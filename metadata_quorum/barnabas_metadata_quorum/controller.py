@@ -125,14 +125,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _shut_down(image, sessions, command)
         case CheckSessions():
             return _check_sessions(image, sessions, now_ms)
-        case CreateTopics():
-            return _answered_before(image, command.command_id) or _create_topics(image, command, config)
-        case CreatePartitions():
-            return _answered_before(image, command.command_id) or _create_partitions(image, command)
-        case AlterConfigs():
-            return _answered_before(image, command.command_id) or _alter_configs(image, command)
-        case DeleteTopics():
-            return _answered_before(image, command.command_id) or _delete_topics(image, command)
+        case CreateTopics() | CreatePartitions() | AlterConfigs() | DeleteTopics():
+            return _answered_before(image, command.command_id) or _decide_topics(image, command, config)
         case AlterReassignments() | FinishMoves():
             return _move(image, command)
         case AllocateProducerIds():
@@ -216,6 +210,22 @@ def _with_memory(records: list[Record], command_id: bytes, answer: Answer) -> De
     if records and command_id:
         records.append(CommandAnswered(command_id, encode_answer(answer)))
     return Decision(tuple(records), answer)
+
+
+def _decide_topics(
+    image: Image, command: CreateTopics | CreatePartitions | AlterConfigs | DeleteTopics, config: ControllerConfig
+) -> Decision:
+    match command:
+        case CreateTopics():
+            return _create_topics(image, command, config)
+        case CreatePartitions():
+            return _create_partitions(image, command)
+        case AlterConfigs():
+            return _alter_configs(image, command)
+        case DeleteTopics():
+            return _delete_topics(image, command)
+        case _:
+            assert_never(command)
 
 
 def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Decision:

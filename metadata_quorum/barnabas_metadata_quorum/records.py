@@ -14,7 +14,8 @@ Several records in one frame are one atomic change.
 Version 2 of three types came with directories and moves: who registers, and who founds a partition, is named with the
 directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`.
 
-Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; `UnknownRecordError` is what an older node will answer when they come.
+Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; `UnknownRecordError` is
+what an older node will answer when they come.
 """
 
 from collections.abc import Mapping
