@@ -41,7 +41,8 @@ class CommitQueue:
         self._worker = worker
         self._on_result = on_result
         self._records: list[QueuedRecord] = []
-        self._touched: set[Journaled] = set()
+        # Told in the order in which they wrote: the same run gives the same order, as with sets it would not.
+        self._touched: dict[Journaled, None] = {}
         self._in_flight = False
         self._held = False
         self.ticket = 0
@@ -58,7 +59,7 @@ class CommitQueue:
         """Queue a record and return its ticket. `log` is told when it is durable."""
         self._records.append((kind, group, index, term, payload))
         if log is not None:
-            self._touched.add(log)
+            self._touched[log] = None
         self.waiting_bytes += len(payload) + RECORD_BYTES
         self.ticket += 1
         return self.ticket
@@ -68,7 +69,7 @@ class CommitQueue:
         if self._in_flight or self._held or not self._records:
             return
         records, self._records = self._records, []
-        touched, self._touched = self._touched, set()
+        touched, self._touched = self._touched, {}
         self._in_flight = True
         self._worker.submit(partial(self._journal.write, records), partial(self._written, records, touched))
 
@@ -77,7 +78,7 @@ class CommitQueue:
         self._held = False
         self.flush()
 
-    def _written(self, records: list[QueuedRecord], touched: set[Journaled], result: WriteResult) -> None:
+    def _written(self, records: list[QueuedRecord], touched: dict[Journaled, None], result: WriteResult) -> None:
         self._in_flight = False
         count = result.durable_count
         self.durable_ticket += count
