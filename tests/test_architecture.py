@@ -31,11 +31,12 @@ PURE = (
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     "barnabas_raftlog.log.retention",
     "barnabas_raftlog.log.recovery",
-    "barnabas_raftlog.log.state_file",
+    *(f"barnabas_raftlog.log.{name}" for name in ("state_file", "checkpoint", "manifest")),
     *(
         f"barnabas_raftlog.multiraft.{name}"
         for name in ("wire", "framing", "handshake", "liveness", "deadlines", "strays")
     ),
+    *(f"barnabas_raftlog.multiraft.{name}" for name in ("catch_up_rate", "catch_up_wire")),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
     *(f"barnabas_clients.{name}" for name in ("assignors", "group_member", "group_handler")),
     "barnabas_clients.topic_partition",

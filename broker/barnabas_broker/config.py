@@ -117,6 +117,11 @@ class BrokerConfig:
     replica_lag_time_max_ms: int = _number(
         30_000, "A replica that has not caught up for this long leaves the in-sync replicas.", low=100
     )
+    replica_catchup_rate_bytes: int = _number(
+        64 * _MIB,
+        "Bytes a second that a broker sends, and receives, of whole segments for replicas that were left behind.",
+        low=64 * 1024,
+    )
     log_segment_bytes: int = _number(_GIB, "Size at which a segment file is sealed.", low=64 * 1024)
     log_roll_ms: int = _number(
         604_800_000, "Age of its first record at which a segment is sealed, full or not.", low=1, high=_LONG_MAX

@@ -25,6 +25,7 @@ from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress
 from barnabas_raftlog.raft.core import Timing
@@ -98,6 +99,15 @@ class Node:
         self.multiraft = MultiRaft(
             config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact
         )
+        self.catch_up = CatchUp(
+            config.node_id,
+            self.links,
+            self.multiraft,
+            environment.monotonic_ms,
+            config.replica_catchup_rate_bytes,
+            self._on_fact,
+            self._fail,
+        )
         limits = Limits(
             bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,
@@ -156,6 +166,7 @@ class Node:
             except (Refused, TimeoutError) as error:
                 logger.info("the controller was not told of the stop: %s", error)
         await self.metadata.close()
+        await self.catch_up.close()
         await self.multiraft.close()
         await self.links.close()
         for task in self._tasks:
@@ -224,6 +235,8 @@ class Node:
 
     async def _let_clients_in(self) -> None:
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
+        if self.state == "stopping":
+            return
         # The image holds this start's registration, so it is newer than every replica that an earlier start left.
         self.partitions.remove_strays()
         self.broker.retention.start()
@@ -268,13 +281,20 @@ class Node:
         self.multiraft.on_durable()
 
     def _on_fact(self, group_id: GroupId, fact: Fact) -> None:
+        self.events.add_fact(self._name_of(group_id), fact)
+
+    def _name_of(self, group_id: GroupId) -> str:
         if group_id == METADATA_GROUP:
-            subject = "metadata"
-        else:
-            partition = int.from_bytes(group_id[16:], "big")
-            hosted = self.partitions.topics_by_id.get(group_id[:16])
-            subject = f"{hosted.topic.name if hosted else group_id[:16].hex()}-{partition}"
-        self.events.add_fact(subject, fact)
+            return "metadata"
+        partition = int.from_bytes(group_id[16:], "big")
+        hosted = self.partitions.topics_by_id.get(group_id[:16])
+        return f"{hosted.topic.name if hosted else group_id[:16].hex()}-{partition}"
+
+    def _catch_up_status(self) -> dict[str, Any]:
+        status = self.catch_up.status()
+        for transfer in status["transfers"]:
+            transfer["group"] = self._name_of(transfer["group"])
+        return status
 
     def _on_metadata_fact(self, fact: Fact) -> None:
         # Before this broker has registered it reads old records again: no news, and not of now.
@@ -327,6 +347,7 @@ class Node:
             },
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
+            "catch_up": self._catch_up_status(),
             "events": sorted(
                 self.events.to_list() + self.broker.coordinator.group_events.to_list(),
                 key=lambda event: event["time_ms"],

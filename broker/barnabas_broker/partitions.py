@@ -298,6 +298,7 @@ class Partitions:
             partition,
             preferred=partition.replicas[0] == self.node_id,
         )
+        partition.group.sends_files = True
         hosted.partitions[index] = partition
 
     def _take_out(self, hosted: HostedTopic) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from barnabas_raftlog.raft.messages import HardState
 from barnabas_raftlog.wire.crc32c import crc32c
 
-__all__ = ["Checkpoint", "JournalPlace", "ReplicaRow", "SegmentRow", "decode", "encode", "encode_row"]
+__all__ = ["Checkpoint", "JournalPlace", "ReplicaRow", "SegmentRow", "decode", "decode_row", "encode", "encode_row"]
 
 MAGIC = b"BNBSCKPT"
 VERSION = 1
@@ -80,6 +80,18 @@ _bodies = msgspec.msgpack.Decoder(_Body)
 def encode_row(row: ReplicaRow) -> bytes:
     """Pack a row, as `encode` wants it."""
     return _packer.encode(row)
+
+
+def decode_row(data: bytes) -> ReplicaRow:
+    """Read what `encode_row` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        return _rows.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"the row of a replica is damaged: {error}") from error
 
 
 def encode(number: int, journal: JournalPlace, rows: list[bytes], hard_states: dict[bytes, HardState]) -> bytes:

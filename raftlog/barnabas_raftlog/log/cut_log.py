@@ -20,7 +20,9 @@ record with it, so that a crash finds both or neither.
 """
 
 import struct
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
@@ -47,6 +49,7 @@ class CutLog(AppendLog):
     _committed_index = 0  # what `drop_before` was told
     _is_named = False  # whether a loss of power leaves the replica's directory where it is
     _saved_index = 0  # the entry that the state on the disk is kept with
+    _pins: Mapping[Segment, int] = MappingProxyType({})  # whose files must stay; replaced, never changed
 
     def offset_after(self, index: int) -> int:
         """Return the end offset of the part of the log that ends with entry `index`.
@@ -175,6 +178,10 @@ class CutLog(AppendLog):
         self.operations.append(Remove(handles, "" if self._journaled else self.directory))
         if saved:
             self._queue_save(index, saved)
+        self._await_snapshot(gate, index, number)
+
+    def _await_snapshot(self, gate: Gate, index: int, number: int) -> None:
+        """Let entry `index` be durable when the snapshot behind `gate` is; what makes it so is queued already."""
         self._directory_changed = True
         durable_index = min(self.durable_index, index - 1)  # what a crash would leave now
         if gate.ticket is not None:
@@ -237,6 +244,7 @@ class CutLog(AppendLog):
             count + 1 < len(segments)
             and segments[count + 1].base_offset <= self.log_start_offset
             and segments[count + 1].first_index <= index + 1
+            and segments[count] not in self._pins
         ):
             count += 1
         if self.failed is None:
@@ -261,7 +269,12 @@ class CutLog(AppendLog):
     def drop_prefix(self, index: int) -> None:
         """Forget the sealed segments all of whose entries are at or before `index`, and durable here."""
         index, count = min(index, self.durable_index), 0
-        while count + 1 < len(self._segments) and self._segments[count + 1].first_index <= index + 1:
+        segments = self._segments
+        while (
+            count + 1 < len(segments)
+            and segments[count + 1].first_index <= index + 1
+            and segments[count] not in self._pins
+        ):
             count += 1
         if self.failed is None:
             self._drop(count)

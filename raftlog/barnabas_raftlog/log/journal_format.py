@@ -69,6 +69,7 @@ class RecordKind(IntEnum):
     REPLICA = 7  # the replica was opened at last index `index`; term: 1 for page-cache mode; payload: directory name
     DELETE = 8  # the replica and its hard state are gone
     PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left
+    ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
 
 
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload

@@ -119,6 +119,7 @@ class LogHost:
         self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
         self.look_for_room: Callable[[], None] = _nothing
         self._worker = worker
+        self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
 
     def start_write_back(self, segment: Segment, position: int, size_bytes: int) -> None:

@@ -73,6 +73,13 @@ class OpenFiles:
             if not handle.users:
                 self._close(handle)
 
+    def rename(self, handle: FileHandle, target: str) -> None:
+        """Give the file another name. Whoever borrows it goes on with it."""
+        with self._lock:
+            if self._files.exists(handle.path):
+                self._files.rename(handle.path, target)
+            handle.path = target
+
     def close_all(self) -> None:
         with self._lock:
             for handle in list(self._idle_or_used):

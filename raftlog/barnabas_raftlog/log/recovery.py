@@ -20,6 +20,10 @@ INSTALL takes everything, and begins the log anew: as a truncation of all that t
 until TRUNCATED says otherwise; in fsync mode a file left from before it can only agree with the journal (equal index
 and term: equal entry).
 
+An ADOPT puts other segments, which are complete and synced, in place of all that there was, and says what a checkpoint
+would say of them. Its number tells whether the checkpoint shows it already; then it means nothing any more, because
+what became of those segments since is in the checkpoint too.
+
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
@@ -27,11 +31,12 @@ from typing import NamedTuple
 
 from barnabas_raftlog.raft.messages import HardState
 
+from .checkpoint import ReplicaRow, decode_row
 from .journal_format import JournalRecord, RecordKind
 
 __all__ = ["WITH_PAYLOAD", "Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
 
-WITH_PAYLOAD = frozenset({RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX})
+WITH_PAYLOAD = frozenset({RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT})
 
 
 class Location(NamedTuple):
@@ -50,9 +55,11 @@ class ReplicaPlan:
     `entries_after()`. In page-cache mode it is whatever the segments hold that is valid, below `cut_from`.
     """
 
-    def __init__(self, name: str, trusted_index: int, *, page_cache: bool) -> None:
+    def __init__(self, name: str, trusted_index: int, *, page_cache: bool, shown: int = 0) -> None:
         self.name = name
         self.page_cache = page_cache
+        self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
+        self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
         self.trusted_index = trusted_index
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
         self.start: tuple[int, int, int] | None = None
@@ -112,6 +119,17 @@ class ReplicaPlan:
         self.start = (index, term, end_offset)
         self.trusted_index = index
         self.state = state
+        self.adopted = None
+
+    def adopt(self, row: ReplicaRow, number: int) -> None:
+        if number <= self.shown:
+            return
+        self._entries.clear()
+        self._open_truncations = {number: row.last_index + 1}
+        self.truncations = max(self.truncations, number)
+        self.start, self.state = None, b""
+        self.trusted_index = row.last_index
+        self.adopted = row
 
 
 def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
@@ -159,5 +177,7 @@ def apply_record(
     elif kind == RecordKind.INSTALL:
         end_offset, number = int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:16], "big")
         plan.installed(record.index, record.term, end_offset, number, payload[16:])
+    elif kind == RecordKind.ADOPT:
+        plan.adopt(decode_row(payload[8:]), int.from_bytes(payload[:8], "big"))
     elif kind == RecordKind.PREFIX:
         plan.prefix_dropped(record.index, record.term, int.from_bytes(payload, "big"))

@@ -26,6 +26,7 @@ from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
 from .recovery import Location, ReplicaPlan
 from .segment import Segment, parse_stem
+from .segment_adoption import adopt_again
 from .state_file import decode_state
 from .write_queue import Save
 
@@ -53,9 +54,13 @@ def recover_replica(
     """
     if row.failed:
         return row, 0, 0
+    if plan is not None and plan.adopted is not None:
+        row = plan.adopted
     rebuild = _Rebuild(files, directory, row, segment_bytes)
     try:
         files.make_directory(directory)
+        if plan is not None and plan.adopted is not None:
+            adopt_again(files, directory, row.last_index)
         rebuild.run(plan, payload_of)
     except (OSError, CorruptBatchError, ValueError) as error:
         row.failed = f"recovery of {row.name}: {error}"

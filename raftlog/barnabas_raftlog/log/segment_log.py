@@ -20,8 +20,8 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import BatchHeader
 
 from .cold_reads import NotCachedError, Rows
-from .cut_log import CutLog
 from .segment import Segment
+from .segment_install import FilledLog
 from .timestamps import Answer, TimestampReads
 
 __all__ = ["ReplicaLog"]
@@ -34,7 +34,7 @@ class _SegmentGoneError(Exception):
     """The segment that was being read is not part of the log any more."""
 
 
-class ReplicaLog(CutLog):
+class ReplicaLog(FilledLog):
     """What `Storage.open_log` returns. Implements `LogReader`."""
 
     def _segment_number(self, offset: int) -> int:

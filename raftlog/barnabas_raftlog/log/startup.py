@@ -167,7 +167,7 @@ class _Start:
         """Replay the journal over the checkpoint, bring every replica in order, and write a new checkpoint."""
         files, directory = self._files, self._directory
         plans = {
-            group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache)
+            group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache, shown=row.truncations)
             for group, row in checkpoint.rows.items()
         }
         hard_states: dict[bytes, HardState] = dict(checkpoint.hard_states)

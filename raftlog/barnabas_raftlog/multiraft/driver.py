@@ -28,6 +28,7 @@ Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -51,7 +52,7 @@ from barnabas_raftlog.raft.messages import (
 from barnabas_raftlog.records.header import ControlKind
 
 from .deadlines import Deadlines
-from .group import START_ROUND, Group, GroupStorage
+from .group import START_ROUND, Group, GroupStorage, SnapshotFetcher
 from .outbox import Outbox
 from .promises import Promises
 
@@ -104,6 +105,7 @@ class Driver:
         self.is_paused = False
         self.last_tick_ms = self.now_ms = clock()
         self.stall_ms = 500
+        self.catch_up: SnapshotFetcher | None = None
         self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
         self._promises = Promises(storage, outbox)
         self._events: deque[tuple[Group, Event]] = deque()
@@ -367,7 +369,14 @@ class Driver:
     def _install(self, group: Group, install: InstallSnapshot) -> None:
         """Replace the log; the listener's turn comes after the drive. `Group.snapshot` put the offset in front."""
         data, index, term = memoryview(install.data), install.snapshot_index, install.snapshot_term
-        group.log.install_snapshot(index, term, int.from_bytes(data[:8], "big"), data[8:])
+        prepared, group.prepared = group.prepared, None
+        if prepared is not None and prepared.manifest.snapshot_index == index:
+            assert self.catch_up is not None
+            self.catch_up.adopt(group, prepared)
+            group.notices.append((partial(self.catch_up.on_adopted, group), prepared))
+        else:
+            assert data, "files were offered, and none were fetched"
+            group.log.install_snapshot(index, term, int.from_bytes(data[:8], "big"), data[8:])
         state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
         group.notices.append((group.listener.install, state))
 

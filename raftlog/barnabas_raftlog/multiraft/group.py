@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
+from barnabas_raftlog.log.incoming import Prepared
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import (
@@ -24,7 +25,7 @@ from barnabas_raftlog.records.header import ControlKind
 if TYPE_CHECKING:
     from .driver import Driver
 
-__all__ = ["START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage"]
+__all__ = ["START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage", "SnapshotFetcher"]
 
 Frame = bytearray | memoryview
 START_ROUND = StartRound()
@@ -98,6 +99,19 @@ class GroupListener(Protocol):
         """
 
 
+class SnapshotFetcher(Protocol):
+    """Who fetches the files of a snapshot that comes without data (`catch_up`)."""
+
+    def on_offer(self, group: "Group", offer: InstallSnapshot) -> None: ...
+
+    def adopt(self, group: "Group", prepared: Prepared) -> None:
+        """Replace the group's log, within a drive."""
+
+    def on_adopted(self, group: "Group", prepared: Prepared) -> None: ...
+
+    def on_removed(self, group: "Group") -> None: ...
+
+
 class Group:
     """A handle on one group of this node. Belongs to its driver, which alone steps the core.
 
@@ -124,9 +138,11 @@ class Group:
         "log",
         "members",
         "notices",
+        "prepared",
         "promise_ticket",
         "proposed",
         "readers",
+        "sends_files",
         "stall_pending",
     )
 
@@ -158,6 +174,8 @@ class Group:
         self.promise_ticket = 0  # what the newest saved hard state waits for
         self.stall_pending = False
         self.notices: list[tuple[Callable[..., None], object]] = []
+        self.sends_files = False  # Its snapshots are segments, sent by `catch_up`; set by whoever owns the group.
+        self.prepared: Prepared | None = None  # what `catch_up` received, about to become the log
 
     @property
     def is_leader(self) -> bool:
@@ -216,7 +234,15 @@ class Group:
         await asyncio.shield(answer)
 
     def snapshot(self) -> tuple[int, int, bytes] | None:
-        """Return the listener's snapshot, with the log's end offset in front, which the receiver's log needs."""
+        """Return the listener's snapshot, with the log's end offset in front, which the receiver's log needs.
+
+        Without data it is an offer: the receiver is to fetch files (`catch_up`), up to this index or a later one.
+        """
+        if self.sends_files:
+            index = self.log.first_index - 1
+            term = self.log.term_at(index)
+            assert term is not None, index
+            return index, term, b""
         snapshot = self.listener.snapshot()
         if snapshot is None:
             return None

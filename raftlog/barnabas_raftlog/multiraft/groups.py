@@ -22,10 +22,10 @@ import msgspec
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration
-from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, PeerLive, PeerSilent, Rng
+from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, InstallSnapshot, PeerLive, PeerSilent, Rng
 
 from .driver import STALLED, TICK, Driver, MultiRaftStats
-from .group import Group, GroupListener, GroupLog, GroupStorage
+from .group import Group, GroupListener, GroupLog, GroupStorage, SnapshotFetcher
 from .outbox import FrameSender, Outbox
 from .strays import Strays
 from .wire import METADATA_GROUP, Addressed
@@ -144,8 +144,8 @@ class MultiRaft:
             if peer in group.members:
                 driver.post(group, PeerLive(peer))
         for message in self._strays.claim(group_id, now_ms):
-            if message.source in group.members:
-                driver.post(group, message)
+            if message.source in group.members and not (isinstance(message, InstallSnapshot) and not message.data):
+                driver.post(group, message)  # What is left out is said again.
         driver.post(group, TICK)
         return group
 
@@ -155,6 +155,8 @@ class MultiRaft:
         self._driver.resign(group)
         self._driver.retire(group)
         group.is_removed = True
+        if self._driver.catch_up is not None:
+            self._driver.catch_up.on_removed(group)
         for member in group.members - {self.node_id}:
             del self._sharing[member][group]
         self._strays.remove(group_id)
@@ -184,6 +186,15 @@ class MultiRaft:
         self._driver.clear()
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(None)
+
+    def attach(self, catch_up: SnapshotFetcher) -> None:
+        """Let snapshots that are files be fetched by `catch_up`."""
+        self._driver.catch_up = catch_up
+
+    def post(self, group: Group, message: InstallSnapshot) -> None:
+        """Step `message` as if it had just come from its source."""
+        if not group.is_removed:
+            self._driver.post(group, message)
 
     # What the storage and the links tell us.
 
@@ -224,10 +235,19 @@ class MultiRaft:
             group = groups.get(group_id)
             if group is None:
                 self._strays.keep(group_id, message, driver.now())
-            elif source in group.members:
-                driver.post(group, message)
-            else:
+            elif source not in group.members:
                 driver.stats.messages_refused += 1
+            elif type(message) is InstallSnapshot and not message.data:
+                self._on_offer(group, message)
+            else:
+                driver.post(group, message)
+
+    def _on_offer(self, group: Group, offer: InstallSnapshot) -> None:
+        """A snapshot without data is not for the core: its data are files that must be fetched first."""
+        if self._driver.catch_up is None:
+            self._driver.stats.messages_refused += 1
+        else:
+            self._driver.catch_up.on_offer(group, offer)
 
     def _on_peer(self, peer: int, live: bool) -> None:
         sharing = self._sharing.get(peer, {})

@@ -28,6 +28,7 @@ from barnabas_raftlog.records.header import ControlKind, control_frame, next_off
 from .frames import data_frame
 from .log_model import GATED, NEVER, Item, Model
 from .memory_files import CrashError, ManualWorker, MemoryFiles
+from .transfers import frames_of_segments, received
 
 CONFIG = StorageConfig(
     journal_file_bytes=16 << 10,
@@ -207,6 +208,31 @@ class CrashMachine(RuleBasedStateMachine):
         model.base_term, model.base_offset, model.items = self.term, offset, []
         model.durable = log.durable_index
         assert model.durable < index
+
+    @precondition(lambda self: self.files.full_at_bytes is None)
+    @rule(number=st.integers(0, 2), ahead=st.integers(1, 12), held=st.integers(0, 14), checkpoint=st.booleans())
+    def adopt(self, number: int, ahead: int, held: int, checkpoint: bool) -> None:
+        """A leader has sent its last `held` entries as segments, because it has no entries for this log any more."""
+        group = GROUPS[number][0]
+        log, model = self.logs[group], self.models[group]
+        if log.is_adopting:
+            return
+        if not self.files.exists(log.directory):
+            self.work()
+        self.term += 1
+        index = model.committed + ahead
+        start = max(0, index - held)
+        frames = frames_of_segments(start, index, self.term)
+        if checkpoint:
+            self.storage.checkpoint()
+        log.adopt(received(log, frames, start, self.term, b"as of %d" % index))
+        model.note_before(log, self.storage.ticket())
+        model.base, model.start, model.committed = start, start, index
+        model.starts.append((self.storage.ticket() if log.mode == "fsync" else GATED, start))
+        model.base_term, model.base_offset = self.term, 3 * start
+        model.items = [(self.term, frame) for frame in frames]
+        model.durable = log.durable_index
+        assert model.durable < index == log.last_index
 
     @rule(
         number=st.integers(0, 2),
