@@ -30,7 +30,7 @@ def brokers() -> Iterator[RunningCluster]:
 
 
 class Reads:
-    """Every chunk that broker `AWAY` asks for, in small pieces: counted, and with something happening at one of them."""
+    """Every chunk that broker `AWAY` asks for: counted, in small pieces, and something may happen at one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.bytes = self.at = 0
