@@ -8,8 +8,8 @@ record may be there or not, never twice.
 Order is judged where it shows: along one consumer's session sequence numbers of a producer rise with the offsets, and
 an acknowledgement's offset lies beyond those of all earlier sequence numbers.
 
-*Loss* needs somebody who has looked. A consumer that steps over an offset has looked there: if an acknowledged record
-has its place at it, the record is lost. A consumer that reaches the end (`end`) has looked everywhere from where its
+*Loss* needs somebody who has looked. A consumer that steps over an offset, or finds another record at it, has looked
+there: if an acknowledged record has its place at it, the record is lost. A consumer that reaches the end (`end`) has looked everywhere from where its
 session began: whatever was acknowledged before that session began, and lies at or beyond the end, is lost. A record
 acknowledged without an offset must have been found by then, if the session began at the log's start. `unread` counts
 the acknowledged records that no consumer has found; the command says so, since nothing is known of them.
@@ -168,6 +168,7 @@ class PartitionRules:
             return
         self._judge_content(stream, event)
         self._judge_order(session, stream, event)
+        self._judge_place(stream, event)
         self._place(stream, event.sequence, event.offset)
         if not state & READ:
             stream.states.put(event.sequence, state | READ)
@@ -218,6 +219,16 @@ class PartitionRules:
         if got not in {sent, -1} and sent != -1:
             text = f"{stream.name} {event.sequence} at {event.offset} is not what was sent"
             self._report.add(Rule.CHANGED, self.name, text)
+
+    def _judge_place(self, stream: _Stream, event: Consumed) -> None:
+        """Report the acknowledged record that should be where the consumer got another."""
+        other = self._stream_at.get(event.offset)
+        if other == -1:
+            return
+        due, sequence = self._by_number[other], self._sequence_at.get(event.offset)
+        if (due, sequence) != (stream, event.sequence) and due.states.get(sequence) & ACKNOWLEDGED:
+            text = f"{due.name} {sequence}, acknowledged at {event.offset}, is not there for {event.consumer}"
+            self._report.add(Rule.LOST, self.name, text)
 
     def _judge_order(self, session: _Session, stream: _Stream, event: Consumed) -> None:
         last = session.last_sequences.get(stream.number, -1)

@@ -104,6 +104,10 @@ REJECTED = {
         Rule.LOST,
         "promise dense no\n" + TWO + "position c 0\nread c 1 p 1",
     ),
+    "another in its place": (
+        Rule.LOST,
+        "invoke p 0\ninvoke q 0\nack p 0 @0\nposition c 0\nread c 0 q 0",
+    ),
     "lost without an offset": (Rule.LOST, "invoke p 0\nack p 0\nposition c 0\nend c 0"),
     "stepped over": (Rule.HOLE, "invoke p 0\nposition c 0\nread c 1 p 0"),
     "an end beyond what was read": (Rule.HOLE, "invoke p 0\nposition c 0\nread c 0 p 0\nend c 2"),
