@@ -127,7 +127,8 @@ class MultiRaft:
                 self._timing,
                 self._rng,
                 preferred=preferred,
-                now_ms=driver.now(),
+                # Not a newer time: a drive in which the core is renewed steps it again, with the time it began at.
+                now_ms=driver.now_ms,
                 snapshot=snapshot,
             )
 

@@ -1,6 +1,7 @@
 """The driver on fake storage and virtual time: what leaves when, who hears what, and what idleness costs."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -301,6 +302,26 @@ async def test_a_follower_without_room_catches_up_when_there_is_some() -> None:
     await network.pass_ms(2_000)
     assert behind.group(1).high_watermark == 1
     assert leader.group(1).core.term == 1, "nobody was disturbed"
+
+
+async def test_a_group_without_room_may_have_more_to_do_in_the_same_drive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by filling a real disk: the new core had a later time than the drive that went on stepping it."""
+    network, leader = await elected(3)
+    behind = network.nodes[2]
+    receive, now = behind.links.on_messages, behind.raft._driver._clock
+    assert receive is not None
+    monkeypatch.setattr(behind.links, "on_messages", lambda source, messages: receive(source, messages * 2))
+    broken: list[BaseException] = []
+    monkeypatch.setattr(behind.raft._driver, "_on_broken", broken.append)
+    reads = itertools.count()
+    monkeypatch.setattr(behind.raft._driver, "_clock", lambda: now() + next(reads))
+    behind.logs[group_id(1)].broken = DiskFullError("no room")
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(500)
+    behind.logs[group_id(1)].broken = None
+    await network.pass_ms(2_000)
+    assert not broken
+    assert behind.group(1).high_watermark == 1
 
 
 async def test_a_failed_storage_leaves_every_group() -> None:
