@@ -9,10 +9,11 @@ Order is judged where it shows: along one consumer's session sequence numbers of
 an acknowledgement's offset lies beyond those of all earlier sequence numbers.
 
 *Loss* needs somebody who has looked. A consumer that steps over an offset, or finds another record at it, has looked
-there: if an acknowledged record has its place at it, the record is lost. A consumer that reaches the end (`end`) has looked everywhere from where its
-session began: whatever was acknowledged before that session began, and lies at or beyond the end, is lost. A record
-acknowledged without an offset must have been found by then, if the session began at the log's start. `unread` counts
-the acknowledged records that no consumer has found; the command says so, since nothing is known of them.
+there: if an acknowledged record has its place at it, the record is lost. A consumer that reaches the end (`end`) has
+looked everywhere from where its session began: whatever was acknowledged before that session began, and lies at or
+beyond the end, is lost. A record acknowledged without an offset must have been found by then, if the session began at
+the log's start. `unread` counts the acknowledged records that no consumer has found; the command says so, since nothing
+is known of them.
 
 Memory: five columns (`Column`) of eight bytes, so 40 bytes a record, and for each session one number a producer.
 """
