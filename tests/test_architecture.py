@@ -62,6 +62,7 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
+            "read_replicas",
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

@@ -93,7 +93,9 @@ class BrokerConfig:
     )
     listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
     advertised_listeners: str = _text("", "host:port that clients are told. Empty: the same as listeners.")
-    broker_rack: str = _text("", "The rack (or zone) this broker stands in; replicas are spread over racks.")
+    broker_rack: str = _text(
+        "", "The rack (or zone) this broker stands in; replicas are spread over racks, consumers may read in theirs."
+    )
     cluster_secret: str = _text("", "Shared by all nodes; signs the traffic between them when it is not empty.")
 
     num_partitions: int = _number(1, "Partitions of a topic that is created without a number.", low=1, high=10_000)

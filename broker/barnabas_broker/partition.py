@@ -15,8 +15,9 @@ is answered at once.
 what lies before (`drop_before`, `log_starts`). A replica that needs what is gone gets a snapshot: where its leader's
 log begins, and the state beside it (`snapshot`, `install`); then the entries from there on, as always.
 
-*In-sync replicas* are those that are live and have reached the log's end within `replica.lag.time.max.ms`. They are
-reviewed by the host while something changes, and announced when they did.
+*In-sync replicas* are those voters, but for a witness, that are live and have reached the log's end within
+`replica.lag.time.max.ms`. They are reviewed by the host while something changes, and announced when they did. Only they
+count for `min.insync.replicas`: a replica that is still on its way in may have everything, and is not relied on.
 
 The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
 `append` has already noted is skipped there.
@@ -36,6 +37,7 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .producer_state import ProducerTable
+from .replica_progress import copies_of, copies_of_committed, electable, in_sync, readable_elsewhere
 from .replica_state import note_entries
 from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
@@ -141,8 +143,8 @@ class Partition:
         "message_bytes_max",
         "min_insync",
         "observer",
+        "placement",
         "producers",
-        "replicas",
         "saved_index",
         "settings",
         "starts",
@@ -169,7 +171,7 @@ class Partition:
         self.host, self.log, self.producers = host, log, producers
         self.starts = LogStarts()  # what was loaded beside the log takes its place
         self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
-        self.replicas = topic.partitions[index].replicas
+        self.placement = topic.partitions[index]
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
         self.expiration_ms = expiration_ms
         self.high_watermark = log.log_start_offset
@@ -187,6 +189,16 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Everybody who holds it or is about to, as the metadata says; the first one should lead."""
+        return self.placement.replicas
+
+    @property
+    def electable(self) -> tuple[int, ...]:
+        """The replicas that may lead now, in their order: those that are on their way in cannot yet."""
+        return electable(self.group.configuration, self.replicas)
 
     def configure(self, settings: TopicSettings) -> None:
         """Go by `settings` from now on. What is on its way is not looked at again."""
@@ -279,23 +291,25 @@ class Partition:
         return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     @property
+    def follows(self) -> bool:
+        """True while this replica knows its leader and may serve what that one has committed."""
+        if self.is_leader or self.leader_id is None or self.group.failed is not None:
+            return False
+        configuration, node_id = self.group.configuration, self.host.node_id
+        return node_id in configuration.node_ids and node_id not in configuration.witnesses
+
+    def readable_elsewhere(self, now_ms: int) -> list[tuple[int, int]]:
+        """Return who else could serve reads now, and where its log ends; only a leader knows."""
+        return readable_elsewhere(self.group, self.log, now_ms, self.lag_ms_max)
+
+    @property
     def has_enough_replicas(self) -> bool:
         """Whether acks=all may be accepted now."""
         return len(self.isr) >= self.min_insync
 
     def in_sync_replicas(self, now_ms: int) -> tuple[int, ...]:
         """Return who is in sync, in the order of the replicas; only a leader knows."""
-        progress, last_index, node_id = self.group.core.progress, self.log.last_index, self.host.node_id
-        return tuple(
-            replica
-            for replica in self.replicas
-            if replica == node_id
-            or (
-                (follower := progress.get(replica)) is not None
-                and follower.live
-                and follower.is_in_sync(last_index, now_ms, self.lag_ms_max)
-            )
-        )
+        return in_sync(self.group, self.log, self.replicas, self.host.node_id, now_ms, self.lag_ms_max)
 
     def review(self, now_ms: int) -> bool:
         """Look at the in-sync replicas, announce a change, and return whether to look again without being told."""
@@ -355,7 +369,7 @@ class Partition:
         if self.starts.commit(commit_index):
             self._drop_prefix(commit_index)
         if self._waiters:
-            if self.min_insync * 2 > len(self.replicas) + 1:
+            if self.min_insync > copies_of_committed(self.group.configuration):
                 self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
                 self._finish_short()
             else:
@@ -365,8 +379,8 @@ class Partition:
             self.observer.on_committed(commit_index)
         if self._is_save_due(commit_index):
             self.save_producers()
+        self.host.wake(self)
         if self.is_leader:
-            self.host.wake(self)
             self.host.review_soon(self)
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
@@ -381,7 +395,7 @@ class Partition:
         if is_leader and led_term != term:
             self._led_term = term
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.
-            self.isr = self.replicas
+            self.isr = self.electable
         if confirmed and not was_confirmed:
             self.isr = ()
             self._announce_in_sync(self.host.now_ms())
@@ -451,10 +465,9 @@ class Partition:
 
     def _is_short(self, index: int) -> bool:
         """Tell whether fewer replicas than the topic asks for have `index`, which is committed."""
-        if self.min_insync * 2 <= len(self.replicas) + 1 or not self.is_leader:
+        if self.min_insync <= copies_of_committed(self.group.configuration) or not self.is_leader:
             return False
-        have = sum(follower.match_index >= index for follower in self.group.core.progress.values())
-        return have + (self.log.durable_index >= index) < self.min_insync
+        return copies_of(self.group, self.log, self.replicas, self.host.node_id, index) < self.min_insync
 
     def _finish_short(self) -> None:
         short, self._short = self._short, []

@@ -20,7 +20,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,10 @@ SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log
 
 
 class Cluster:
-    """Brokers 1 to `brokers` of one cluster; `nodes` has those that run. `settings` apply to each of them."""
+    """Brokers 1 to `brokers` of one cluster; `nodes` has those that run.
+
+    `settings` apply to each of them; broker i stands in `racks[i - 1]`, if there are as many.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class Cluster:
         *,
         directory: Path | None = None,
         settings: Mapping[str, str | int | bool] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
         self.nodes: dict[int, Node] = {}
         self._own_directory = directory is None
@@ -61,6 +65,7 @@ class Cluster:
                     "cluster.id": f"test-{ports[0]}",
                     "log.dir": str(self._directory / f"broker-{i + 1}"),
                     "listeners": f"127.0.0.1:{ports[i]}",
+                    "broker.rack": racks[i] if i < len(racks) else "",
                 }
                 | dict(settings or {})
             )
@@ -109,8 +114,14 @@ class Cluster:
 class RunningCluster:
     """A `Cluster` on a loop in a thread of its own; `run` does something there and returns the result."""
 
-    def __init__(self, brokers: int = 3, *, settings: Mapping[str, str | int | bool] | None = None) -> None:
-        self.cluster = Cluster(brokers, settings=settings)
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        settings: Mapping[str, str | int | bool] | None = None,
+        racks: Sequence[str] = (),
+    ) -> None:
+        self.cluster = Cluster(brokers, settings=settings, racks=racks)
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._stop: asyncio.Event
         self._thread = threading.Thread(target=self._main, name="brokers", daemon=True)

@@ -12,6 +12,10 @@ larger than the buffer arrives (KIP-74: brokers send at least one batch).
 *Fairness.* A broker serves partitions in the order in which a request names them until `max_bytes` is reached; so
 they are named in the order in which they were last served.
 
+*Whom to ask* (KIP-392). The leader; if a rack is given it may name a replica there instead, which is asked until it
+refuses, falls silent, or some minutes have passed. Then the leader is asked, for a while without naming a rack, so that
+it answers by itself.
+
 *Two lanes to a broker.* A fetch for idle partitions waits at the broker for up to `fetch_max_wait_s`. A partition
 whose backlog is worked off in that time must not wait with them, so a second request may be in flight, only for
 partitions that the last answer brought something from (or that have just been positioned).
@@ -27,7 +31,7 @@ from .partition_queue import PartitionQueue
 from .protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from .protocol.leader_hints import NodeEndpoint
 
-__all__ = ["FetchSettings", "Share", "fetch_request", "fetchable", "hinted_address", "shares"]
+__all__ = ["FetchSettings", "Share", "fetch_request", "fetchable", "hinted_address", "shares", "source_of"]
 
 
 class FetchSettings(NamedTuple):
@@ -62,11 +66,22 @@ def fetchable(queue: PartitionQueue, settings: FetchSettings) -> bool:
     )
 
 
+def source_of(queue: PartitionQueue, view: ClusterView, now_s: float) -> BrokerAddress | None:
+    """Return whom to ask for a partition; None while it has no leader that is known."""
+    if queue.preferred_id >= 0 and now_s < queue.preferred_until_s:
+        preferred = view.brokers.get(queue.preferred_id)
+        if preferred is not None:
+            return preferred
+        queue.leave_preferred(now_s)
+    return view.leader(*queue.partition)
+
+
 def fetch_request(
-    queues: Iterable[PartitionQueue], view: ClusterView, settings: FetchSettings, bytes_max: int
+    queues: Sequence[PartitionQueue], view: ClusterView, settings: FetchSettings, bytes_max: int, now_s: float
 ) -> FetchRequest:
-    """Return the request for `queues`, all led by one broker, that brings at most `bytes_max` and one batch."""
+    """Return the request for `queues`, all of one broker, that brings at most `bytes_max` and one batch."""
     topics: dict[str, FetchTopic] = {}
+    leader_only = any(now_s < queue.leader_only_until_s for queue in queues)
     for queue in sorted(queues, key=lambda queue: queue.served):
         name, number = queue.partition
         known = view.topics.get(name)
@@ -90,7 +105,7 @@ def fetch_request(
         max_bytes=bytes_max,
         isolation_level=int(settings.read_committed),
         topics=list(topics.values()),
-        rack_id=settings.rack,
+        rack_id="" if leader_only else settings.rack,
     )
 
 

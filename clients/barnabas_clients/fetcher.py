@@ -38,7 +38,7 @@ from .consumer_errors import LogTruncatedError, NoOffsetError
 from .consumer_record import ConsumerRecord
 from .errors import ClientError, DeadlineExceededError
 from .fetch_flight import FetchCounts, Flight
-from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
+from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares, source_of
 from .partition_queue import COMMITTED, PartitionQueue
 from .protocol.errors import ErrorCode, KafkaError, error_for
 from .protocol.fetch import FetchRequest, FetchResponse, PartitionData
@@ -207,7 +207,7 @@ class Fetcher:
         view = self._cluster.view
         wake_s = math.inf
         for queue in self.queues.values():
-            leader = view.leader(*queue.partition)
+            leader = source_of(queue, view, now_s)
             self._leave_old_leader(queue, leader)
             if queue.ticket is not None or queue.failure is not None:
                 continue
@@ -258,7 +258,7 @@ class Fetcher:
             bytes_max = min(self._room(), self._settings.max_bytes, sum(queue.bytes_max for queue in queues))
             if bytes_max <= 0:
                 return
-            request = fetch_request(queues, self._cluster.view, self._settings, bytes_max)
+            request = fetch_request(queues, self._cluster.view, self._settings, bytes_max, now_s)
             flight = self._flights[node_id, lane] = Flight(queues, node_id, bytes_max)
             self._asked_at[node_id] = now_s
             loop = asyncio.get_running_loop()
@@ -289,6 +289,7 @@ class Fetcher:
         for queue in flight.queues:
             if queue.ticket is flight:
                 self._stale.add(queue.partition.topic)
+                queue.leave_preferred(now_s)
                 self._note_failing(queue, now_s, f"broker {flight.node_id} at {broker and broker[1:3]} does not answer")
         flight.watch = asyncio.get_running_loop().call_later(OVERDUE_S, self._suspect, flight)
         self.pump()
@@ -344,6 +345,9 @@ class Fetcher:
 
     def _take_records(self, queue: PartitionQueue, row: PartitionData, frame_bytes: int) -> None:
         queue.recover()
+        if row.preferred_read_replica >= 0:
+            queue.prefer(row.preferred_read_replica, self._now())
+            return
         queue.high_watermark, queue.log_start_offset = row.high_watermark, row.log_start_offset
         queue.last_stable_offset = row.last_stable_offset if row.last_stable_offset >= 0 else row.high_watermark
         # Decoded records are one view of the answer; only an encoder is given several.
@@ -365,7 +369,8 @@ class Fetcher:
 
     def _take_error(self, queue: PartitionQueue, row: PartitionData, response: FetchResponse) -> None:
         error = error_for(row.error_code, f"{queue.partition} at {queue.fetch_offset}")
-        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and not queue.is_lent and queue.position == queue.fetch_offset:
+        is_certain = queue.preferred_id < 0 and not queue.is_lent  # a replica that does not lead may just be behind
+        if error.code == ErrorCode.OFFSET_OUT_OF_RANGE and is_certain and queue.position == queue.fetch_offset:
             if self._reset is None:
                 self._fail(queue, error)
             else:
@@ -454,6 +459,7 @@ class Fetcher:
 
     def _refuse(self, queue: PartitionQueue, error: ClientError | KafkaError) -> None:
         """Try again after a pause, or keep the error for the application if trying again is no use."""
+        queue.leave_preferred(self._now())
         self.counts = self.counts._replace(refusals=self.counts.refusals + 1)
         code = error.code if isinstance(error, KafkaError) else None
         if not (error.retriable or code in _REFUSED_FOR_NOW or code == ErrorCode.OFFSET_OUT_OF_RANGE):

@@ -31,6 +31,11 @@ COMMITTED = -100
 """As a reset: begin at the group's committed offset. Not a timestamp that ListOffsets knows."""
 
 
+PREFERRED_S = 300.0
+"""Kafka's clients ask the leader again when their metadata is renewed, which they do so often."""
+LEADER_ONLY_S = 10.0
+
+
 class PartitionQueue:
     """The state of one partition from its assignment to its end. See the module.
 
@@ -38,7 +43,8 @@ class PartitionQueue:
     fetched, with which a broker can tell that the log was cut below us (KIP-320). `is_calm` says that the last answer
     brought nothing, `is_stuck` that what it brought cannot be passed. `not_before_s` and `failures` are the pause after
     refusals, `failing_since_s` and `reason` what to tell about them. `is_lent` says that records are being handed out
-    one by one, so that `position` is not settled. `bytes_max` is how much is asked for.
+    one by one, so that `position` is not settled. `bytes_max` is how much is asked for. Until `preferred_until_s` it is
+    read from the broker `preferred_id`, whom the leader has named; until `leader_only_until_s` from the leader alone.
     """
 
     __slots__ = (
@@ -59,10 +65,13 @@ class PartitionQueue:
         "is_ready",
         "is_stuck",
         "last_stable_offset",
+        "leader_only_until_s",
         "log_start_offset",
         "not_before_s",
         "partition",
         "position",
+        "preferred_id",
+        "preferred_until_s",
         "reason",
         "reset",
         "returned",
@@ -87,6 +96,8 @@ class PartitionQueue:
         self.reason = "it was not asked for yet"
         self.served = 0
         self.high_watermark = self.last_stable_offset = self.log_start_offset = UNKNOWN
+        self.preferred_id = UNKNOWN
+        self.preferred_until_s = self.leader_only_until_s = 0.0
 
     def __repr__(self) -> str:
         return f"<{self.partition} at {self.position}>"
@@ -136,6 +147,16 @@ class PartitionQueue:
     def recover(self) -> None:
         """Note that asking succeeded, or that there is reason to ask at once."""
         self.failures, self.not_before_s, self.failing_since_s = 0, 0.0, None
+
+    def prefer(self, node_id: int, now_s: float) -> None:
+        """Read from another replica than the leader, as the leader says (KIP-392); ask the leader again some time."""
+        self.preferred_id, self.preferred_until_s = node_id, now_s + PREFERRED_S
+
+    def leave_preferred(self, now_s: float) -> None:
+        """Read from the leader for a while: the replica that it named did not do."""
+        if self.preferred_id != UNKNOWN:
+            self.preferred_id = UNKNOWN
+            self.leader_only_until_s = now_s + LEADER_ONLY_S
 
     def add(self, chunk: FetchedRecords, bytes_max: int) -> bool:
         """Take what a fetch at `fetch_offset` brought; return whether there is something to read in it."""

@@ -17,8 +17,12 @@ it; a client whose last fetched epoch ends before its offset here gets the diver
 *Sessions* (KIP-227) are never opened: the session id in the response is 0, and clients then name their partitions each
 time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and starts over.
 
-Not here: fetching from followers (KIP-392). Replicas of this cluster do not use this API, so a request in the name of
-one comes from outside and is refused.
+*Racks* (KIP-392): a consumer that names its rack is sent to a replica there, if the leader is elsewhere and one is in
+sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves whoever
+names a rack, and nobody else, up to the high watermark that it knows, as long as it follows a leader. It judges a
+client's epoch by the term of that leader; of logs it judges only what it knows to be committed, for it may be behind.
+
+Replicas of this cluster do not use this API, so a request in the name of one comes from outside and is refused.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +31,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
 from barnabas_broker.partition import Partition
 from barnabas_broker.partitions import HostedTopic
+from barnabas_broker.read_replicas import ReadReplica, preferred_replica
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import (
@@ -47,6 +52,7 @@ __all__ = ["handle", "refuse"]
 SESSIONS_SINCE = 7
 IDS_SINCE = 13
 HINTS_SINCE = 16
+RACKS_SINCE = 11
 REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 
@@ -75,7 +81,8 @@ class _Fetch:
             self.exchange.hold()
             self.broker.spawn(self._read_cold(look))
             return
-        is_enough = look.has_error or look.size_bytes >= self.request.min_bytes or not look.partitions
+        is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
+        is_enough |= not look.partitions
         if is_enough or self.is_last_look or self.broker.is_stopping:
             self._answer(look)
         else:
@@ -121,7 +128,9 @@ class _Look:
         "bytes_left",
         "cold",
         "has_error",
+        "is_redirecting",
         "partitions",
+        "rack",
         "reads",
         "request",
         "size_bytes",
@@ -133,7 +142,8 @@ class _Look:
         self.broker, self.version, self.request = broker, version, request
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
         self.size_bytes = 0
-        self.has_error = False
+        self.has_error = self.is_redirecting = False
+        self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
@@ -158,26 +168,50 @@ class _Look:
             known = 0 <= asked.partition < len(hosted.topic.partitions)
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return self._error(asked, code, hosted)
-        if self.broker.is_stopping or not partition.is_leader:
+        if self.broker.is_stopping or not (partition.is_leader or (self.rack and partition.follows)):
             return self._error(asked, partition.not_leading_code, hosted)
         if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != partition.term:
             older = asked.current_leader_epoch < partition.term
             code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
             return self._error(asked, code, hosted)
+        if self.rack and partition.can_serve:
+            elsewhere = self._preferred(partition, asked.fetch_offset)
+            if elsewhere is not None:
+                self.is_redirecting = True
+                return self._result(partition, asked, elsewhere)
         return self._read(partition, asked)
 
-    def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
-        log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
-        result = PartitionData(
+    def _preferred(self, partition: Partition, fetch_offset: int) -> int | None:
+        """Return which other replica this consumer should read from, if it should."""
+        brokers, now_ms = self.broker.image.brokers, self.broker.now_ms()
+        me = brokers.get(self.broker.node_id)
+        if me is None or me.rack == self.rack or fetch_offset < partition.log.log_start_offset:
+            return None
+        replicas = [
+            ReadReplica(node_id, brokers[node_id].rack, end_offset)
+            for node_id, end_offset in partition.readable_elsewhere(now_ms)
+            if node_id in brokers and not brokers[node_id].fenced
+        ]
+        return preferred_replica(self.rack, me.rack, fetch_offset, replicas)
+
+    @staticmethod
+    def _result(partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
+        end = partition.high_watermark
+        return PartitionData(
             partition_index=asked.partition,
             high_watermark=end,
             last_stable_offset=end,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=elsewhere,
         )
+
+    def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
+        log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
+        result = self._result(partition, asked)
         self.partitions.append(partition)
-        if not partition.can_serve:
+        if partition.is_leader and not partition.can_serve:
             return result
-        if asked.last_fetched_epoch >= 0:
+        if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= end):
             found = log.epoch_end_offset(asked.last_fetched_epoch)
             if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
                 result.diverging_epoch = EpochEndOffset(epoch=found[0], end_offset=found[1])

@@ -42,7 +42,7 @@ def queue(topic: str, number: int, offset: int = 0) -> PartitionQueue:
 
 
 def test_a_request_says_where_to_go_on_and_who_is_thought_to_lead() -> None:
-    request = fetch_request([queue("a", 1, 5), queue("b", 0, 6)], view(a=(ID_A, 2), b=(ID_B, 1)), FETCH, 5_000)
+    request = fetch_request([queue("a", 1, 5), queue("b", 0, 6)], view(a=(ID_A, 2), b=(ID_B, 1)), FETCH, 5_000, 0.0)
     assert [(topic.topic, topic.topic_id) for topic in request.topics] == [("a", ID_A), ("b", ID_B)]
     row = request.topics[0].partitions[0]
     assert (row.partition, row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch) == (1, 5, 7, 3)
@@ -52,13 +52,13 @@ def test_a_request_says_where_to_go_on_and_who_is_thought_to_lead() -> None:
 def test_whoever_was_served_last_is_named_last() -> None:
     queues = [queue("a", number) for number in range(3)]
     queues[0].served = 9
-    request = fetch_request(queues, view(a=(ID_A, 3)), FETCH, 5_000)
+    request = fetch_request(queues, view(a=(ID_A, 3)), FETCH, 5_000, 0.0)
     assert [row.partition for row in request.topics[0].partitions] == [1, 2, 0]
 
 
 def test_answers_are_paired_by_name_or_by_id() -> None:
     queues = [queue("a", 0), queue("b", 0)]
-    request = fetch_request(queues, view(a=(ID_A, 1), b=(ID_B, 1)), FETCH, 5_000)
+    request = fetch_request(queues, view(a=(ID_A, 1), b=(ID_B, 1)), FETCH, 5_000, 0.0)
     by_id = FetchableTopicResponse(topic_id=ID_B, partitions=[PartitionData(partition_index=0, high_watermark=8)])
     by_name = FetchableTopicResponse(topic="a", partitions=[PartitionData(partition_index=0, high_watermark=9)])
     for rows in ([by_id, by_name], [by_name, by_id]):

@@ -1,0 +1,73 @@
+"""What a leader can say of its followers: who is in sync, how many copies there are, who could serve reads.
+
+Raft's members and a partition's replicas are not the same. Members are also learners, which count for nothing as long
+as they are on their way in, or for good where they are observers; and a witness, which votes and keeps no copy to rely
+on. A replica that counts is a voter and no witness.
+
+Everything here is read from the core's `Progress` at the moment of asking; nothing is kept.
+"""
+
+from typing import Protocol
+
+from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.raft.membership import Configuration
+
+__all__ = ["copies_of", "copies_of_committed", "electable", "in_sync", "readable_elsewhere"]
+
+
+class ReplicaLog(Protocol):
+    """The part of a log that is used here."""
+
+    @property
+    def last_index(self) -> int: ...
+    @property
+    def durable_index(self) -> int: ...
+    def offset_after(self, index: int) -> int: ...
+
+
+def electable(configuration: Configuration, replicas: tuple[int, ...]) -> tuple[int, ...]:
+    """Return those of `replicas` that may lead now, in their order."""
+    able = configuration.voter_ids.difference(configuration.witnesses)
+    return tuple(replica for replica in replicas if replica in able)
+
+
+def in_sync(
+    group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, now_ms: int, lag_ms_max: int
+) -> tuple[int, ...]:
+    """Return who of `replicas` is in sync, the leader `node_id` included, in their order."""
+    progress, last_index = group.core.progress, log.last_index
+    return tuple(
+        replica
+        for replica in electable(group.configuration, replicas)
+        if replica == node_id
+        or (
+            (follower := progress.get(replica)) is not None
+            and follower.live
+            and follower.is_in_sync(last_index, now_ms, lag_ms_max)
+        )
+    )
+
+
+def copies_of_committed(configuration: Configuration) -> int:
+    """Return on how many replicas at least a committed entry is: a majority, of which a witness is none."""
+    return len(configuration.voters) // 2 + 1 - len(configuration.witnesses)
+
+
+def copies_of(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, index: int) -> int:
+    """Return how many replicas have made `index` durable, as far as the leader `node_id` knows."""
+    progress = group.core.progress
+    return sum(
+        (log.durable_index if replica == node_id else progress[replica].match_index) >= index
+        for replica in electable(group.configuration, replicas)
+        if replica == node_id or replica in progress
+    )
+
+
+def readable_elsewhere(group: Group, log: ReplicaLog, now_ms: int, lag_ms_max: int) -> list[tuple[int, int]]:
+    """Return which members besides the leader could serve reads now, observers too, and the end of each one's log."""
+    witnesses, last_index = group.configuration.witnesses, log.last_index
+    return [
+        (node_id, log.offset_after(follower.match_index))
+        for node_id, follower in group.core.progress.items()
+        if node_id not in witnesses and follower.live and follower.is_in_sync(last_index, now_ms, lag_ms_max)
+    ]
