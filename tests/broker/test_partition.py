@@ -14,6 +14,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
 from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 
@@ -118,7 +119,14 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
     )
     core = SimpleNamespace(progress={2: follower(0), 3: follower(0)})
     partition.group = cast(
-        "Any", SimpleNamespace(core=core, confirmed=True, propose=lambda frame: log.add(partition.term, frame))
+        "Any",
+        SimpleNamespace(
+            core=core,
+            configuration=configuration_of(frozenset({1, 2, 3})),
+            confirmed=True,
+            failed=None,
+            propose=lambda frame: log.add(partition.term, frame),
+        ),
     )
     return partition, host
 
