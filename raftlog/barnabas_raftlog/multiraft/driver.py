@@ -146,6 +146,10 @@ class Driver:
             self._bulk.append((event, deque(groups)))
             self.schedule()
 
+    def pending(self, event: Event) -> set[Group]:
+        """Return the groups that have not heard of this `post_bulk` yet."""
+        return {group for queued, groups in self._bulk if queued == event for group in groups}
+
     def on_proposed(self, group: Group, entry: Entry) -> None:
         """Note that `entry` was appended to the log of a group that this node leads."""
         self.stats.proposals += 1

@@ -58,6 +58,7 @@ class FrameKind(IntEnum):
     CALL = 7
     REPLY = 8
     POST = 9
+    DIGEST = 10
 
 
 class Frame(NamedTuple):

@@ -1,8 +1,9 @@
 """MultiRaft: all Raft groups of one node, between the links, the storage and the clock.
 
 `driver` steps the cores; this module decides what they get to hear. Messages come from the links and go to the group
-they name; those for a group that is about to be hosted wait a moment (`strays`). A peer that falls silent or comes
-back is news for every group shared with it, the metadata group and those it led first.
+they name; those for a group that is about to be hosted wait a moment (`strays`). A peer that falls silent is news for
+every group shared with it, the metadata group and those it led first; with one that comes back, digests are exchanged
+(`greetings`), and only groups in which the two differ hear of it.
 
 *Time.* One task ticks every `TICK_MS` and takes due groups from a heap (`deadlines`); quiescent groups are not in it
 and cost nothing. A tick that comes more than half an election timeout late means that this node did not run: then
@@ -14,7 +15,7 @@ Not here: choosing members, moving leaderships, retention; the broker asks for t
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,13 +23,22 @@ import msgspec
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration
-from barnabas_raftlog.raft.messages import EntriesLoaded, Fact, GroupId, InstallSnapshot, PeerLive, PeerSilent, Rng
+from barnabas_raftlog.raft.messages import (
+    EntriesLoaded,
+    Fact,
+    GroupId,
+    InstallSnapshot,
+    PeerDigest,
+    PeerSilent,
+    Rng,
+)
 
 from .driver import STALLED, TICK, Driver, MultiRaftStats
+from .greetings import Greetings
 from .group import Group, GroupListener, GroupLog, GroupStorage, SnapshotFetcher
 from .outbox import FrameSender, Outbox
 from .strays import Strays
-from .wire import METADATA_GROUP, Addressed
+from .wire import METADATA_GROUP, Heard
 
 __all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
 
@@ -41,7 +51,7 @@ logger = logging.getLogger(__name__)
 class NodeLinks(FrameSender, Protocol):
     """The part of `Links` that is used here."""
 
-    on_messages: Callable[[int, list[Addressed]], None] | None
+    on_messages: Callable[[int, Sequence[Heard]], None] | None
     on_fact: Callable[[Fact], None] | None
     on_peer: list[Callable[[int, bool], None]]
 
@@ -71,6 +81,7 @@ class MultiRaft:
             node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups, lambda: links.live_peers
         )
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
+        self._greetings = Greetings(node_id, links, self._driver, storage)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
@@ -95,6 +106,7 @@ class MultiRaft:
         counters: dict[str, int] = msgspec.structs.asdict(self.stats)
         counters |= {"groups": len(self.groups), "groups_awake": len(self._driver.deadlines)}
         counters |= {"messages_out": self._outbox.sent, "messages_dropped": self._outbox.dropped}
+        counters |= {"digests_out": self._greetings.said, "digest_bytes_out": self._greetings.said_bytes}
         return counters | {"messages_stray": self._strays.dropped}
 
     def add_group(
@@ -143,7 +155,7 @@ class MultiRaft:
             driver.suspend(group, self._storage.failed)
         for peer in self._links.live_peers:
             if peer in group.members:
-                driver.post(group, PeerLive(peer))
+                self._greetings.ask(peer, group)
         for message in self._strays.claim(group_id, now_ms):
             if message.source in group.members and not (isinstance(message, InstallSnapshot) and not message.data):
                 driver.post(group, message)  # What is left out is said again.
@@ -226,7 +238,7 @@ class MultiRaft:
         if self._on_storage_recovered_too is not None:
             self._on_storage_recovered_too()
 
-    def _on_messages(self, source: int, messages: list[Addressed]) -> None:
+    def _on_messages(self, source: int, messages: Sequence[Heard]) -> None:
         groups, driver = self.groups, self._driver
         driver.stats.messages_in += len(messages)
         if driver.is_full:
@@ -242,6 +254,8 @@ class MultiRaft:
                 self._on_offer(group, message)
             else:
                 driver.post(group, message)
+                if type(message) is PeerDigest and message.wants_answer:
+                    self._greetings.answer(source, group)
 
     def _on_offer(self, group: Group, offer: InstallSnapshot) -> None:
         """A snapshot without data is not for the core: its data are files that must be fetched first."""
@@ -252,12 +266,15 @@ class MultiRaft:
 
     def _on_peer(self, peer: int, live: bool) -> None:
         sharing = self._sharing.get(peer, {})
+        if live:
+            self._greetings.greet(peer, sharing)
+            return
         # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
         # so that those who are asked for a pre-vote have just heard of the silence, too.
         urgent = sorted(
             sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer, group.group_id)
         )
-        self._driver.post_bulk(PeerLive(peer) if live else PeerSilent(peer), urgent)
+        self._driver.post_bulk(PeerSilent(peer), urgent)
 
     def _on_broken(self, error: BaseException) -> None:
         logger.critical("node %d: the Raft driver is broken", self.node_id, exc_info=error)

@@ -43,7 +43,7 @@ from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, 
 from .notices import Notices
 from .peers import NodeAddress, Peer, PeerStatus
 from .rpc import Handler, LinkDownError, RemoteError, Services
-from .wire import Addressed, decode_messages
+from .wire import Heard, decode_frame
 
 __all__ = ["LinkDownError", "LinkStats", "Links", "NodeAddress", "PeerStatus", "RemoteError", "monotonic_ms"]
 
@@ -103,7 +103,7 @@ class Links:
         self.address = bind
         self.stats = LinkStats()
         self.on_peer: list[Callable[[int, bool], None]] = []
-        self.on_messages: Callable[[int, list[Addressed]], None] | None = None
+        self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
         self.on_fact: Callable[[Fact], None] | None = None
         self._me = Identity(cluster_id, node_id, incarnation)
         self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
@@ -356,8 +356,8 @@ class Links:
             raise MalformedMessageError(f"frame of kind {kind} on a connection that we dialled")
         elif kind == FrameKind.CALL:
             self._services.on_call(source, connection, header, frame.payload)
-        elif kind == FrameKind.RAFT and source != ADMIN:
-            messages = decode_messages(header, frame.payload, source, self.node_id, owned=frame.owned)
+        elif kind in {FrameKind.RAFT, FrameKind.DIGEST} and source != ADMIN:
+            messages = decode_frame(header, frame.payload, source, self.node_id, owned=frame.owned)
             if self.on_messages is not None:
                 self.on_messages(source, messages)
         elif kind == FrameKind.POST and source != ADMIN:

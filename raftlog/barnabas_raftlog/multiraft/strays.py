@@ -8,7 +8,7 @@ Limits: `MESSAGES_MAX` and `BYTES_MAX` over all groups, the newest is dropped; `
 groups are remembered, the oldest is forgotten first.
 """
 
-from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapshot, Message, VoteRequest
+from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapshot, Message, PeerDigest, VoteRequest
 
 from .wire import payload_bytes_of
 
@@ -30,8 +30,8 @@ class Strays:
         self._oldest_ms = 0
         self.dropped = 0
 
-    def keep(self, group_id: GroupId, message: Message, now_ms: int) -> None:
-        size = payload_bytes_of(message)
+    def keep(self, group_id: GroupId, message: Message | PeerDigest, now_ms: int) -> None:
+        size = 0 if isinstance(message, PeerDigest) else payload_bytes_of(message)
         if (
             group_id in self._removed
             or not isinstance(message, VoteRequest | AppendEntries | InstallSnapshot)

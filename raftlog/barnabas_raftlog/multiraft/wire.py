@@ -28,12 +28,14 @@ from barnabas_raftlog.raft.messages import (
     InstallSnapshot,
     LeadershipEnded,
     Message,
+    PeerDigest,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
 from barnabas_raftlog.records.header import verify
 
+from .digests import decode_digests
 from .framing import FRAME_BYTES_MAX, Buffer, FrameKind, encode_frame
 
 __all__ = [
@@ -41,12 +43,15 @@ __all__ = [
     "METADATA_GROUP",
     "SPLIT_BYTES",
     "Addressed",
+    "Heard",
+    "decode_frame",
     "decode_messages",
     "encode_messages",
     "payload_bytes_of",
 ]
 
 Addressed: TypeAlias = tuple[GroupId, Message]
+Heard: TypeAlias = tuple[GroupId, Message | PeerDigest]
 
 GROUP_ID_BYTES = 20
 METADATA_GROUP = GroupId(bytes(GROUP_ID_BYTES))
@@ -55,7 +60,7 @@ SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers de
 INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
 
 _VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED = range(1, 8)
-_RAFT = int(FrameKind.RAFT)
+_RAFT, _DIGEST = int(FrameKind.RAFT), int(FrameKind.DIGEST)
 
 
 def payload_bytes_of(message: Message) -> int:
@@ -128,6 +133,15 @@ def _describe(entries: Sequence[Entry], term: int, payloads: list[Buffer]) -> tu
         else:
             runs += (entry.term, 1)
     return runs, sizes
+
+
+def decode_frame(
+    header: tuple[Any, ...], payload: memoryview, source: int, target: int, *, owned: bool
+) -> Sequence[Heard]:
+    """Return the messages of a RAFT frame, or what a DIGEST frame says; raises as `decode_messages` does."""
+    if header[0] == _DIGEST:
+        return decode_digests(header, source)
+    return decode_messages(header, payload, source, target, owned=owned)
 
 
 def decode_messages(

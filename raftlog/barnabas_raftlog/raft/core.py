@@ -10,7 +10,7 @@ And a newer term in any message makes this node a follower of that term (paper 5
 term that nobody has entered yet: a pre-vote, and its granted answer.
 
 Where this differs from the paper, and what that costs, is in docs/raft.md. Reading order: `messages`, `state`,
-`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`.
+`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`.
 
 Not here: membership change. `voters` and `learners` are fixed for a core's life, so adding a replica means new
 cores; the joint rules of the paper's section 6 (or one voter at a time) come with their own entries. Not here
@@ -21,7 +21,7 @@ peer that breaks the protocol is met with `assert`.
 from collections.abc import Callable
 from typing import Any
 
-from . import election, follower, leadership
+from . import election, follower, leadership, reconnect
 from .messages import (
     AppendEntries,
     AppendResponse,
@@ -31,6 +31,7 @@ from .messages import (
     HardState,
     InstallSnapshot,
     LeadershipEnded,
+    PeerDigest,
     PeerLive,
     PeerSilent,
     Persisted,
@@ -245,6 +246,7 @@ _HANDLERS: dict[type[Any], Callable[[RaftState, Any], None]] = {
     TimeoutNow: _on_timeout_now,
     LeadershipEnded: election.on_leadership_ended,
     EntriesLoaded: _on_entries_loaded,
+    PeerDigest: reconnect.on_peer_digest,
     PeerLive: _on_peer_live,
     PeerSilent: _on_peer_silent,
     Stalled: _on_stalled,

@@ -5,10 +5,11 @@ steps down, so that clients of a cut-off leader learn it within that time.
 
 *Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says
 so once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
-`PeerSilent` and `PeerLive` wake whom they concern. A member that was not told, or did not hear, keeps its timer,
-asks for pre-votes after an election timeout, and so wakes the leader. The same message carries the commit index,
-which is why it is sent as soon as everything is in place; at most every 20 ms, so that a steady trickle of
-proposals does not pay for it each time.
+`PeerSilent`, `PeerLive` and `PeerDigest` wake whom they concern. A leader at rest that keeps a majority need do nothing
+about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told, or did
+not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same message
+carries the commit index, which is why it is sent as soon as everything is in place; at most every 20 ms, so that a
+steady trickle of proposals does not pay for it each time.
 
 *Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active
 leader that a member has not answered for an election timeout goes on without it. But nobody will report that
@@ -193,11 +194,15 @@ def _mark_silent(raft: RaftState, progress: Progress) -> None:
 
 
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
-    """Be awake without it: its absence may be the majority's."""
+    """Go on without it; awake, unless a majority is there all the same, which has everything already."""
     progress = raft.progress.get(event.peer)
-    if progress is not None:
+    if progress is None:
+        return
+    others = [other for other in raft.progress.values() if other is not progress]
+    live_voter_count = sum(other.is_voter and other.live for other in others) + 1
+    if progress.is_missed or live_voter_count < majority(len(raft.voters)):
         _wake(raft)
-        _mark_silent(raft, progress)
+    _mark_silent(raft, progress)
 
 
 def on_peer_live(raft: RaftState, event: PeerLive) -> None:

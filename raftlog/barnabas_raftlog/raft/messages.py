@@ -27,6 +27,7 @@ __all__ = [
     "LeadershipEnded",
     "LogReader",
     "Message",
+    "PeerDigest",
     "PeerLive",
     "PeerSilent",
     "Persisted",
@@ -214,6 +215,23 @@ class PeerLive(msgspec.Struct):
     peer: int
 
 
+class PeerDigest(msgspec.Struct):
+    """Where `peer` stands in this group, told when the link works again or one of the two began to take part.
+
+    `leader_id`: whom it follows, itself if it leads. `at_rest`: its log is durable to its end; on a leader also that
+    everything is committed and nothing under way. `round` is the leader's. `wants_answer` is for the shell.
+    """
+
+    peer: int
+    term: int
+    leader_id: int | None
+    last_index: int
+    last_term: int
+    round: int
+    at_rest: bool
+    wants_answer: bool
+
+
 class PeerSilent(msgspec.Struct):
     """`peer`'s connection closed or its datagrams stopped: it is not to be trusted as a leader."""
 
@@ -250,6 +268,7 @@ Event: TypeAlias = (
     | Proposed
     | Persisted
     | EntriesLoaded
+    | PeerDigest
     | PeerLive
     | PeerSilent
     | Stalled

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -53,7 +53,7 @@ class Watched:
         self.facts.append(fact)
         self._changed.set()
 
-    def _on_messages(self, source: int, messages: list[Any]) -> None:
+    def _on_messages(self, source: int, messages: Sequence[Any]) -> None:
         self.messages += [(source, *message) for message in messages]
         self._changed.set()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
-from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
+from barnabas_raftlog.multiraft.wire import Heard, decode_frame
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot
@@ -195,12 +195,13 @@ class MemoryLinks:
 
     def __init__(self, network: "Network", node_id: int) -> None:
         self.network, self.node_id = network, node_id
-        self.on_messages: Callable[[int, list[Addressed]], None] | None = None
+        self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
         self.on_fact: Callable[[Fact], None] | None = None
         self.on_peer: list[Callable[[int, bool], None]] = []
         self.live_peers: list[int] = []
-        self.frames: list[tuple[int, list[Addressed]]] = []
+        self.frames: list[tuple[int, Sequence[Heard]]] = []
         self.buffered = 0
+        self.is_congested = False
 
     def is_connected(self, node_id: int) -> bool:
         return node_id in self.live_peers
@@ -209,11 +210,11 @@ class MemoryLinks:
         return self.buffered
 
     def send_frames(self, node_id: int, frames: Sequence[list[Buffer]]) -> bool:
+        if self.is_congested:
+            return False
         for buffers in frames:
             frame = frame_of(memoryview(b"".join(buffers))[4:], owned=True)
-            messages = decode_messages(
-                read_header(frame.header), frame.payload, self.node_id, node_id, owned=frame.owned
-            )
+            messages = decode_frame(read_header(frame.header), frame.payload, self.node_id, node_id, owned=frame.owned)
             self.frames.append((node_id, messages))
             asyncio.get_running_loop().call_soon(self.network.carry, self.node_id, node_id, messages)
         return True
@@ -264,7 +265,7 @@ class Network:
         self.cut: set[tuple[int, int]] = set()
         self.nodes = {node_id: Node(self, node_id, is_lazy=is_lazy) for node_id in range(1, count + 1)}
 
-    def carry(self, source: int, target: int, messages: list[Addressed]) -> None:
+    def carry(self, source: int, target: int, messages: Sequence[Heard]) -> None:
         self.carried += 1
         receive = self.nodes[target].links.on_messages
         if (source, target) not in self.cut and receive is not None:

@@ -1,0 +1,72 @@
+"""What a member makes of where another one stands, told once when the two nodes find each other again. Pure.
+
+Waking every group that two nodes share, to find that nothing has changed in nearly all of them, is how thousands of
+quiet groups become a storm. So each node says of each shared group in a few bytes where it stands (`PeerDigest`), and
+only those that differ are woken:
+
+- *A leader at rest* whose log ends exactly as the other one's, durable there, counts that as an acknowledgement. What
+  an earlier life of that member acknowledged is forgotten. Anything else wakes the leader, as `PeerLive` does.
+- *A claim to lead* by a leader at rest is what the last heartbeat before silence was: an append of nothing, behind
+  the leader's last entry, all of it committed. It is taken in as exactly that, so who cannot match it refuses it, and
+  the refusal wakes the leader. A leader that is at work speaks for itself.
+- *No claim to lead* from the node that this member trusts in silence ends that trust. Else two followers could wait
+  for ever for a node that is live and no longer leads.
+- Where neither knows a leader, a voter more is a reason to try.
+
+A digest is no promise: nobody votes or commits because of one, and nothing is taken from it that the log beside it
+does not prove (equal index and term at the end: equal logs, paper 5.3). Its term deposes a leader all the same.
+"""
+
+from . import election, follower, leadership
+from .messages import AppendEntries, LeadershipEnded, PeerDigest, PeerLive
+from .progress import ProgressState
+from .state import RaftState, Role
+
+__all__ = ["on_peer_digest"]
+
+
+def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
+    """Compare, and wake only what differs."""
+    if digest.peer not in raft.peers:
+        return
+    if raft.role is Role.LEADER:
+        if digest.term > raft.term:
+            election.become_follower(raft, digest.term, f"node {digest.peer} is in term {digest.term}")
+        else:
+            _as_leader(raft, digest)
+        return
+    claims_to_lead = digest.leader_id == digest.peer and digest.term >= raft.term
+    if claims_to_lead and digest.at_rest:
+        _take_for_a_heartbeat(raft, digest)
+    elif raft.leader_id == digest.peer and not claims_to_lead:
+        election.on_leadership_ended(raft, LeadershipEnded(raft.term, digest.peer, raft.node_id))
+    elif raft.leader_id is None and digest.leader_id is None:
+        election.on_peer_live(raft, PeerLive(digest.peer))
+    else:
+        raft.silent.discard(digest.peer)
+
+
+def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
+    log, progress = raft.log, raft.progress.get(digest.peer)
+    if progress is None:
+        return
+    is_equal = (digest.last_index, digest.last_term) == (log.last_index, log.last_term)
+    if progress.is_missed or not (raft.quiescent and digest.at_rest and is_equal):
+        leadership.on_peer_live(raft, PeerLive(digest.peer))
+        return
+    raft.silent.discard(digest.peer)
+    progress.live = True
+    progress.last_answer_ms = raft.now_ms
+    progress.match_index = 0
+    if progress.state is not ProgressState.PROBE:
+        progress.become_probe(log.last_index + 1)
+    progress.acknowledge(log.last_index, log.last_index, raft.now_ms)
+    progress.become_replicate()
+
+
+def _take_for_a_heartbeat(raft: RaftState, digest: PeerDigest) -> None:
+    if digest.term > raft.term:
+        election.become_follower(raft, digest.term, f"node {digest.peer} is in term {digest.term}")
+    index, term = digest.last_index, digest.last_term
+    heartbeat = AppendEntries(digest.term, digest.peer, raft.node_id, index, term, index, digest.round, True, ())
+    follower.on_append_entries(raft, heartbeat)
