@@ -141,6 +141,12 @@ class BrokerConfig:
     log_retention_check_interval_ms: int = _number(
         300_000, "How often it is looked for what can be deleted.", low=1, high=_LONG_MAX
     )
+    log_scrub_rate_bytes: int = _number(
+        4 * _MIB, "Bytes a second that are read back, slowly but always, to find damage on the disk.", low=64 * 1024
+    )
+    log_scrub_interval_hours: int = _number(
+        168, "A pass over all sealed segments begins this often; one that takes longer goes on.", low=1
+    )
     log_journal_file_bytes: int = _number(256 * _MIB, "Size of one recycled journal file.", low=1 * _MIB)
     log_tail_cache_bytes: int = _number(32 * _MIB, "Recent batches kept in memory, over all partitions.", low=_MIB)
 

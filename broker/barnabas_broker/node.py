@@ -24,6 +24,7 @@ from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
+from barnabas_raftlog.log.scrub import Scrub
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
@@ -93,6 +94,13 @@ class Node:
         self._write_worker = environment.new_worker(loop, "segments")
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
+        self.scrub = Scrub(
+            self.storage,
+            environment.wall_ms,
+            self._on_fact,
+            rate_bytes=config.log_scrub_rate_bytes,
+            period_ms=config.log_scrub_interval_hours * 3_600_000,
+        )
         timing = Timing(
             election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
         )
@@ -121,7 +129,8 @@ class Node:
         await self.links.start()
         await self.metadata.start()
         self.partitions.on_image(Image(config.cluster_id), self.metadata.image)
-        for part in (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in()):
+        parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
+        for part in parts:
             task = loop.create_task(part)
             task.add_done_callback(self._on_done)
             self._tasks.append(task)
@@ -244,6 +253,13 @@ class Node:
         self.state = "running"
         self.events.add("serving", f"node {self.config.node_id}", f"clients are served on port {self.port}")
 
+    async def _scrub(self) -> None:
+        """Look for damage on the disk, from when all replicas are open."""
+        await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
+        while not self.partitions.is_reconciled:
+            await self.partitions.leaders_changed()
+        await self.scrub.run()
+
     def _is_member(self, image: Image) -> bool:
         known = image.brokers.get(self.config.node_id)
         return known is not None and not known.fenced and known.epoch == self.metadata.broker_epoch
@@ -343,6 +359,7 @@ class Node:
             "storage": {
                 "refusing": self.storage.refusal,
                 "last_error": self.storage.last_error,
+                "scrub": self.scrub.status(),
                 "failed_replicas": {str(known): str(known.log.failed) for known in replicas if known.log.failed},
             },
             "groups": self.broker.coordinator.status(),

@@ -18,7 +18,7 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, parse_header
 
 from .files import Files
-from .frame_walk import cut_range, split_entries
+from .frame_walk import check_frames, cut_range, split_entries
 from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES
 from .open_files import FileHandle, OpenFiles
 from .segment import Segment
@@ -173,7 +173,11 @@ class ColdReads:
     def range(
         self, segment: Segment, hint: Hint | None, limits: tuple[int, int, int], size_bytes: int, *, blocking: bool
     ) -> list[Buffer]:
-        """Return the data frames of one segment; `limits` are start offset, end offset and the number of bytes."""
+        """Return the data frames of one segment; `limits` are start offset, end offset and the number of bytes.
+
+        Raises:
+            CorruptBatchError: they are not what was written.
+        """
         start_offset, end_offset, bytes_max = limits
         place = self.seek(segment, hint, size_bytes, lambda _, h: h.end_offset > start_offset, blocking=blocking)
         if place is None:
@@ -184,6 +188,7 @@ class ColdReads:
             data = self.read(segment.log, position, max(wanted, HEADER_BYTES), blocking=blocking)
             slices, needed = cut_range(data, 0, start_offset, end_offset, bytes_max)
             if slices or not needed or needed > size_bytes - position:
+                check_frames(slices)
                 return slices
             if len(data) < wanted and not blocking:
                 raise NotCachedError

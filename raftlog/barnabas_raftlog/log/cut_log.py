@@ -20,11 +20,11 @@ record with it, so that a crash finds both or neither.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import BatchHeader, parse_header
 
@@ -66,14 +66,33 @@ class CutLog(AppendLog):
         return self._find(index + 1)[1]
 
     def _find(self, index: int) -> Hint:
-        """Return (index, base_offset, position within its segment) of an entry that is not in the tail. May block."""
-        segment = self._segment_of_index(index)
-        self._host.cold.load_index(segment, blocking=True)
-        hint = segment.index.before_index(index)
-        place = self._host.cold.seek(segment, hint, segment.size_bytes, lambda found, _: found == index, blocking=True)
-        if place is None:
-            raise CorruptBatchError(f"{segment.log.path} has no entry {index}")
+        """Return (index, base_offset, position within its segment) of an entry that is not in the tail. May block.
+
+        Raises:
+            StorageFailedError: its segment cannot be read.
+        """
+        segment, cold = self._segment_of_index(index), self._host.cold
+        try:
+            cold.load_index(segment, blocking=True)
+            hint = segment.index.before_index(index)
+            place = cold.seek(segment, hint, segment.size_bytes, lambda found, _: found == index, blocking=True)
+            if place is None:
+                raise CorruptBatchError(f"{segment.log.path} has no entry {index}")
+        except (OSError, CorruptBatchError) as error:
+            self._on_unreadable((segment,), error)
+            raise StorageFailedError(f"cannot read {self.name}: {error}") from error
         return place
+
+    def _on_unreadable(self, segments: Sequence[Segment], error: BaseException) -> None:
+        """Note what a failed read says about these segments, or one of them: sealed ones can be mended."""
+        if self.is_deleted:
+            return
+        if list(segments) == [self._active]:
+            self._fail(f"cannot read {self.name}: {error}")
+            return
+        for segment in segments:
+            if segment in self._segments and segment is not self._active:
+                self._host.suspect(self, segment, str(error))
 
     def _segment_of_index(self, index: int) -> Segment:
         return next(segment for segment in reversed(self._segments) if segment.first_index <= index)

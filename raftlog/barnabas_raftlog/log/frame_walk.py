@@ -1,9 +1,9 @@
 """Finding frames in a stretch of a segment file, header by header. Pure.
 
 Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor. Three
-walks: `cut_range` selects what a fetch gets (no checksum: clients check it, and it was checked when it was written),
-`split_entries` makes entries for Raft and for state machines, and `scan_tail` finds out after a crash how far the
-file is valid, where everything is checked.
+walks: `cut_range` selects what a fetch gets, and `check_frames` checks it where it comes from a disk; `split_entries`
+makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid. The last two check
+everything.
 """
 
 import struct
@@ -13,7 +13,7 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import HEADER_BYTES, verify
 
-__all__ = ["FrameFields", "Tail", "cut_range", "frame_size", "scan_tail", "split_entries"]
+__all__ = ["FrameFields", "Tail", "check_frames", "cut_range", "frame_size", "scan_tail", "split_entries"]
 
 _PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, last_offset_delta
 SIZE_PREFIX_BYTES = 12
@@ -108,6 +108,20 @@ def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -
         position += size
         index += 1
     return entries
+
+
+def check_frames(runs: list[Buffer]) -> None:
+    """Check the checksums of runs of whole frames, as `cut_range` returns them.
+
+    Raises:
+        CorruptBatchError: one is wrong.
+    """
+    for run in runs:
+        view, position = memoryview(run), 0
+        while position < len(view):
+            end = position + frame_size(view, position)
+            verify(view[position:end])
+            position = end
 
 
 def scan_tail(data: memoryview, base_offset: int, term: int, *, holes: bool = False) -> Tail:

@@ -118,6 +118,8 @@ class LogHost:
         self.directories_changed = False
         self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
         self.look_for_room: Callable[[], None] = _nothing
+        self.suspects: dict[tuple[AppendLog, Segment], str] = {}  # sealed segments that could not be read, and why
+        self.on_suspect: Callable[[], None] = _nothing
         self._worker = worker
         self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
@@ -142,6 +144,12 @@ class LogHost:
             oldest.index.unload()
             oldest.time_index.unload()
 
+    def suspect(self, log: "AppendLog", segment: Segment, cause: str) -> None:
+        """Remember that a sealed segment could not be read, until somebody has checked or mended it."""
+        if (log, segment) not in self.suspects:
+            self.suspects[log, segment] = cause
+            self.on_suspect()
+
     def forget_index(self, segment: Segment) -> None:
         self._indexes.pop(segment, None)
 
@@ -155,4 +163,4 @@ def _nobody_listens(log: "AppendLog", row: ReplicaRow) -> None:
 
 
 def _nothing() -> None:
-    """Storage sets something better."""
+    """Whoever cares sets something better."""

@@ -18,13 +18,14 @@ __all__ = ["FileHandle", "OpenFiles"]
 class FileHandle:
     """A file by its path. `fd` is -1 while it is closed; `users` counts who borrows it now."""
 
-    __slots__ = ("fd", "path", "removed", "users")
+    __slots__ = ("fd", "is_stale", "path", "removed", "users")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.fd = -1
         self.users = 0
         self.removed = False
+        self.is_stale = False  # another file has taken this one's place
 
 
 class OpenFiles:
@@ -55,7 +56,7 @@ class OpenFiles:
     def release(self, handle: FileHandle) -> None:
         with self._lock:
             handle.users -= 1
-            if handle.removed and not handle.users:
+            if (handle.removed or handle.is_stale) and not handle.users:
                 self._close(handle)
 
     @contextmanager
@@ -80,6 +81,13 @@ class OpenFiles:
                 self._files.rename(handle.path, target)
             handle.path = target
 
+    def renew(self, handle: FileHandle) -> None:
+        """Another file has been renamed into the place of this one: whoever borrows it from now on gets that."""
+        with self._lock:
+            handle.is_stale = True
+            if not handle.users:
+                self._close(handle)
+
     def close_all(self) -> None:
         with self._lock:
             for handle in list(self._idle_or_used):
@@ -93,6 +101,7 @@ class OpenFiles:
                 return
 
     def _close(self, handle: FileHandle) -> None:
+        handle.is_stale = False
         if handle.fd >= 0:
             fd, handle.fd = handle.fd, -1
             del self._idle_or_used[handle]

@@ -186,7 +186,8 @@ class _Rebuild:
         self._segments = [Segment.from_row(self._directory, row) for row in rows]
         if trusted_index < self._row.last_index:
             self._step_back(trusted_index)
-        for segment in self._segments:
+        for segment in self._segments[-1:]:
+            # The sealed ones are not needed now; the scrub looks at them, and can mend them.
             if segment.size_bytes and self._size_of(segment) < segment.size_bytes:
                 raise CorruptBatchError(f"{segment.log.path} is shorter than the {segment.size_bytes} synced bytes")
 

@@ -7,6 +7,10 @@ never sees bytes that a truncation has made invalid.
 A read that waits in a thread may find that its segment was dropped meanwhile, and its file deleted. That is no failure:
 what it looked for is below the log's start, or gone with a truncation, and the read begins anew.
 
+A sealed segment that cannot be read, or does not hold what it should, is not the end of its replica: that read fails,
+the segment is a *suspect* (`LogHost.suspects`), and followers who need it wait until it was mended (`scrub`). Damage in
+the segment that is written to fails the replica.
+
 Timestamps are answered for whole batches first (headers only), and within the one batch that was found by decoding it.
 """
 
@@ -21,6 +25,7 @@ from barnabas_raftlog.records.header import BatchHeader
 
 from .cold_reads import NotCachedError, Rows
 from .segment import Segment
+from .segment_check import SegmentCheck, SegmentPlace
 from .segment_install import FilledLog
 from .timestamps import Answer, TimestampReads
 
@@ -101,19 +106,41 @@ class ReplicaLog(FilledLog):
             self._host.used_index(segment)
 
     async def _guard(self, reading: Awaitable[T], *segments: Segment) -> T:
-        """Await a read of `segments`; if it shows that a file is bad, this replica has failed.
+        """Await a read of `segments`.
 
         Raises:
             _SegmentGoneError: it failed, and one of the segments is not part of the log any more.
+            StorageFailedError: it failed.
         """
         try:
             return await reading
         except (OSError, CorruptBatchError) as error:
             if self.failed is None and not self.is_deleted and any(one not in self._segments for one in segments):
                 raise _SegmentGoneError from error
-            if not self.is_deleted:
-                self._fail(f"cannot read {self.name}: {error}")
+            self._on_unreadable(segments, error)
             raise StorageFailedError(f"cannot read {self.name}: {error}") from error
+
+    def sealed_segments(self) -> list[Segment]:
+        """Return the segments that nothing is appended to any more, and that are wholly in their files."""
+        if self.failed is not None or self.is_deleted:
+            return []
+        return [one for one in self._segments[:-1] if self._bytes_in_file(one) == one.size_bytes]
+
+    def begin_check(self, segment: Segment) -> SegmentCheck | None:
+        """Return a check of a sealed segment as it is now; None: it is not part of the log any more."""
+        if segment not in self.sealed_segments():
+            return None
+        following = self._segments[self._segments.index(segment) + 1]
+        place = SegmentPlace(
+            segment.base_offset, segment.first_index, segment.size_bytes, following.base_offset, following.first_index
+        )
+        return SegmentCheck(place, self._epochs.rows())
+
+    def mended(self, segment: Segment) -> None:
+        """A segment that could not be read is whole."""
+        self._host.suspects.pop((self, segment), None)
+        if self.on_loaded is not None and not self.is_deleted:
+            self.on_loaded(self.group)
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
         """Return entries from `start_index` on. None: they are being loaded, `on_loaded` will be called."""
@@ -125,15 +152,16 @@ class ReplicaLog(FilledLog):
         run = self._host.loaded.get(self.group, start_index)
         if run is not None:
             return run
-        if start_index in self._loading or self.failed is not None:
+        segment = self._segment_of_index(start_index)
+        if start_index in self._loading or self.failed is not None or (self, segment) in self._host.suspects:
             return None
         try:
-            return self._entries_of(self._segment_of_index(start_index), start_index, bytes_max, blocking=False)
+            return self._entries_of(segment, start_index, bytes_max, blocking=False)
         except NotCachedError:
             self._loading.add(start_index)
             self._load(start_index, bytes_max)
         except (OSError, CorruptBatchError) as error:
-            self._fail(f"cannot read {self.name}: {error}")
+            self._on_unreadable((segment,), error)
         return None
 
     def _entries_of(self, segment: Segment, start_index: int, bytes_max: int, *, blocking: bool) -> list[Entry]:
@@ -165,7 +193,9 @@ class ReplicaLog(FilledLog):
                 return
             if truncations == self._truncations and start_index >= self.first_index:
                 if error is not None:
-                    self._fail(f"cannot read {self.name}: {error}")
+                    self._on_unreadable((segment,), error)
+                    if self.failed is None:
+                        return  # `on_loaded` is called when the segment was mended.
                 elif entries:
                     self._host.loaded.put(self.group, entries)
             if self.on_loaded is not None:

@@ -145,6 +145,24 @@ class Storage:
         return self._host.stats
 
     @property
+    def directory(self) -> str:
+        return self._directory
+
+    @property
+    def host(self) -> LogHost:
+        """For what works on all logs of a node (`scrub`)."""
+        return self._host
+
+    @property
+    def logs(self) -> list[ReplicaLog]:
+        """The logs that are open."""
+        return list(self._logs.values())
+
+    async def in_write_worker(self, job: Callable[[], T]) -> T:
+        """Run `job`, which must not raise, in order with everything else that is done to segment files."""
+        return await _in(self._write_worker, job)
+
+    @property
     def refusal(self) -> str:
         """Why nothing may be appended on this node at the moment, or empty."""
         return str(self._host.refusal or "")

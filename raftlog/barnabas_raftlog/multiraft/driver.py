@@ -195,14 +195,17 @@ class Driver:
         self.schedule()
 
     def leave(self, group: Group, error: StorageFailedError) -> None:
-        """Take a group out of service whose log refused an append for good, or for as long as no log works here."""
-        if self._storage.failed is not None and group.log.failed is None:
+        """Take a group out of service whose log cannot go on, for good or until the disk, or a segment, is mended."""
+        if group.log.failed is None:
             self.suspend(group, error)
         else:
             self.fail(group, error)
 
     def suspend(self, group: Group, error: StorageFailedError) -> None:
-        """Take a group out of service while the node's storage cannot write. The node says why, once for all groups."""
+        """Take a group out of service while the node's storage cannot write, or cannot read a part of its log.
+
+        No fact for each group: the storage says why, once for all.
+        """
         if group.failed is None:
             self.resign(group)
             group.failed, group.is_suspended = error, True
@@ -398,9 +401,13 @@ class Driver:
                 for notify, argument in notices:
                     notify(argument)
             if core.commit_index != group.commit_index:
-                group.commit_index = core.commit_index
-                group.high_watermark = group.log.offset_after(core.commit_index)
-                listener.on_committed(core.commit_index)
+                try:
+                    high_watermark = group.log.offset_after(core.commit_index)
+                except StorageFailedError as error:
+                    self.leave(group, error)
+                else:
+                    group.commit_index, group.high_watermark = core.commit_index, high_watermark
+                    listener.on_committed(core.commit_index)
             leads = group.is_leader
             leadership = (core.term, core.leader_id, leads, leads and core.confirmed and not group.stall_pending)
             if leadership != group.leadership:

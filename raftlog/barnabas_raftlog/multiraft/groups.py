@@ -217,8 +217,11 @@ class MultiRaft:
 
     def _on_loaded(self, group_id: GroupId) -> None:
         group = self.groups.get(group_id)
-        if group is not None:
-            self._driver.post(group, EntriesLoaded())
+        if group is None:
+            return
+        if group.is_suspended and self._storage.failed is None:
+            self._driver.resume(group)
+        self._driver.post(group, EntriesLoaded())
 
     def _on_log_failed(self, group_id: GroupId, error: StorageFailedError) -> None:
         group = self.groups.get(group_id)

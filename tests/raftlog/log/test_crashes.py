@@ -127,7 +127,7 @@ class CrashMachine(RuleBasedStateMachine):
     def append(self, number: int, sizes: list[int], follower: bool) -> None:
         offset = self.logs[GROUPS[number][0]].log_end_offset
         for size in sizes:
-            frame = data_frame(1 + size % 3, size, 1000 + size, fill=offset)
+            frame = data_frame(1 + size % 3, size, 1000 + size, fill=31 * offset + size)
             stamp(frame, offset, self.term)
             before = len(self.models[GROUPS[number][0]].items)
             self._append(number, [bytes(frame)], follower=follower)

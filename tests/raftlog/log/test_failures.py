@@ -244,7 +244,8 @@ def test_a_damaged_frame_is_found_when_it_is_read_for_a_follower() -> None:
     assert inode is not None
     inode.data[300] ^= 1
     assert log.entries(1, 1000) is None
-    assert log.failed is not None
+    assert list(node.storage.host.suspects) == [(log, log._segments[0])]
+    assert log.failed is None, "a sealed segment can be mended"
 
 
 def test_damage_in_the_synced_journal_refuses_to_start() -> None:

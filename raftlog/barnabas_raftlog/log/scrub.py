@@ -1,0 +1,321 @@
+"""The scrub: reads all sealed segments again and again, slowly, and has replaced what is not as it was written.
+
+Bits rot where nobody looks. So once in every `period_ms` a pass over all sealed segments of the node begins, at
+`rate_bytes` a second, in the order of groups and offsets; each frame's checksum is verified, and its place in the log
+(`segment_check`). A pass goes on after a restart where it was: `scrub` in the data directory has its cursor, saved at
+every `SAVE_BYTES`. What is read while a pass is under way and comes into being behind the cursor is the next pass's.
+
+A segment that a fetch or a follower's read found unreadable is a *suspect* (`LogHost.suspects`) and is checked at
+once, at full speed. So is one whose file is missing or too short when the scrub begins.
+
+Damage is reported as a fact, stays in `damaged` (for the status), and is never served: cold reads verify what they
+return. It is mended from another replica: `repair` brings a copy of the whole segment, which must hold, at every
+index, the entry that this log knows by its term; then it is synced and renamed into the place of the damaged file.
+Where nobody has such a copy, it is asked for again every `REPAIR_RETRY_S`.
+
+Limits: one segment is checked at a time, `CHUNK_BYTES` a job in the read thread; a repair has `REPAIR_TIMEOUT_S`.
+
+Not here: the segment that is written to (it was just written, its tail is checked by recovery, and damage met in it
+fails the replica); copies in the page cache that differ from the disk: what the cache has is what readers get, and is
+checked as such; segments below a compaction, which differ between replicas, can only be reported.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.raft.messages import Fact, GroupId
+
+from .log_host import LogHost
+from .open_files import FileHandle
+from .segment import Segment
+from .segment_check import SegmentCheck
+from .segment_log import ReplicaLog
+from .write_queue import Save
+
+__all__ = ["Damage", "RepairSource", "Scrub", "ScrubbedStorage"]
+
+CHUNK_BYTES = 256 << 10  # about a millisecond of a thread's work, interpreter lock held
+SAVE_BYTES = 64 << 20
+REPAIR_TIMEOUT_S = 600.0  # for a segment of 1 GiB, throttled
+REPAIR_RETRY_S = 60.0
+NO_CURSOR = ("", -1)
+
+
+class RepairSource(Protocol):
+    """Gets a copy of a sealed segment from another replica."""
+
+    def __call__(self, group: GroupId, segment: Segment) -> Awaitable[str | None]:
+        """Return the path of a file on the same file system, which the caller may move; None: nobody has it."""
+
+
+class ScrubbedStorage(Protocol):
+    """The part of `Storage` that is used here."""
+
+    @property
+    def directory(self) -> str: ...
+    @property
+    def host(self) -> LogHost: ...
+    @property
+    def logs(self) -> list[ReplicaLog]: ...
+    async def in_write_worker(self, job: Callable[[], bool]) -> bool: ...
+
+
+class Damage(NamedTuple):
+    """A sealed segment of one log that is not what was written, and where and how."""
+
+    log: ReplicaLog
+    segment: Segment
+    cause: str
+
+
+class Scrub:
+    """One per node; `run` is its task. Owned by the loop."""
+
+    def __init__(
+        self,
+        storage: ScrubbedStorage,
+        wall_ms: Callable[[], int],
+        on_fact: Callable[[GroupId, Fact], None],
+        *,
+        rate_bytes: int,
+        period_ms: int,
+        repair: RepairSource | None = None,
+    ) -> None:
+        self._storage, self._host = storage, storage.host
+        self._wall_ms, self._on_fact = wall_ms, on_fact
+        self._rate_bytes, self._period_ms = rate_bytes, period_ms
+        self.repair = repair
+        self.damaged: dict[Segment, Damage] = {}
+        self.checked_bytes = 0
+        self.passes = 0
+        self._wake = asyncio.Event()
+        self._started_ms = 0
+        self._cursor: tuple[str, int] = NO_CURSOR  # group in hex and base offset of the last segment checked
+        self._is_done = True  # with the pass that began at `_started_ms`
+        self._unsaved_bytes = 0
+        self._repair_at_s = 0.0
+        self._host.on_suspect = self._wake.set
+
+    def status(self) -> dict[str, Any]:
+        """Return what an operator may ask, as plain values."""
+        damaged = [
+            {"replica": known.log.name, "base_offset": known.segment.base_offset, "cause": known.cause}
+            for known in self.damaged.values()
+        ]
+        return {
+            "damaged": damaged,
+            "pass_started_ms": self._started_ms,
+            "pass_done": self._is_done,
+            "passes": self.passes,
+            "checked_bytes": self.checked_bytes,
+        }
+
+    async def run(self) -> None:
+        """Check and mend until cancelled. Cancelled, it leaves files whole, and goes on from its cursor next time."""
+        await self._load()
+        await self._look_at_sizes()
+        while True:
+            self._wake.clear()
+            for log, segment in list(self._host.suspects):
+                assert isinstance(log, ReplicaLog)
+                await self._check(log, segment, is_paced=False)
+            await self._mend_all()
+            if self._is_done and self._wall_ms() >= self._started_ms + self._period_ms:
+                self._started_ms, self._cursor, self._is_done = self._wall_ms(), NO_CURSOR, False
+            if self._is_done or await self._go_on():
+                await self._wait()
+
+    async def _go_on(self) -> bool:
+        """Check what is left of this pass; False if a suspect was met meanwhile."""
+        targets = [
+            (log.group.hex(), segment.base_offset, log, segment)
+            for log in self._storage.logs
+            for segment in log.sealed_segments()
+        ]
+        for group, base_offset, log, segment in sorted(targets, key=lambda target: target[:2]):
+            if (group, base_offset) <= self._cursor:
+                continue
+            await self._check(log, segment, is_paced=True)
+            self._cursor = group, base_offset
+            if self._unsaved_bytes >= SAVE_BYTES:
+                await self._save()
+            if self._wake.is_set():
+                return False
+        self._is_done = True
+        self.passes += 1
+        await self._save()
+        return True
+
+    async def _wait(self) -> None:
+        """Wait for a suspect, for the next pass, or for the next attempt to mend."""
+        timeout_s = max(0, self._started_ms + self._period_ms - self._wall_ms()) / 1000
+        if self.damaged:
+            timeout_s = min(timeout_s, max(0.0, self._repair_at_s - self._now_s()))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def _check(self, log: ReplicaLog, segment: Segment, *, is_paced: bool) -> None:
+        check = log.begin_check(segment)
+        if check is None:
+            self._host.suspects.pop((log, segment), None)
+            self.damaged.pop(segment, None)
+            return
+        while not check.is_done:
+            before = check.position
+            await self._host.cold.in_thread(partial(self._read_chunk, segment.log, check))
+            size_bytes = check.position - before
+            self.checked_bytes += size_bytes
+            self._unsaved_bytes += size_bytes
+            if log.begin_check(segment) is None:
+                return  # It was dropped, or truncated, under our eyes.
+            if is_paced:
+                await asyncio.sleep(size_bytes / self._rate_bytes)
+        if check.cause:
+            self._on_damage(Damage(log, segment, check.cause))
+        elif segment not in self.damaged:
+            log.mended(segment)
+
+    def _read_chunk(self, handle: FileHandle, check: SegmentCheck) -> None:
+        """Runs in a read thread."""
+        try:
+            with self._host.opened.borrow(handle) as fd:
+                data = self._host.files.read(fd, check.position, max(CHUNK_BYTES, check.needs))
+        except OSError as error:
+            check.fail(f"cannot be read: {error}")
+        else:
+            check.feed(memoryview(data))
+
+    def _on_damage(self, damage: Damage) -> None:
+        if damage.segment not in self.damaged:
+            text = f"{damage.segment.log.path}: {damage.cause}"
+            self._on_fact(damage.log.group, Fact("segment damaged", 0, text))
+            self._repair_at_s = self._now_s()
+        self.damaged[damage.segment] = damage
+        self._host.suspect(damage.log, damage.segment, damage.cause)
+
+    async def _mend_all(self) -> None:
+        if not self.damaged or self._now_s() < self._repair_at_s:
+            return
+        self._repair_at_s = self._now_s() + REPAIR_RETRY_S
+        for damage in list(self.damaged.values()):
+            if damage.log.begin_check(damage.segment) is None:
+                self._forget(damage)
+                continue
+            cause = await self._mend(damage)
+            if not cause:
+                self._forget(damage)
+                damage.log.mended(damage.segment)
+            text = f"{damage.segment.log.path}: {cause or 'replaced by a copy from another replica'}"
+            kind = "segment not repaired" if cause else "segment repaired"
+            self._on_fact(damage.log.group, Fact(kind, 0, text))
+
+    async def _mend(self, damage: Damage) -> str:
+        """Return why it could not be done, or nothing."""
+        if self.repair is None:
+            return "there is nobody to get a copy from"
+        log, segment = damage.log, damage.segment
+        try:
+            async with asyncio.timeout(REPAIR_TIMEOUT_S):
+                path = await self.repair(log.group, segment)
+        except (BarnabasError, OSError, TimeoutError) as error:
+            return f"getting a copy failed: {error}"
+        if path is None:
+            return "no other replica has this segment"
+        check = log.begin_check(segment)
+        if check is None:
+            return "it is not part of the log any more"
+        copy = FileHandle(path)
+        while not check.is_done:
+            await self._host.cold.in_thread(partial(self._read_chunk, copy, check))
+        self._host.opened.forget(copy)
+        if check.cause:
+            return f"the copy is no better: {check.cause}"
+        replaced = await self._storage.in_write_worker(partial(self._replace, path, segment.log))
+        return "" if replaced else "the copy could not be put in its place"
+
+    def _replace(self, path: str, handle: FileHandle) -> bool:
+        """Runs in the write worker, as the removal of segments does."""
+        files = self._host.files
+        try:
+            fd = files.open(path, create=False)
+            try:
+                files.sync(fd)
+            finally:
+                files.close(fd)
+            if handle.removed:
+                files.remove(path)
+                return False
+            files.rename(path, handle.path)
+            files.sync_directory(handle.path.rpartition("/")[0])
+        except OSError:
+            return False
+        self._host.opened.renew(handle)
+        return True
+
+    def _forget(self, damage: Damage) -> None:
+        self.damaged.pop(damage.segment, None)
+        self._host.suspects.pop((damage.log, damage.segment), None)
+
+    async def _look_at_sizes(self) -> None:
+        """Make suspects of the segments whose files are missing or too short."""
+        sealed = [(log, segment) for log in self._storage.logs for segment in log.sealed_segments()]
+        for log, segment in await self._host.cold.in_thread(partial(self._too_short, sealed)):
+            self._host.suspect(log, segment, "the file is missing or too short")
+
+    def _too_short(self, sealed: list[tuple[ReplicaLog, Segment]]) -> list[tuple[ReplicaLog, Segment]]:
+        short = []
+        for log, segment in sealed:
+            try:
+                with self._host.opened.borrow(segment.log) as fd:
+                    is_short = self._host.files.size(fd) < segment.size_bytes
+            except OSError:
+                is_short = True
+            if is_short:
+                short.append((log, segment))
+        return short
+
+    # The cursor.
+
+    async def _load(self) -> None:
+        data = await self._host.cold.in_thread(self._read_cursor)
+        try:
+            known = json.loads(data)
+            self._started_ms, self._is_done = int(known["started_ms"]), bool(known["is_done"])
+            self._cursor = str(known["group"]), int(known["base_offset"])
+        except (ValueError, KeyError, TypeError):
+            return  # There is none, or it makes no sense: a pass begins.
+
+    def _read_cursor(self) -> bytes:
+        files, path = self._host.files, f"{self._storage.directory}/scrub"
+        if not files.exists(path):
+            return b""
+        fd = files.open(path, create=False)
+        try:
+            return bytes(files.read(fd, 0, files.size(fd)))
+        finally:
+            files.close(fd)
+
+    async def _save(self) -> None:
+        self._unsaved_bytes = 0
+        group, base_offset = self._cursor
+        state = {"started_ms": self._started_ms, "is_done": self._is_done, "group": group, "base_offset": base_offset}
+        save = Save(f"{self._storage.directory}/scrub", json.dumps(state).encode())
+        await self._storage.in_write_worker(partial(self._carry_out, save))
+
+    def _carry_out(self, save: Save) -> bool:
+        try:
+            save.run(self._host.files, self._host.opened)
+        except OSError:
+            return False  # The pass begins earlier after a restart, nothing else.
+        return True
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
