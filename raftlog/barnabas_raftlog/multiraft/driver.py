@@ -204,9 +204,11 @@ class Driver:
     def suspend(self, group: Group, error: StorageFailedError) -> None:
         """Take a group out of service while the node's storage cannot write, or cannot read a part of its log.
 
-        No fact for each group: the storage says why, once for all.
+        No fact for each group if it is the storage: that says why, once for all.
         """
         if group.failed is None:
+            if self._storage.failed is None:
+                self._facts.append((group.group_id, Fact("replica suspended", group.core.term, str(error))))
             self.resign(group)
             group.failed, group.is_suspended = error, True
             self.retire(group)

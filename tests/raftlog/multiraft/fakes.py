@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
 from barnabas_raftlog.multiraft.wire import Heard, decode_frame
@@ -91,6 +92,8 @@ class MemoryLog:
 
     def _add(self, entry: Entry) -> Entry:
         if self.broken is not None:
+            if not isinstance(self.broken, DiskFullError):
+                self.failed = self.broken
             raise self.broken
         self.items.append(entry)
         if not self.is_lazy:
