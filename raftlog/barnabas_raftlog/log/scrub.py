@@ -134,7 +134,7 @@ class Scrub:
         targets = [
             (log.group.hex(), segment.base_offset, log, segment)
             for log in self._storage.logs
-            for segment in log.sealed_segments()
+            for segment in log.segments_to_scrub()
         ]
         for group, base_offset, log, segment in sorted(targets, key=lambda target: target[:2]):
             if (group, base_offset) <= self._cursor:
@@ -265,7 +265,7 @@ class Scrub:
 
     async def _look_at_sizes(self) -> None:
         """Make suspects of the segments whose files are missing or too short."""
-        sealed = [(log, segment) for log in self._storage.logs for segment in log.sealed_segments()]
+        sealed = [(log, segment) for log in self._storage.logs for segment in log.segments_to_scrub()]
         for log, segment in await self._host.cold.in_thread(partial(self._too_short, sealed)):
             self._host.suspect(log, segment, "the file is missing or too short")
 

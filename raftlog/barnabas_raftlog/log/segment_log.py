@@ -120,7 +120,7 @@ class ReplicaLog(FilledLog):
             self._on_unreadable(segments, error)
             raise StorageFailedError(f"cannot read {self.name}: {error}") from error
 
-    def sealed_segments(self) -> list[Segment]:
+    def segments_to_scrub(self) -> list[Segment]:
         """Return the segments that nothing is appended to any more, and that are wholly in their files."""
         if self.failed is not None or self.is_deleted:
             return []
@@ -128,7 +128,7 @@ class ReplicaLog(FilledLog):
 
     def begin_check(self, segment: Segment) -> SegmentCheck | None:
         """Return a check of a sealed segment as it is now; None: it is not part of the log any more."""
-        if segment not in self.sealed_segments():
+        if segment not in self.segments_to_scrub():
             return None
         following = self._segments[self._segments.index(segment) + 1]
         place = SegmentPlace(
@@ -139,6 +139,7 @@ class ReplicaLog(FilledLog):
     def mended(self, segment: Segment) -> None:
         """A segment that could not be read is whole."""
         self._host.suspects.pop((self, segment), None)
+        self._checksums = {known: sums for known, sums in self._checksums.items() if known is not segment}
         if self.on_loaded is not None and not self.is_deleted:
             self.on_loaded(self.group)
 

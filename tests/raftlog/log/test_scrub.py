@@ -36,7 +36,7 @@ class Scrubbed:
         self.has_copies = True
 
     def inode(self, number: int) -> Inode:
-        inode = self.node.files.names[self.log.sealed_segments()[number].log.path]
+        inode = self.node.files.names[self.log.segments_to_scrub()[number].log.path]
         assert inode is not None
         return inode
 
@@ -91,7 +91,7 @@ class Scrubbed:
 
 def test_a_pass_reads_every_sealed_segment_and_finds_nothing_where_nothing_is_wrong() -> None:
     scrubbed = Scrubbed()
-    sealed = scrubbed.log.sealed_segments()
+    sealed = scrubbed.log.segments_to_scrub()
     assert len(sealed) >= 3
     scrub = scrubbed.until(lambda scrub: scrub.passes == 1)
     assert scrub.checked_bytes == sum(segment.size_bytes for segment in sealed)
@@ -144,7 +144,7 @@ def test_a_follower_who_needs_a_damaged_segment_waits_and_is_told_when_it_is_men
 @pytest.mark.parametrize("is_gone", [False, True])
 def test_a_sealed_file_that_is_short_or_missing_is_found_at_start(is_gone: bool) -> None:
     scrubbed = Scrubbed()
-    before, path = scrubbed.everything(), scrubbed.log.sealed_segments()[1].log.path
+    before, path = scrubbed.everything(), scrubbed.log.segments_to_scrub()[1].log.path
     copies, files = scrubbed.copies, scrubbed.node.files
     inode = scrubbed.inode(1)
     if is_gone:
@@ -162,7 +162,7 @@ def test_a_sealed_file_that_is_short_or_missing_is_found_at_start(is_gone: bool)
 
 def test_a_copy_that_is_no_better_takes_no_place() -> None:
     scrubbed = Scrubbed()
-    path = scrubbed.log.sealed_segments()[1].log.path
+    path = scrubbed.log.segments_to_scrub()[1].log.path
     bad = bytearray(scrubbed.copies[path])
     bad[15] ^= 1  # the term, which no checksum covers
     scrubbed.copies[path] = bytes(bad)
@@ -188,7 +188,7 @@ def test_damage_that_nobody_can_mend_stays_in_the_status_and_the_rest_is_served(
 def test_a_pass_goes_on_after_a_restart_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_raftlog.log.scrub.SAVE_BYTES", 1)
     scrubbed = Scrubbed()
-    sealed = scrubbed.log.sealed_segments()
+    sealed = scrubbed.log.segments_to_scrub()
     first = scrubbed.until(lambda scrub: scrub.checked_bytes > sealed[0].size_bytes)
     assert first.passes == 0
     second = scrubbed.until(lambda scrub: scrub.passes == 1)
