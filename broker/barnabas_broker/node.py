@@ -29,6 +29,7 @@ from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress
+from barnabas_raftlog.multiraft.segment_repair import SegmentRepair
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
@@ -116,6 +117,7 @@ class Node:
             self._on_fact,
             self._fail,
         )
+        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
         limits = Limits(
             bytes_max=config.queued_max_request_bytes,
             connections_max=config.max_connections,

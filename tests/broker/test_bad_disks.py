@@ -4,13 +4,15 @@ import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from barnabas_broker.environment import NodeEnvironment
 from barnabas_broker.node import Node
+from barnabas_broker.partition import Partition
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, Producer
 from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.segment_log import ReplicaLog
 
 DEADLINE_S = 20.0
 
@@ -52,6 +54,20 @@ class BadDisks(Cluster):
         await node.start()
         self.nodes[node_id] = node
         return node
+
+
+class Damage:
+    """One flipped bit in the second segment of a replica."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._file = sorted(Path(cast("ReplicaLog", partition.log).directory).glob("*.log"))[1]
+        self._good = self._file.read_bytes()
+        bad = bytearray(self._good)
+        bad[250_000] ^= 4
+        self._file.write_bytes(bad)
+
+    def is_mended(self) -> bool:
+        return self._file.read_bytes() == self._good
 
 
 async def until(claim: Callable[[], bool], node: Node) -> None:
@@ -106,6 +122,33 @@ def test_a_broker_whose_journal_fails_hands_its_leaderships_on_and_comes_back_by
             assert storage_status(node)["refusing"] == ""
             assert "storage recovered" in kinds(node)
             assert await consumed(cluster.bootstrap, 6) == [b"%d" % number for number in range(6)]
+
+    asyncio.run(main())
+
+
+def test_a_flipped_bit_is_repaired_from_another_broker_as_soon_as_a_consumer_meets_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with BadDisks(3, tmp_path) as cluster:
+            async with Admin(cluster.bootstrap) as admin:
+                await admin.create_topic("t", partitions=1, configs={"segment.bytes": str(1 << 20)})
+            async with Producer(cluster.bootstrap, linger_s=0.0) as producer:
+                for number in range(40):
+                    await producer.send_and_wait("t", b"%04d" % number + bytes(100_000), partition=0)
+            partitions = {
+                n.config.node_id: p for n in cluster.nodes.values() for p in n.partitions if p.topic_name == "t"
+            }
+            node_id, partition = next(pair for pair in partitions.items() if pair[1].is_leader)
+            node = cluster.nodes[node_id]
+            for known in partitions.values():
+                await until(lambda known=known: known.high_watermark == 40, node)  # type: ignore[misc]
+            damage = Damage(partition)
+            # Not from memory: as if the broker had run for a while.
+            cast("ReplicaLog", partition.log)._tail.drop_before(partition.log.last_index)
+            values = await consumed(cluster.bootstrap, 40)
+            assert [value[:4] for value in values] == [b"%04d" % number for number in range(40)]
+            assert damage.is_mended()
+            assert {"segment damaged", "segment repaired"} <= kinds(node)
+            assert storage_status(node)["scrub"]["damaged"] == []
 
     asyncio.run(main())
 

@@ -236,6 +236,7 @@ class Scrub:
             await self._host.cold.in_thread(partial(self._read_chunk, copy, check))
         self._host.opened.forget(copy)
         if check.cause:
+            await self._storage.in_write_worker(partial(self._drop, path))
             return f"the copy is no better: {check.cause}"
         replaced = await self._storage.in_write_worker(partial(self._replace, path, segment.log))
         return "" if replaced else "the copy could not be put in its place"
@@ -257,6 +258,13 @@ class Scrub:
         except OSError:
             return False
         self._host.opened.renew(handle)
+        return True
+
+    def _drop(self, path: str) -> bool:
+        try:
+            self._host.files.remove(path)
+        except OSError:
+            return False  # The next copy takes its place.
         return True
 
     def _forget(self, damage: Damage) -> None:

@@ -245,8 +245,8 @@ class _Start:
         found = scan(view, sequence, start, last_batch)
         if found.damaged_at is not None or (end and found.end < end - 512):
             raise ValueError(
-                f"{path} is damaged at {found.damaged_at or found.end}, in records that had been synced. To go on"
-                " without them, move the whole directory away: this node then gets its data from the others"
+                f"{path} is damaged at {found.damaged_at or found.end}, in records that had been synced, of any group."
+                " Move the whole directory away and start again: this node is then a new member, without data"
             )
         for record in found.records:
             payload = b""
