@@ -92,8 +92,10 @@ class Submission:
 
     async def _ask(self, leader_id: int, command: Command) -> Reply:
         if leader_id == self._node_id:
-            return await self._carry_out_here(command)
-        reply = decode_reply(await self._links.call(leader_id, METHOD, encode_command(command), ATTEMPT_S))
+            # Refusals take the form that they have from elsewhere: a full disk here is a refusal, not the end of us.
+            reply = await refusal_of(self._carry_out_here(command))
+        else:
+            reply = decode_reply(await self._links.call(leader_id, METHOD, encode_command(command), ATTEMPT_S))
         if isinstance(reply.answer, Refusal):
             raise Refused(reply.answer.reason, reply.answer.message)
         return reply

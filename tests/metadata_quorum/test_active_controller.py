@@ -183,10 +183,13 @@ def test_what_may_go_better_elsewhere_is_tried_again(leader: int, failure: Excep
         (StorageFailedError("disk full"), RefusalReason.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_a_real_refusal_ends_it(failure: Exception, reason: RefusalReason) -> None:
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_real_refusal_ends_it(leader: int, failure: Exception, reason: RefusalReason) -> None:
+    """Also of the controller on this very node: its full disk must not end the broker."""
+
     async def main() -> None:
         with pytest.raises(Refused) as caught:
-            await World(failure).submission.submit(AllocateProducerIds(), 5)
+            await World(failure, leaders=(leader,)).submission.submit(AllocateProducerIds(), 5)
         assert caught.value.reason is reason
 
     run(main())
