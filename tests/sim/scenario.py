@@ -45,7 +45,7 @@ def describe(sim: Simulator, error: AssertionError) -> str:
     )
     return (
         f"{error}\nseed {sim.seed} at {sim.now_ms} ms; {sim.swarm}\n{cores}\nlast events:\n{events}\n"
-        f"repeat with: scripts/sim --seed {sim.seed}"
+        f"repeat with: scripts/sim --cores --seed {sim.seed}"
     )
 
 

@@ -65,6 +65,25 @@ class Faults:
     def _ambush(self, fault: Fault) -> None:
         self._target(fault).disk.ambush = (fault.detail % 7, False)
 
+    def _power(self, fault: Fault) -> None:
+        machine = self._target(fault)
+        machine.cut_power()
+        self._world.after(fault.duration_us, machine.boot)
+
+    def _power_all(self, fault: Fault) -> None:
+        for place, machine in enumerate(self._machines.values()):
+            machine.cut_power()
+            self._world.after(fault.duration_us + fault.detail * place, machine.boot)
+
+    def _ambush_power(self, fault: Fault) -> None:
+        self._target(fault).disk.ambush = (fault.detail % 7, True)
+
+    def _failed_sync(self, fault: Fault) -> None:
+        self._target(fault).disk.sync_errors = 1 + (not fault.detail % 5)
+
+    def _full_disk(self, fault: Fault) -> None:
+        self._target(fault).disk.full_until_us = self._world.now_us + fault.duration_us
+
     def _stall(self, fault: Fault) -> None:
         self._target(fault).stall(fault.duration_us)
 

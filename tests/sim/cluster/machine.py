@@ -80,6 +80,8 @@ class Machine:
         self._end(silently=False)
 
     def cut_power(self) -> None:
+        if self.name in self.network.down:
+            return
         self._end(silently=True)
         self.network.down.add(self.name)
         self.disk.lose_power()
@@ -103,6 +105,7 @@ class Machine:
         await node.start()
         assert loop is self.loop
         self.node = node
+        self.world.counts["recoveries"] += not node.storage.was_clean
         await node.failure
 
     def _on_end(self, task: "asyncio.Task[None]") -> None:

@@ -69,7 +69,14 @@ class Run:
             auto_create_topics_enable=False,
         )
         clock = Clock(self.world, 1_000.0 * node_id, choice.drift[node_id - 1])
-        return Machine(self.world, self.network, config, clock, sync_us_max=choice.sync_us_max, is_excused=False)
+        return Machine(
+            self.world,
+            self.network,
+            config,
+            clock,
+            sync_us_max=choice.sync_us_max,
+            is_excused="failed_sync" in choice.kinds or "full_disk" in choice.kinds,
+        )
 
     def client(self) -> WireClient:
         client = WireClient(self.world, self.network, f"c{len(self._all_clients) + 1}", self.brokers)
@@ -223,7 +230,7 @@ def run_choice(choice: Choice) -> Run:
         try:
             with observing(run.observer):
                 run.run()
-        except AssertionError as error:
+        except Exception as error:  # whatever broke a node is what the run is for
             raise SimulationError(run.describe(error)) from error
         finally:
             run.close()

@@ -57,8 +57,14 @@ MEAN_US = {  # between two faults of a kind
     "reset": 1_500 * MS,
     "clock_jump": 3_000 * MS,
     "stuck_disk": 3_000 * MS,
+    "full_disk": 3_000 * MS,
+    "power": 2_500 * MS,
+    "power_all": 5_000 * MS,
+    "ambush_power": 2_500 * MS,
+    "failed_sync": 2_500 * MS,
 }
-RARE = ()
+LOSES_POWER = {"power", "power_all", "ambush_power"}
+SPOILS_DISKS = {"failed_sync"}
 
 
 def choose(seed: int) -> Choice:
@@ -67,16 +73,20 @@ def choose(seed: int) -> Choice:
     nodes = rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7))
     factor = min(nodes, rng.choice((1, 2, 3, 3, 3, 3, 4, 5)))
     safety_us = rng.randrange(6, 12) * SECOND
-    kinds = tuple(sorted(kind for kind in MEAN_US if rng.random() < 0.3))
-    if not kinds:
-        kinds = ("crash",)
+    flush_mode = rng.choice(("fsync", "fsync", "page-cache"))
+    wanted = {kind for kind in MEAN_US if rng.random() < 0.25}
+    if flush_mode == "page-cache":
+        wanted -= LOSES_POWER
+    if factor < 3:
+        wanted -= SPOILS_DISKS
+    kinds = tuple(sorted(wanted)) or ("crash",)
     faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us))
     return Choice(
         seed=seed,
         nodes=nodes,
         replication_factor=factor,
         partitions=rng.choice((1, 2, 3, 4)),
-        flush_mode=rng.choice(("fsync", "fsync", "page-cache")),
+        flush_mode=flush_mode,
         conditions=Conditions(
             delay_us_min=rng.choice((20, 500)),
             delay_us_max=rng.choice((600, 5_000, 40_000)),
@@ -106,6 +116,8 @@ def _plan(rng: Random, kind: str, nodes: int, safety_us: int) -> list[Fault]:
         other = rng.randrange(1, nodes + 1)
         side = tuple(sorted(rng.sample(range(1, nodes + 1), rng.randrange(1, max(2, nodes // 2 + 1)))))
         duration_us = rng.choice((30 * MS, 400 * MS, 1_500 * MS, 3_000 * MS))
+        if kind in SPOILS_DISKS:
+            target = other = 1 + nodes // 2  # one machine with a bad disk, not a majority of them
         chosen = side if kind in {"cut", "cut_tcp", "cut_udp"} else (target, other)
         faults.append(Fault(at_us, kind, chosen, duration_us, rng.randrange(1 << 16)))
     return faults
