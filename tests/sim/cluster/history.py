@@ -32,6 +32,8 @@ class ClientHistory:
         self.ends = dict[Partition, int]()  # behind the last acknowledged record
         self._last_of = dict[tuple[Partition, str], int]()  # a producer's last acknowledged offset
         self.commits = dict[tuple[str, Partition], int]()  # the newest acknowledged commit of a group
+        self._doubtful = dict[tuple[str, Partition], set[int]]()  # sent, and never answered
+        self._generations = dict[tuple[str, Partition], int]()
         self.owners = dict[tuple[str, int, Partition], str]()
 
     def on_sent(self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool) -> None:
@@ -71,14 +73,29 @@ class ClientHistory:
         elif len(places) > 1 and (sent.is_idempotent or value in self.acknowledged):
             self._world.violate(f"{value!r} is there twice: {sorted(places)}")
 
+    def on_commit_sent(self, group: str, partition: Partition, offset: int) -> None:
+        """Until it is answered it may be there or not; unanswered, it may come at any time in its generation."""
+        self._doubtful.setdefault((group, partition), set()).add(offset)
+
     def on_committed(self, group: str, partition: Partition, offset: int) -> None:
         """A commit was acknowledged. One member owns a partition at a time, so the newest counts."""
         self.commits[group, partition] = offset
+        self._doubtful[group, partition].discard(offset)
         self._world.counts["commits"] += 1
 
-    def on_fetched_commit(self, group: str, partition: Partition, offset: int, at_least: int) -> None:
+    def committed_at_least(self, group: str, partition: Partition) -> int:
+        """Return the least that a fetch that is sent now may be told."""
+        newest = self.commits.get((group, partition), 0)
+        return min(newest, *self._doubtful.get((group, partition), ()), newest)
+
+    def on_fetched_commit(self, group: str, partition: Partition, offset: int, at_least: int, generation: int) -> None:
+        """The first look in a generation ends all doubts about commits of older ones."""
         if offset < at_least:
             self._world.violate(f"group {group}: the commit for {partition} went back from {at_least} to {offset}")
+        if generation > self._generations.get((group, partition), -1):
+            self._generations[group, partition] = generation
+            self.commits[group, partition] = offset
+            self._doubtful.pop((group, partition), None)
 
     def on_assigned(self, group: str, generation: int, partition: Partition, member: str) -> None:
         owner = self.owners.setdefault((group, generation, partition), member)

@@ -15,6 +15,7 @@ from barnabas_broker.config import BrokerConfig
 
 from .client import WireClient
 from .faults import Faults
+from .group_member import SESSION_MS, GroupMember
 from .history import ClientHistory, Partition
 from .loop import Clock
 from .machine import Machine
@@ -26,7 +27,7 @@ from .world import SECOND, World
 
 __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
 
-TOPIC = "t"
+TOPIC, GROUP = "t", "g"
 HEALING_US = 40 * SECOND
 LASTING_US = 5 * SECOND
 START_US = 20 * SECOND
@@ -50,6 +51,7 @@ class Run:
         self.machines = {n: self._machine(n) for n in self.brokers}
         self.partitions: list[Partition] = [(TOPIC, index) for index in range(choice.partitions)]
         self.readers = list[Reader]()
+        self.members = list[GroupMember]()
         self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
         self.is_working = True
         self._all_clients = list[WireClient]()
@@ -66,6 +68,8 @@ class Run:
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
             offsets_topic_num_partitions=2,
+            offsets_topic_replication_factor=choice.replication_factor,
+            group_min_session_timeout_ms=SESSION_MS,
             auto_create_topics_enable=False,
         )
         clock = Clock(self.world, 1_000.0 * node_id, choice.drift[node_id - 1])
@@ -126,6 +130,10 @@ class Run:
                 goes_on=lambda: self.is_working,
             )
             client.start(work)
+        for _ in range(choice.members):
+            member = GroupMember(self.client(), self.history, GROUP, self.partitions)
+            self.members.append(member)
+            member.client.start(member.run())
         for partition in self.partitions:
             reader = Reader(self.client(), self.history, partition)
             self.readers.append(reader)
@@ -137,8 +145,8 @@ class Run:
         acknowledged = world.counts["acknowledged"]
         assert world.run_until(world.now_us + HEALING_US, self._is_well), f"did not recover: {self.trouble()}"
         # It must work again, too.
-        is_served = partial(self._has_more_than, acknowledged)
-        assert world.run_until(world.now_us + HEALING_US, is_served), "nothing is acknowledged any more"
+        is_served = partial(self._has_more_than, acknowledged, [member.rounds for member in self.members])
+        assert world.run_until(world.now_us + HEALING_US, is_served), "clients do not go on"
         self.is_working = False
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), "readers do not get everything"
         for reader in self.readers:
@@ -154,8 +162,9 @@ class Run:
         # One leader may go home to its first replica in this time; nothing else may change.
         world.counts["changes after healing"] += 1
 
-    def _has_more_than(self, count: int) -> bool:
-        return self.world.counts["acknowledged"] > count
+    def _has_more_than(self, acknowledged: int, rounds: list[int]) -> bool:
+        members_go_on = all(member.rounds > before for member, before in zip(self.members, rounds, strict=True))
+        return self.world.counts["acknowledged"] > acknowledged and members_go_on
 
     def _has_read_all(self) -> bool:
         return all(reader.has_all_acknowledged for reader in self.readers)

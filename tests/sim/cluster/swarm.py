@@ -80,6 +80,8 @@ def choose(seed: int) -> Choice:
     if factor < 3:
         wanted -= SPOILS_DISKS
     kinds = tuple(sorted(wanted)) or ("crash",)
+    # All producers together write some 200 batches, however many they are: more would cost time and show little.
+    idempotent_producers, plain_producers = rng.choice((1, 2, 3)), rng.choice((0, 1, 2))
     faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us))
     return Choice(
         seed=seed,
@@ -96,10 +98,10 @@ def choose(seed: int) -> Choice:
         ),
         sync_us_max=rng.choice((500, 5_000, 50_000)),
         drift=tuple(1.0 + rng.choice((0.0, 0.0, rng.uniform(-0.02, 0.02))) for _ in range(nodes)),
-        idempotent_producers=rng.choice((1, 2, 3)),
-        plain_producers=rng.choice((0, 1, 2)),
+        idempotent_producers=idempotent_producers,
+        plain_producers=plain_producers,
         record_bytes=rng.choice((60, 60, 500, 6_000)),
-        pause_ms=rng.choice((30, 80, 200)),
+        pause_ms=rng.choice((40, 80, 150)) * (idempotent_producers + plain_producers),
         members=rng.choice((0, 0, 1, 2, 3)),
         safety_us=safety_us,
         kinds=kinds,
