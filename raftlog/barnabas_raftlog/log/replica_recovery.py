@@ -20,7 +20,7 @@ from barnabas_raftlog.records.header import parse_header
 
 from .checkpoint import ReplicaRow
 from .cold_reads import ColdReads
-from .files import Files
+from .files import Files, is_disk_full
 from .frame_walk import FrameFields, scan_tail
 from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
@@ -63,6 +63,8 @@ def recover_replica(
             adopt_again(files, directory, row.last_index)
         rebuild.run(plan, payload_of)
     except (OSError, CorruptBatchError, ValueError) as error:
+        if isinstance(error, OSError) and is_disk_full(error):
+            raise  # Nothing is wrong with the replica: the next start, with room, begins where this one did.
         row.failed = f"recovery of {row.name}: {error}"
         return row, 0, 0
     finally:

@@ -1,5 +1,6 @@
 """Disks that fail, run full and lie still: who notices, what is refused, and what is never acknowledged."""
 
+import errno
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
 
 from .frames import data_frame
-from .memory_files import CrashError, MemoryFiles
+from .memory_files import CrashError, Inode, MemoryFiles
 from .node import Node, fill
 
 
@@ -52,6 +53,26 @@ def test_a_crash_right_after_the_replacement_finds_both_files() -> None:
     assert log.durable_index == 10
     node.files.lose_power(Random(2))
     assert Node(node.files).log().last_index == 10
+
+
+def test_a_start_without_room_condemns_no_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Want of room was written down as the replica's own failure, if there was room enough to write that down."""
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.storage.flush()
+    node.sync_worker.run()  # They are in the journal, and the segment file has not been begun.
+    node.files.kill()
+
+    def refuse_segments(inode: Inode, _end: int) -> None:
+        if any(path.endswith(".log") and known is inode for path, known in node.files.names.items()):
+            raise OSError(errno.ENOSPC, "full on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.files, "_need_room", refuse_segments)
+        with pytest.raises(StorageFailedError, match="full on purpose"):
+            Node(node.files)
+    assert Node(node.files).log().last_index == 5
 
 
 def journal_files(files: MemoryFiles) -> list[str]:
