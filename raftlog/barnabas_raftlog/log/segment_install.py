@@ -47,6 +47,7 @@ class SegmentGoneError(BarnabasError):
 class FilledLog(CutLog):
     """A `CutLog` whose sealed segments can be sent as files, and that can be filled with such files."""
 
+    adopted_index = 0  # the last entry that came as a file; what is saved beside the log is as of that one or later
     _adopting = 0  # adoptions that the write worker has not carried out yet
     # Of sealed segments: how much of the file was read, and the checksum of that. Replaced, never changed.
     _checksums: Mapping[Segment, tuple[int, int]] = MappingProxyType({})
@@ -191,7 +192,16 @@ class FilledLog(CutLog):
         new = [handle for segment in received for handle in segment.handles]
         self.operations.append(Adopt(prepared.directory, self.directory, old, new, index))
         self._adopting += 1
+        self.adopted_index = index
         self._await_snapshot(gate, index, number)
+
+    def save_state(self, index: int, blob: bytes) -> None:
+        """Keep `blob` as `CutLog.save_state` does, but never in place of one that says more.
+
+        It is written behind the adoption, so it can count as of what was adopted, durable or not: a crash before that
+        leaves the older log with the older state.
+        """
+        super().save_state(max(index, self.adopted_index), blob)
 
     def on_operation(self, operation: Operation) -> None:
         if isinstance(operation, Adopt):

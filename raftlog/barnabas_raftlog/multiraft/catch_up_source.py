@@ -12,6 +12,9 @@ Reading for checksums is not throttled, but it is one file at a time and a few M
 
 *Throttled:* every chunk waits for its share of the node's rate before it is read.
 
+A read without a session, of any sealed segment by its name, is served too, to leaders and followers alike: a repair needs
+one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that.
+
 Limits: `SESSIONS_MAX` sessions, of which each holds its manifest in memory; `CHUNK_BYTES_MAX` bytes in an answer.
 """
 
@@ -28,11 +31,9 @@ from barnabas_raftlog.raft.messages import GroupId
 from .catch_up_rate import TokenBucket
 from .catch_up_wire import (
     CHUNK_BYTES_MAX,
-    FILE,
     MANIFEST,
     READ,
     CatchUpBusyError,
-    FileRequest,
     ManifestReply,
     ManifestRequest,
     ReadRequest,
@@ -101,7 +102,6 @@ class CatchUpSource:
         self.sent_bytes = 0
         links.serve(MANIFEST, self._on_manifest)
         links.serve(READ, self._on_read)
-        links.serve(FILE, self._on_file)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -195,18 +195,6 @@ class CatchUpSource:
         await self._throttle.take(size_bytes)
         self.sent_bytes += size_bytes
         return seal_chunk(await log.read_file(segment, request.position, size_bytes))
-
-    async def _on_file(self, source: int, body: bytes) -> bytes:
-        del source
-        request = decode(body, FileRequest)
-        group = self._group(request.group)
-        log = log_of(group)
-        segment = log.sealed_segment(request.base_offset, request.first_index, group.core.commit_index)
-        until_ms = self._clock() + PREPARE_MS
-        while (checksum := await log.checksum_more(segment)) is None:
-            if self._clock() >= until_ms:
-                raise CatchUpBusyError(f"the checksum of {segment.log.path} is being computed")
-        return encode_manifest(log.manifest([log.file_of(segment, checksum)], b""))
 
     # Inside.
 

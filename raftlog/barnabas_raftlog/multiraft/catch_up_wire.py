@@ -14,11 +14,9 @@ from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
     "CHUNK_BYTES_MAX",
-    "FILE",
     "MANIFEST",
     "READ",
     "CatchUpBusyError",
-    "FileRequest",
     "ManifestReply",
     "ManifestRequest",
     "ReadRequest",
@@ -28,7 +26,7 @@ __all__ = [
     "seal_chunk",
 ]
 
-MANIFEST, READ, FILE = "catch-up-manifest", "catch-up-read", "catch-up-file"  # methods
+MANIFEST, READ = "catch-up-manifest", "catch-up-read"  # methods
 CHUNK_BYTES_MAX = 1 << 20  # one read, one answer, one write: 1 ms of a 10 Gbit/s link, so others hardly wait for it
 
 Buffer = bytes | bytearray | memoryview
@@ -66,14 +64,6 @@ class ReadRequest(msgspec.Struct, array_like=True, frozen=True):
     first_index: int
     position: int
     size_bytes: int
-
-
-class FileRequest(msgspec.Struct, array_like=True, frozen=True):
-    """Ask what one sealed segment is, without a manifest. The answer is a manifest of that file alone."""
-
-    group: bytes
-    base_offset: int
-    first_index: int
 
 
 _encoder = msgspec.msgpack.Encoder()

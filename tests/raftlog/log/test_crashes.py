@@ -162,7 +162,7 @@ class CrashMachine(RuleBasedStateMachine):
         offset = log.offset_after(committed)
         model.committed = committed
         if log.has_segments_before(offset):
-            index = max(log.first_index - 1, min(committed, log.durable_index))
+            index = max(log.first_index - 1, log.adopted_index, min(committed, log.durable_index))
             log.save_state(index, b"as of %d" % index)
         log.drop_before(max(offset - back, log.log_start_offset), committed)
         assert log.log_start_offset >= offset - back

@@ -38,16 +38,21 @@ def files_of(frames: list[bytes], start_index: int) -> list[tuple[SegmentFile, b
     return files
 
 
+def manifest_of(
+    files: list[tuple[SegmentFile, bytes]], start_index: int, last_index: int, term: int, state: bytes
+) -> Manifest:
+    """Return the list of `files`, all of one term."""
+    base_offset = 3 * start_index
+    end_offset = files[-1][0].end_offset if files else base_offset
+    epochs = ((term, max(1, min(start_index + 1, last_index)), base_offset),)
+    listed = tuple(file for file, _ in files)
+    return Manifest(last_index, term, end_offset, start_index, base_offset, 0, epochs, listed, b"", state)
+
+
 def received(log: ReplicaLog, frames: list[bytes], start_index: int, term: int, state: bytes) -> Prepared:
     """Return the transfer that makes `frames` the log."""
     files = files_of(frames, start_index)
-    base_offset = 3 * start_index
-    end_offset = files[-1][0].end_offset if files else base_offset
-    last_index = start_index + len(frames)
-    epochs = ((term, max(1, min(start_index + 1, last_index)), base_offset),)
-    manifest = Manifest(
-        last_index, term, end_offset, start_index, base_offset, 0, epochs, tuple(file for file, _ in files), b"", state
-    )
+    manifest = manifest_of(files, start_index, start_index + len(frames), term, state)
     incoming = log.incoming()
     incoming.begin(manifest)
     for file, data in files:

@@ -79,9 +79,7 @@ class Faults:
         self._target(fault).disk.ambush = (fault.detail % 7, True)
 
     def _failed_sync(self, fault: Fault) -> None:
-        machine = self._target(fault)
-        if machine.node is not None:
-            machine.disk.sync_errors = 1 + (not fault.detail % 5)
+        self._target(fault).disk.sync_errors = 1 + (not fault.detail % 5)
 
     def _full_disk(self, fault: Fault) -> None:
         self._target(fault).disk.full_until_us = self._world.now_us + fault.duration_us
