@@ -8,6 +8,7 @@ leaves. Whoever leads is asked to append and to let the log start later; what wa
 import asyncio
 import random
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 from uuid import UUID
@@ -24,7 +25,7 @@ from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import MultiRaft
-from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
+from barnabas_raftlog.multiraft.wire import Heard, decode_frame
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -71,9 +72,7 @@ class Links:
     def send_frames(self, node_id: int, frames: list[list[Buffer]]) -> bool:
         for buffers in frames:
             frame = frame_of(memoryview(b"".join(buffers))[4:], owned=True)
-            messages = decode_messages(
-                read_header(frame.header), frame.payload, self.node_id, node_id, owned=frame.owned
-            )
+            messages = decode_frame(read_header(frame.header), frame.payload, self.node_id, node_id, owned=frame.owned)
             asyncio.get_running_loop().call_soon(self.world.carry, self, node_id, messages)
         return True
 
@@ -210,7 +209,7 @@ class World:
 
     # The network and time.
 
-    def carry(self, links: Links, target: int, messages: list[Addressed]) -> None:
+    def carry(self, links: Links, target: int, messages: Sequence[Heard]) -> None:
         self.carried += 1
         source, receiver = self.members[links.node_id], self.members[target]
         alive = source.is_up and source.links is links and receiver.is_up
