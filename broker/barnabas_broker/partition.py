@@ -336,6 +336,8 @@ class Partition:
         """
         if self.producers.commit_index < self.starts.known_index:
             return  # What is saved is ahead of the log, and stays true.
+        if self.log.log_end_offset == 0:
+            return  # Nobody has ever written: there is nothing to know.
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
         table = self._committed_producers()
         if table.applied_index > 0:

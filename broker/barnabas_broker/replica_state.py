@@ -28,6 +28,8 @@ class ReplayedLog(Protocol):
     def first_index(self) -> int: ...
     @property
     def last_index(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
     def load_state(self) -> tuple[int, bytes] | None: ...
 
@@ -93,6 +95,9 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
     # What was dropped from the log was committed.
     producers.applied_index = max(producers.applied_index, base_index)
     producers.commit_index = max(producers.commit_index, base_index)
+    if log.log_end_offset == 0:
+        # No records at all, only what Raft needs for itself: nothing to read, also with ten thousand such replicas.
+        producers.applied_index = log.last_index
     if log.last_index > producers.applied_index:
         try:
             async for entry in log.replay(producers.applied_index + 1):

@@ -130,7 +130,7 @@ class _Rebuild:
             self._scan(on_disk, lambda index, fields: _is(expected.get(index), fields))
         self._cut(on_disk)
         self._append([item for item in wanted if item[0] > self._last_index], payload_of)
-        self._sync()
+        self._sync(plan)
         if plan is not None and plan.state:
             self._save_state(plan.state)
 
@@ -323,7 +323,7 @@ class _Rebuild:
                 self._files.write(fd, buffers, position)
             buffers.clear()
 
-    def _sync(self) -> None:
+    def _sync(self, plan: ReplicaPlan | None) -> None:
         for segment in self._touched:
             for handle, position, rows, size_bytes in segment.index_writes():
                 with self._opened.borrow(handle, create=True) as fd:
@@ -333,7 +333,8 @@ class _Rebuild:
                 self._files.sync(fd)
         if self._touched or self.cut_bytes:
             self._files.sync_directory(self._directory)
-            self._files.sync_directory(self._directory.rpartition("/")[0])
+            if plan is None:  # else whoever recovers them all does it once
+                self._files.sync_directory(self._directory.rpartition("/")[0])
 
 
 def _is(location: Location | None, fields: FrameFields) -> bool:

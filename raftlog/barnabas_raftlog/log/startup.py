@@ -8,6 +8,7 @@ on and brings every replica's files in order; then it writes a new checkpoint, a
 import json
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import StorageFailedError
@@ -178,23 +179,22 @@ class _Start:
             last_batch = self._replay(checkpoint, sequence, end, last_batch, plans, hard_states, deleted)
         rows: dict[bytes, ReplicaRow] = {}
         written = cut = 0
-        descriptors: dict[int, int] = {}
+        descriptors = {sequence: files.open(self._journal[sequence][0], create=False) for sequence, _ in chain}
 
         def payload_of(location: Location) -> bytearray:
-            fd = descriptors.get(location.sequence)
-            if fd is None:
-                fd = descriptors[location.sequence] = files.open(self._journal[location.sequence][0], create=False)
-            return files.read(fd, location.position, location.size_bytes)
+            return files.read(descriptors[location.sequence], location.position, location.size_bytes)
 
         for name in sorted(deleted):
             if files.exists(f"{directory}/replicas/{name}"):
                 files.remove_tree(f"{directory}/replicas/{name}")
+        jobs: list[Callable[[], tuple[ReplicaRow, int, int]]] = []
         for group, plan in plans.items():
             row = checkpoint.rows.get(group)
             if row is None or row.name != plan.name:
                 row = empty_row(group, plan.name, page_cache=plan.page_cache)
             path = f"{directory}/replicas/{plan.name}"
-            found = recover_replica(files, path, row, plan, payload_of, self._config.segment_bytes)
+            jobs.append(partial(recover_replica, files, path, row, plan, payload_of, self._config.segment_bytes))
+        for group, found in zip(plans, files.run_all(jobs), strict=True):
             rows[group] = found[0]
             written += found[1]
             cut += found[2]

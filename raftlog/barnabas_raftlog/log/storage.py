@@ -46,7 +46,7 @@ from .write_queue import WriteQueue
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
 
-SYNCS_AT_ONCE = 16  # logs that a checkpoint hands to the write worker together
+SYNCS_AT_ONCE = 64  # logs that a checkpoint hands to the write worker together
 T = TypeVar("T")
 CallLater = Callable[[float, Callable[[], None]], object]  # seconds, what to do then
 

@@ -340,10 +340,12 @@ class WriteQueue:
 
 
 def _carry_out(files: Files, opened: OpenFiles, work: list[Work]) -> Outcome:
-    """Do the operations in order. After the first error of a log, its later ones get the same error."""
+    """Do the operations in order, syncs of different logs together. After an error of a log, its later ones get it."""
     outcome: Outcome = []
     errors: dict[QueuedLog, OSError] = {}
-    for log, operation in work:
+    syncs: dict[QueuedLog, Operation] = {}
+
+    def run(log: QueuedLog, operation: Operation) -> None:
         error = errors.get(log)
         if error is None:
             try:
@@ -351,4 +353,17 @@ def _carry_out(files: Files, opened: OpenFiles, work: list[Work]) -> Outcome:
             except OSError as caught:
                 error = errors[log] = caught
         outcome.append((log, operation, error))
+
+    def run_syncs() -> None:
+        files.run_all([partial(run, log, operation) for log, operation in syncs.items()])
+        syncs.clear()
+
+    for log, operation in work:
+        if log in syncs:
+            run_syncs()
+        if isinstance(operation, Sync):
+            syncs[log] = operation
+        else:
+            run(log, operation)
+    run_syncs()
     return outcome

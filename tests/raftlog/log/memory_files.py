@@ -235,6 +235,9 @@ class MemoryFiles:
                 change(self._durable_names)
         self._changed = [item for item in self._changed if item[0] != path]
 
+    def run_all(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return [job() for job in jobs]
+
     def lock(self, path: str) -> int:
         if path in self.locked:
             raise BlockingIOError(errno.EAGAIN, "locked", path)

@@ -16,10 +16,12 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from .loop import VirtualLoop
 from .world import World
+
+T = TypeVar("T")
 
 __all__ = ["PowerLostError", "VirtualDisk", "VirtualFiles"]
 
@@ -388,6 +390,9 @@ class VirtualFiles:
     def sync_directory(self, path: str) -> None:
         self._call(changes=True, spent_us=self.disk.rng.randrange(50, self.disk.sync_us_max + 51))
         self._directory(path).sync()
+
+    def run_all(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        return [job() for job in jobs]
 
     def lock(self, path: str) -> int:
         fd = self.open(path, create=True)
