@@ -69,13 +69,14 @@ class ParkedFetch(Protocol):
 
 
 class HostedTopic:
-    """A topic of the image, and those of its partitions that have a replica here."""
+    """A topic of the image, and those of its partitions that have a replica here. `unled`: one that had no leader."""
 
-    __slots__ = ("partitions", "topic")
+    __slots__ = ("partitions", "topic", "unled")
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
         self.partitions: dict[int, Partition] = {}
+        self.unled = 0
 
 
 def group_id_of(topic_id: bytes, partition: int) -> GroupId:
@@ -108,6 +109,7 @@ class Partitions:
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
+        self._unled: dict[bytes, None] = {}  # topics that may have a partition without a leader
         self._silent_since_ms: dict[int, int] = {}
         self._live_since_ms: dict[int, int] = {}
         self._unavailable: set[int] = set()
@@ -155,6 +157,7 @@ class Partitions:
         created, deleted, grown = topic_changes(old, new)
         for topic in deleted:
             self.topics_by_id.pop(topic.topic_id, None)
+            self._unled.pop(topic.topic_id, None)
             hosted = self.topics.get(topic.name)
             if hosted is not None and hosted.topic.topic_id == topic.topic_id:
                 del self.topics[topic.name]
@@ -167,6 +170,7 @@ class Partitions:
         for topic in configured_topics(old, new):
             self._configure(topic)
         self._queue.extend((True, topic) for topic in (*created, *grown))
+        self._unled |= {topic.topic_id: None for topic in (*created, *grown)}
         if self._queue and self._reconciling is None and not self._closing:
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
@@ -211,24 +215,34 @@ class Partitions:
 
     @property
     def has_all_leaders(self) -> bool:
-        """True if every partition of the image has a leader in the table. Takes time in proportion to their number."""
-        return all(self._has_leaders(topic_id) for topic_id in self.topics_by_id)
+        """True if every partition of the image has a leader in the table. Asked at every change, so it remembers."""
+        while self._unled:
+            topic_id = next(iter(self._unled))
+            if not self._has_leaders(topic_id):
+                return False
+            del self._unled[topic_id]
+        return True
 
     def _has_leaders(self, topic_id: bytes) -> bool:
         hosted = self.topics_by_id.get(topic_id)
         if hosted is None:
             return True  # Deleted again: nobody will ever lead it.
-        get = self._announcer.table.get
-        return all(
-            (leadership := get(topic_id, index)) is not None and leadership.leader_id >= 0
-            for index in range(len(hosted.topic.partitions))
-        )
+        get, count = self._announcer.table.get, len(hosted.topic.partitions)
+        for step in range(count):
+            # From the one on that had none when this was asked last.
+            index = (hosted.unled + step) % count
+            leadership = get(topic_id, index)
+            if leadership is None or leadership.leader_id < 0:
+                hosted.unled = index
+                return False
+        return True
 
     def _on_leaders(self, changed: list[PartitionKey]) -> None:
         for key in changed:
             leadership = self._announcer.table.get(*key)
             if leadership is not None and leadership.leader_id == NO_LEADER:
                 self._vacant_since_ms[key] = self.now_ms()
+                self._unled[key[0]] = None
             else:
                 self._vacant_since_ms.pop(key, None)
         self._fire_changed()

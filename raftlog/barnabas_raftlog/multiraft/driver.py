@@ -113,6 +113,7 @@ class Driver:
         self._touched: dict[Group, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
         self._is_scheduled = self._has_durable_news = self._has_due = False
+        self.stirred = asyncio.Event()  # set while some group has a deadline
 
     # Queueing. None of these steps a core.
 
@@ -285,6 +286,8 @@ class Driver:
             text = f"a message of {type(message).__name__} is larger than any frame may be"
             self._facts.append((group_id, Fact("message too large", message.term, text)))
         self._tell()
+        if self.deadlines:
+            self.stirred.set()
         if events or self._bulk or (self._has_due and not self.is_paused):
             self.schedule()
 

@@ -5,15 +5,16 @@ they name; those for a group that is about to be hosted wait a moment (`strays`)
 every group shared with it, the metadata group and those it led first; with one that comes back, digests are exchanged
 (`greetings`), and only groups in which the two differ hear of it.
 
-*Time.* One task ticks every `TICK_MS` and takes due groups from a heap (`deadlines`); quiescent groups are not in it
-and cost nothing. A tick that comes more than half an election timeout late means that this node did not run: then
-the sockets are drained first, and every group that leads or waits is stepped with `Stalled` before any deadline is
-judged. From the lateness on until then, `Group.confirmed` is False.
+*Time.* One task ticks every `TICK_MS`, or `IDLE_TICK_MS` while all groups are at rest, and takes due groups from a heap
+(`deadlines`); quiescent groups are not in it and cost nothing. A tick that comes more than half an election timeout
+late means that this node did not run: then the sockets are drained first, and every group that leads or waits is
+stepped with `Stalled` before any deadline is judged. From the lateness on until then, `Group.confirmed` is False.
 
 Not here: choosing members, moving leaderships, retention; the broker asks for those.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -43,6 +44,7 @@ from .wire import METADATA_GROUP, Heard
 __all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
 
 TICK_MS = 25
+IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 
 logger = logging.getLogger(__name__)
@@ -288,8 +290,16 @@ class MultiRaft:
     # Time.
 
     async def _tick_for_ever(self) -> None:
+        driver = self._driver
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            if driver.deadlines:
+                await asyncio.sleep(TICK_MS / 1000)
+            else:
+                # Nothing to judge: only a stall is to be noticed. The first deadline ends the wait.
+                driver.stirred.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_TICK_MS / 1000):
+                        await driver.stirred.wait()
             self.tick()
 
     def _on_ticking_ended(self, task: "asyncio.Task[None]") -> None:
@@ -297,7 +307,7 @@ class MultiRaft:
             self._on_broken(error)
 
     def tick(self) -> None:
-        """Let time pass: called every `TICK_MS` by `run`, or by a test."""
+        """Let time pass: called by `run`, or by a test."""
         driver = self._driver
         now_ms = driver.now()
         gap_ms = now_ms - driver.last_tick_ms

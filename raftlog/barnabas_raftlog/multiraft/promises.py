@@ -1,9 +1,14 @@
 """What a node may say only after its disk has spoken: saved terms and votes, and the messages that rest on them.
 
 A hard state is queued for the storage at once. At the end of the drive everything queued gets one *ticket*; what
-rests on it is held until the storage calls that ticket durable. While a group has a promise under way, everything
-it says is held, not only what the core marked: a later message (a repeated vote, an acknowledgement in the
-new term) rests on the same promise, and the order of a group's messages is kept.
+rests on it is held until the storage calls that ticket durable. While a group has a promise under way, nearly
+everything it says is held, not only what the core marked: a later message (a repeated vote, an append) rests on the
+same promise, and the order of a group's messages is kept.
+
+*Answers to a leader* are not held. They promise nothing about the term: what they acknowledge is durable, and an entry
+on disk proves its own term; before a leader uses them to confirm itself, an entry of its term is durable on a majority,
+so a follower that forgets the term cannot help to elect anybody in an older one. Were they held, a disk that takes a
+second for a sync would depose every leader that has just been elected, again and again.
 
 Limit: `HELD_MAX` held sends; beyond it the oldest are dropped, which Raft forgives. Only a disk that has
 stopped gets there.
@@ -12,7 +17,7 @@ stopped gets there.
 from collections import deque
 from collections.abc import Sequence
 
-from barnabas_raftlog.raft.messages import HardState, Message
+from barnabas_raftlog.raft.messages import AppendResponse, HardState, Message
 
 from .group import Group, GroupStorage
 from .outbox import Outbox
@@ -45,11 +50,15 @@ class Promises:
         self._made.append(group)
 
     def say(self, group: Group, messages: Sequence[Message]) -> None:
-        """Send at once, unless the group has a promise under way."""
-        if group.promise_ticket > self._storage.durable_ticket:
-            self._resting.append((group, messages))
-        else:
+        """Send at once, unless the group has a promise under way; answers to a leader even then."""
+        if group.promise_ticket <= self._storage.durable_ticket:
             self._outbox.add(group.group_id, messages)
+            return
+        held = [message for message in messages if not isinstance(message, AppendResponse)]
+        if held:
+            self._resting.append((group, held))
+        if len(held) < len(messages):
+            self._outbox.add(group.group_id, [message for message in messages if isinstance(message, AppendResponse)])
 
     def say_after(self, group: Group, messages: Sequence[Message]) -> None:
         """Send when everything that was saved up to the end of this drive is durable."""

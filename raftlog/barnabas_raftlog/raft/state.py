@@ -173,6 +173,9 @@ class RaftState:
         self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
         if self.is_lone_voter:
             self.deadline_ms = now_ms
+        elif preferred and self.term:
+            # A member that was away: whoever leads by now has the time of some round trips to say so.
+            self.deadline_ms = now_ms + rng.randrange(100, 151)
         else:
             self.stand_without_leader()
 

@@ -164,3 +164,22 @@ async def test_frames_that_cannot_be_sent_wake_the_groups_instead() -> None:
     leader.links.is_congested = False
     await network.pass_ms(500)
     assert awake(network) == [0, 0, 0]
+
+
+async def test_a_disk_that_is_slow_with_votes_deposes_no_leader() -> None:
+    """Followers whose terms take seconds to reach the disk answer heartbeats all the same."""
+    network, leader = await elected(3)
+    for node_id in (2, 3):
+        network.nodes[node_id].storage.is_lazy = True
+    leader.group(1).transfer(2)
+    await network.settle()
+    new = network.nodes[2]
+    new.storage.sync()
+    new.raft.on_durable()
+    await network.settle()
+    assert new.group(1).is_leader
+    assert leader.storage.durable_ticket == leader.storage.queued
+    leader.storage.is_lazy = True
+    await network.pass_ms(5_000)
+    assert leaders(network, 1) == [2]
+    assert new.group(1).core.term == 2
