@@ -12,8 +12,8 @@ Reading for checksums is not throttled, but it is one file at a time and a few M
 
 *Throttled:* every chunk waits for its share of the node's rate before it is read.
 
-A read without a session, of any sealed segment by its name, is served too, to leaders and followers alike: a repair needs
-one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that.
+A read without a session, of any sealed segment by its name, is served too, by leaders and followers alike: a repair
+needs one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that.
 
 Limits: `SESSIONS_MAX` sessions, of which each holds its manifest in memory; `CHUNK_BYTES_MAX` bytes in an answer.
 """
