@@ -54,7 +54,7 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("reassignments", "membership_steps"),
+            *("reassignments", "membership", "membership_steps"),
             *("topic_names", "topic_configs", "topic_growth", "config_changes", "sessions", "descriptions", "replica"),
         )
     ),

@@ -32,6 +32,7 @@ from barnabas_metadata_quorum.leaders import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError
 from barnabas_raftlog.log.retention import SegmentSpan
 from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
@@ -384,6 +385,9 @@ class Partition:
         self.host.wake(self)
         if self.is_leader:
             self.host.review_soon(self)
+
+    def on_configuration(self, configuration: Configuration) -> None:
+        """Nothing here rests on it: who is in sync is asked of the group."""
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         led_term = self._led_term if self.is_leader else 0

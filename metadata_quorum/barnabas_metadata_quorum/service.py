@@ -27,15 +27,13 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.rpc import Handler
-from barnabas_raftlog.raft.membership import configuration_of
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
 
 from .active_controller import ActiveController, Clocks, not_controller
@@ -61,6 +59,7 @@ from .commands import (
 from .controller import ControllerConfig
 from .descriptions import fact_of
 from .image import Image
+from .membership import Membership
 from .pulse import Pulse
 from .records import UnknownRecordError
 from .registration import BrokerIdentity, Registration
@@ -101,15 +100,6 @@ def open_log(storage: Storage) -> ReplicaLog:
     return storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
 
 
-class Membership(msgspec.Struct, frozen=True):
-    """Who this node is, and who takes part. Voters are the nodes with the controller role, learners all others."""
-
-    node_id: int
-    cluster_id: str
-    voters: frozenset[int]
-    learners: frozenset[int]
-
-
 class MetadataService:
     """See the module. Made before the links start, so that no call finds nobody serving; then `start`, `close`.
 
@@ -137,9 +127,6 @@ class MetadataService:
         on_fact: Callable[[Fact], None],
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
-        assert membership.voters
-        assert not membership.voters & membership.learners
-        assert membership.node_id in membership.voters | membership.learners
         self._membership, self._multiraft, self._links, self._log = membership, multiraft, links, log
         self._snapshots, self._config, self._clocks, self._on_fact = snapshots, config, clocks, on_fact
         self._node_id = membership.node_id
@@ -207,11 +194,10 @@ class MetadataService:
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
         await self._load()
-        voters = self._membership.voters
-        self._group = self._multiraft.add_group(
-            *(METADATA_GROUP, self._log, configuration_of(voters, self._membership.learners), self),
-            preferred=self._node_id == min(voters),
-        )
+        # This group's members are what the nodes' configuration says, which may be newer than what the log remembers.
+        self._log.begin_with(self._membership.configuration, anew=True)
+        preferred = self._node_id == min(self._membership.voters)
+        self._group = self._multiraft.add_group(METADATA_GROUP, self._log, None, self, preferred=preferred)
         self._task = loop.create_task(self._run())
         self._task.add_done_callback(self._on_done)
 
@@ -358,6 +344,9 @@ class MetadataService:
         self._consider_activation()
         if self._replica.snapshot_is_due and not self._saving:
             self._save_snapshot()
+
+    def on_configuration(self, configuration: Configuration) -> None:
+        """The members of this group are configured, and do not change while it runs."""
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         if self._active is not None and (not is_leader or term != self._active.term):

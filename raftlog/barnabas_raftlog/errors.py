@@ -22,6 +22,10 @@ class StorageFailedError(BarnabasError):
     """A file that failed a write, a sync or a check. Final for that file until it is reopened and verified."""
 
 
+class ChangeInProgressError(BarnabasError):
+    """The members cannot change now: another change, or the leader's first entry, is not committed yet. Ask again."""
+
+
 class NotLeaderError(BarnabasError):
     """This node does not lead the Raft group, or no longer does; `leader_id` is who does, if known."""
 

@@ -27,6 +27,7 @@ from barnabas_raftlog.multiraft.group import GroupStorage
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
@@ -66,6 +67,13 @@ class MemoryLog:
         self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
+        self.configuration, self.configuration_index = NOBODY, 0
+
+    def configuration_at(self, index: int) -> Configuration:
+        return self.configuration
+
+    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
+        self.configuration = configuration
 
     @property
     def first_index(self) -> int:
@@ -112,7 +120,9 @@ class MemoryLog:
     def truncate_from(self, index: int) -> None:
         del self.all[index - self.first_index :]
 
-    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
+    def install_snapshot(
+        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+    ) -> None:
         self.all.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
 
@@ -137,6 +147,7 @@ class MemoryStorage:
         self.on_failed: Callable[[StorageFailedError], None] | None = None
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
+        self.directory_id = UNKNOWN_DIRECTORY
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.hard_states.get(group, HardState(0, None))

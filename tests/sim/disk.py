@@ -8,14 +8,35 @@ so log and hard state can reach the disk in either order, which a core must surv
 from collections import deque
 from collections.abc import Sequence
 
+from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Entry, HardState
+
+CHANGE = b"membership "  # Before an encoded configuration it makes a frame that changes the members.
 
 
 class Image:
     """The log as a list. `base_index` and `base_term` stand for what a snapshot covers."""
 
-    def __init__(self, base_index: int = 0, base_term: int = 0, entries: Sequence[Entry] = ()) -> None:
+    def __init__(
+        self,
+        base_index: int = 0,
+        base_term: int = 0,
+        entries: Sequence[Entry] = (),
+        members: ConfigurationHistory | None = None,
+    ) -> None:
         self.base_index, self.base_term, self.held = base_index, base_term, list(entries)
+        self.members = members or ConfigurationHistory()
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.members.newest
+
+    @property
+    def configuration_index(self) -> int:
+        return self.members.newest_index
+
+    def configuration_at(self, index: int) -> Configuration:
+        return self.members.at(index)
 
     @property
     def last_index(self) -> int:
@@ -51,13 +72,18 @@ class Image:
     def append(self, entries: Sequence[Entry]) -> None:
         assert entries[0].index == self.last_index + 1, f"{entries[0].index} appended after {self.last_index}"
         self.held += entries
+        for entry in entries:
+            if bytes(entry.frame[: len(CHANGE)]) == CHANGE:
+                self.members.assign(entry.index, Configuration.decode(entry.frame[len(CHANGE) :]))
 
     def truncate_from(self, index: int) -> None:
         assert self.base_index < index <= self.last_index
         del self.held[index - self.base_index - 1 :]
+        self.members.truncate_from(index)
 
-    def install(self, index: int, term: int) -> None:
+    def install(self, index: int, term: int, configuration: Configuration) -> None:
         self.base_index, self.base_term, self.held = index, term, []
+        self.members.restart(index, configuration if configuration.voters else self.configuration)
 
 
 Operation = tuple[str, tuple[object, ...]]
@@ -68,7 +94,8 @@ class MemoryLog(Image):
 
     def __init__(self, disk: "Disk") -> None:
         image = disk.image
-        super().__init__(image.base_index, image.base_term, image.held)
+        members = ConfigurationHistory.from_rows(image.members.rows())
+        super().__init__(image.base_index, image.base_term, image.held, members)
         self.disk = disk
         self.synced_index = self.last_index
 
@@ -84,23 +111,26 @@ class MemoryLog(Image):
         super().truncate_from(index)
         self.disk.write("truncate_from", index)
 
-    def install(self, index: int, term: int) -> None:
-        super().install(index, term)
-        self.disk.write("install", index, term)
+    def install(self, index: int, term: int, configuration: Configuration) -> None:
+        super().install(index, term, configuration)
+        self.disk.write("install", index, term, configuration)
 
     def drop_prefix(self, index: int) -> None:
         """Forget what a snapshot of `index` covers. The disk keeps it; only space is at stake."""
         term = self.term_at(index)
         assert term is not None
         self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
+        self.members.drop_prefix(index)
 
 
 class Disk:
     """What survives a crash, and what is still on its way there."""
 
-    def __init__(self, *, page_cache: bool = False) -> None:
+    def __init__(self, configuration: Configuration = NOBODY, *, page_cache: bool = False) -> None:
         self.page_cache = page_cache
         self.image = Image()
+        if configuration.voters:
+            self.image.members.assign(0, configuration)
         self.hard_state = HardState(0, None)
         self.queue = deque[Operation]()
         self.queued_count = self.done_count = 0

@@ -5,21 +5,26 @@ from pathlib import Path
 from types import ModuleType
 
 import barnabas_raftlog.raft
-from barnabas_raftlog.raft import messages
+from barnabas_raftlog.raft import membership, messages
 
 from .simulator import Implementation
 
 FOLDER = Path(barnabas_raftlog.raft.__file__).parent
 CLONE = "barnabas_raftlog.raft_mutant"
-# In the order in which they import each other. `messages` stays the real one: it is the language of the simulator.
-MODULES = ("quorum", "progress", "state", "election", "follower", "replication", "leadership", "invariants", "core")
+# In the order in which they import each other. `messages` and `membership` stay the real ones: they are the language
+# of the simulator.
+MODULES = (
+    *("quorum", "progress", "state", "election", "follower", "replication", "leadership", "reconnect"),
+    "membership_change",
+    *("invariants", "core"),
+)
 
 
 def mutant(module: str, line: str, instead: str) -> Implementation:
     """Return the core with `line` of `module` replaced, as modules of their own beside the real ones."""
     package = ModuleType(CLONE)
     package.__path__ = []
-    clones = {CLONE: package, f"{CLONE}.messages": messages}
+    clones = {CLONE: package, f"{CLONE}.messages": messages, f"{CLONE}.membership": membership}
     before = {name: sys.modules.get(name) for name in (*clones, *(f"{CLONE}.{name}" for name in MODULES))}
     sys.modules.update(clones)
     try:

@@ -6,12 +6,14 @@ from functools import partial
 
 from barnabas_raftlog.raft.messages import Campaign, TransferLeadership
 
-from .simulator import REAL, Implementation, Simulator
+from .membership import change_somehow, forget_lost, replace_disk
+from .simulator import REAL, Implementation, Node, Simulator
 
 SAFETY_MS = 6_000
 # Healing takes at worst a liveness timeout, two failed elections with their back-off and one that succeeds.
 HEALING_MS = 12_000
 LASTING_MS = 4_000
+REMOVAL_MS = 3_000
 ROUND_TRIP_MS = 60  # Two messages of at most 20 ms and a sync of at most 20 ms, once faults are over.
 
 
@@ -39,6 +41,8 @@ def describe(sim: Simulator, error: AssertionError) -> str:
     events = "\n".join(f"  {at_ms:>6} ms  node {node}  {event}" for at_ms, node, event in sim.trace)
     cores = "\n".join(
         f"  node {n}: {node.core.role.name} term={node.core.term} leader={node.core.leader_id}"
+        f" voters={sorted(node.core.voters)} learners={sorted(node.core.learners)} outside={node.core.is_outside}"
+        f" disk={int.from_bytes(node.member.directory_id, 'big')}"
         f" commit={node.core.commit_index} last={node.disk.log.last_index} durable={node.disk.log.durable_index}"
         f" deadline={node.core.deadline_ms} up={node.is_up}"
         for n, node in sim.nodes.items()
@@ -73,6 +77,8 @@ def _safety_phase(sim: Simulator) -> None:
     every(swarm.campaign_interval_ms, lambda: step_any(Campaign))
     every(swarm.transfer_interval_ms, lambda: step_any(lambda: TransferLeadership(rng.choice(members))))
     every(swarm.compact_interval_ms, lambda: sim.compact(rng.choice(members)))
+    every(swarm.change_interval_ms, lambda: change_somehow(sim))
+    every(swarm.replace_interval_ms, lambda: replace_disk(sim, rng.choice(members)))
     sim.run(SAFETY_MS)
 
 
@@ -120,13 +126,15 @@ def _liveness_phase(sim: Simulator) -> None:
     entry_count = max(node.disk.log.last_index for node in sim.nodes.values())
     sim.run(HEALING_MS + entry_count * ROUND_TRIP_MS)
     check_converged(sim)
+    while forget_lost(sim, _leader_id(sim)):
+        sim.run(REMOVAL_MS)
+        check_converged(sim)
     before, sent_count = _leaders(sim), sim.counts["messages"]
     sim.run(LASTING_MS)
     assert _leaders(sim) == before, "a healthy group changed its leader"
     assert sim.counts["messages"] == sent_count, "a quiescent group sent messages"
     # It must still work, and quickly: a quiescent group that cannot wake is dead.
-    (leader_id,) = {leader for _, leader in before}
-    assert leader_id is not None
+    leader_id = _leader_id(sim)
     asked_count = len(sim.acknowledged)
     assert sim.propose(leader_id)
     sim.run(1_500)
@@ -134,22 +142,35 @@ def _liveness_phase(sim: Simulator) -> None:
     check_converged(sim)
 
 
+def _members(sim: Simulator) -> list[Node]:
+    """Return the nodes that belong to the group, with the disks that they were added with."""
+    leading = [node for node in sim.nodes.values() if node.core.role.name == "LEADER"]
+    assert len(leading) == 1, f"{len(leading)} leaders"
+    return [node for node in sim.nodes.values() if node.member in leading[0].core.configuration.members]
+
+
+def _leader_id(sim: Simulator) -> int:
+    return next(node.node_id for node in sim.nodes.values() if node.core.role.name == "LEADER")
+
+
 def _leaders(sim: Simulator) -> set[tuple[int, int | None]]:
-    return {(node.core.term, node.core.leader_id) for node in sim.nodes.values()}
+    return {(node.core.term, node.core.leader_id) for node in _members(sim)}
 
 
 def check_converged(sim: Simulator) -> None:
     """One leader that all know, equal logs, all of it committed, silence; and every promise to a client kept."""
-    cores = [node.core for node in sim.nodes.values()]
+    members = _members(sim)
+    cores = [node.core for node in members]
     assert len(_leaders(sim)) == 1, f"no agreement on a leader: {_leaders(sim)}"
-    assert sum(core.role.name == "LEADER" for core in cores) == 1
     ends = {(core.log.last_index, core.log.last_term, core.commit_index) for core in cores}
     assert len(ends) == 1, f"logs differ: (last index, last term, commit index) {sorted(ends)}"
     ((last_index, _, commit_index),) = ends
     assert last_index == commit_index == sim.history.commit_index
-    assert all(core.deadline_ms is None for core in cores), "a healthy group with nothing to do is not quiescent"
+    assert len({core.configuration for core in cores}) == 1, "they disagree about who belongs to the group"
+    waiting = [node.node_id for node in sim.nodes.values() if node.core.deadline_ms is not None]
+    assert not waiting, f"a healthy group with nothing to do is not quiescent: nodes {waiting} wait"
     places = Counter[bytes]()
-    for node in sim.nodes.values():
+    for node in members:
         for entry in node.disk.log.held:
             assert sim.history.committed[entry.index][0] == entry.term
     for index, (term, _) in sim.history.committed.items():

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from barnabas_raftlog.raft import core as raft_core
 from barnabas_raftlog.raft import invariants as raft_invariants
+from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
     AppendResponse,
     Entry,
@@ -65,9 +66,10 @@ class Proposal(NamedTuple):
 class Node:
     """One node: its disk survives, the rest is lost when it crashes."""
 
-    def __init__(self, node_id: int, disk: Disk) -> None:
-        self.node_id, self.disk = node_id, disk
+    def __init__(self, member: Member, disk: Disk) -> None:
+        self.member, self.node_id, self.disk = member, member.node_id, disk
         self.core: raft_core.RaftCore
+        self.configuration = NOBODY  # As far as the core was told who of it is live.
         self.is_up = False
         self.incarnation = 0
         self.view = dict[int, int]()  # Peers that the core was told are live: their incarnation.
@@ -89,10 +91,12 @@ class Simulator:
         self.seed, self.implementation = seed, implementation
         self.rng, self.now_ms = Random(seed), 0
         self.swarm = Swarm.chosen_by(self.rng)
-        self.voters = frozenset(range(1, self.swarm.voter_count + 1))
-        self.learners = frozenset(range(101, 101 + self.swarm.learner_count))
-        self.members = sorted(self.voters | self.learners)
-        self.history = implementation.invariants.GroupHistory(self.voters)
+        voters = range(1, self.swarm.voter_count + 1)
+        learners = range(101, 101 + self.swarm.learner_count)
+        spares = range(201, 201 + self.swarm.spare_count)
+        self.members = [*voters, *learners, *spares]  # of the world; those of the group change
+        self._directories = itertools.count(1)
+        self.history = implementation.invariants.GroupHistory()
         self.cut = set[tuple[int, int]]()  # (source, target) whose messages do not arrive
         self.trace = deque[tuple[int, int, object]](maxlen=TRACE_EVENTS)
         self.digest = 0 if digest else None
@@ -103,8 +107,14 @@ class Simulator:
         self._queue = list[tuple[int, int, Callable[[], object]]]()
         self._order = itertools.count()  # Breaks ties, so that the heap never compares callables.
         self._arrival_ms = dict[tuple[int, int], int]()
-        self.nodes = {n: Node(n, Disk(page_cache=self.swarm.page_cache)) for n in self.members}
-        self._disks = {n: node.disk.image for n, node in self.nodes.items()}
+        identities = {n: Member(n, self.new_directory()) for n in self.members}
+        first = Configuration(tuple(identities[n] for n in voters), tuple(identities[n] for n in learners))
+        self.nodes = {
+            n: Node(identities[n], Disk(NOBODY if n in spares else first, page_cache=self.swarm.page_cache))
+            for n in self.members
+        }
+        self.disks = {node.member: node.disk.image for node in self.nodes.values()}  # the lost ones as they were
+        self.lost = set[Member]()
         for n in self.members:
             self.boot(n)
 
@@ -133,9 +143,7 @@ class Simulator:
         node.reads.clear()
         node.syncing, node.tick_at_ms, node.stalled_until_ms = False, None, 0
         node.core = self.implementation.core.RaftCore(
-            node_id,
-            self.voters,
-            self.learners,
+            node.member,
             node.disk.hard_state,
             node.disk.log,
             0,
@@ -147,6 +155,7 @@ class Simulator:
             now_ms=self.now_ms,
             snapshot=partial(self._snapshot, node),
         )
+        node.configuration = node.core.configuration
         self._schedule_tick(node)
         self.links_changed()
 
@@ -165,9 +174,11 @@ class Simulator:
         node.is_up = False
         self.counts["crashes"] += 1
         node.disk.crash(self.rng.randrange(0, len(node.disk.queue) + 1))
-        if node_id in self.voters:
-            self.history.forget_lost(node.disk.log.last_index)
+        self.history.forget_lost(node_id, node.disk.log.last_index)
         self.links_changed()
+
+    def new_directory(self) -> bytes:
+        return next(self._directories).to_bytes(16, "big")
 
     def stall(self, node_id: int, duration_ms: int) -> None:
         node = self.nodes[node_id]
@@ -214,12 +225,14 @@ class Simulator:
         self.implementation.invariants.check_member(core)
         if type(event) is Tick:
             self.implementation.invariants.check_quorum(core)
-        self.history.on_stepped(core, self._disks)
+        self.history.on_stepped(core, self.disks)
         if core.commit_index > before_index:
             self.history.check_commits(core, before_index)
             self._answer_clients(node)
         if node.reads:
             self._answer_reads(node)
+        if core.configuration is not node.configuration:
+            self._introduce(node)
         if ready.append_no_op:
             self.counts["elections"] += 1
             self.step(node, Proposed())
@@ -236,7 +249,7 @@ class Simulator:
             log.append(ready.append)
         if ready.append_no_op:
             # Distinct, as if it carried a time: two leaderships of one term must show.
-            self._append(node, b"no-op %d" % self.counts["elections"])
+            self.append(node, b"no-op %d" % self.counts["elections"])
         if ready.install is not None:
             self._install(node, ready.install)
         if ready.hard_state is not None:
@@ -277,24 +290,37 @@ class Simulator:
         if self._runs(node, incarnation):
             self.deliver(node, Persisted(node.disk.log.durable_index))
 
-    def _append(self, node: Node, value: bytes) -> Entry:
+    def append(self, node: Node, value: bytes) -> Entry:
         log = node.disk.log
         entry = Entry(log.last_index + 1, node.core.term, value)
         self.history.on_appended(log.last_term, [entry])
         log.append([entry])
+        if log.durable_index == entry.index:  # In `page-cache` mode, at once.
+            self.after(0, partial(self._report_durable, node, node.incarnation))
         return entry
 
     def _install(self, node: Node, snapshot: InstallSnapshot) -> None:
         self.counts["snapshots"] += 1
         index, term = snapshot.snapshot_index, snapshot.snapshot_term
         assert self.history.committed[index][0] == term
-        node.disk.log.install(index, term)
+        node.disk.log.install(index, term, snapshot.configuration)
 
     def _snapshot(self, node: Node) -> tuple[int, int, bytes] | None:
         log, index = node.disk.log, node.core.commit_index
         term = log.term_at(index)
         assert term is not None
         return index, term, b"state"
+
+    def _introduce(self, node: Node) -> None:
+        """Say of its new peers which are live, as a driver does: the core asked for no news of them before."""
+        known, node.configuration = node.configuration, node.core.configuration
+        for member in node.configuration.members:
+            if member not in known.members and node.view.get(member.node_id) is not None:
+                self.after(1, partial(self._introduce_peer, node, node.incarnation, member.node_id))
+
+    def _introduce_peer(self, node: Node, incarnation: int, peer: int) -> None:
+        if self._runs(node, incarnation) and peer in node.view:
+            self.deliver(node, PeerLive(peer))
 
     def _schedule_tick(self, node: Node) -> None:
         """Ticks come on a grid, and only to nodes whose deadline has passed: as a driver with a heap does it."""
@@ -321,7 +347,7 @@ class Simulator:
 
     def _send(self, node: Node, message: Message) -> None:
         self.counts["messages"] += 1
-        self.history.on_sent(message, node.disk.hard_state, node.disk.image.last_term)
+        self.history.on_sent(message, node.disk.hard_state, node.disk.image.last_term, node.member)
         if isinstance(message, AppendResponse) and not message.rejected:
             leader = self.nodes[message.target].core
             self.history.on_acknowledged(message, node.disk.image, leader)
@@ -411,7 +437,7 @@ class Simulator:
             return False
         self.proposed_count += 1
         value = b"value %d " % self.proposed_count + bytes(self.rng.randrange(0, 100))
-        entry = self._append(node, value)
+        entry = self.append(node, value)
         node.waiting[entry.index] = Proposal(entry.term, value, self.acknowledged_index)
         self.step(node, Proposed())
         return True

@@ -33,6 +33,9 @@ class Swarm:
     campaign_interval_ms: int
     transfer_interval_ms: int
     compact_interval_ms: int
+    spare_count: int
+    change_interval_ms: int
+    replace_interval_ms: int
 
     @classmethod
     def chosen_by(cls, rng: Random) -> "Swarm":
@@ -59,4 +62,7 @@ class Swarm:
             campaign_interval_ms=rng.choice([0, 0, 200, 1500]),
             transfer_interval_ms=rng.choice([0, 0, 500, 2000]),
             compact_interval_ms=rng.choice([0, 0, 300, 1500]),
+            spare_count=rng.choice([0, 0, 1, 2]),
+            change_interval_ms=rng.choice([0, 0, 150, 600]),
+            replace_interval_ms=rng.choice([0, 0, 1000, 3000]),
         )

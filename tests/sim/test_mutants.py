@@ -36,7 +36,11 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
         "log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)",
         "log_is_current = True",
     ),
-    "votes outlive their term": ("election", "raft.votes, raft.refusals = {raft.node_id}, ", "raft.refusals = "),
+    "votes outlive their term": (
+        "election",
+        "raft.votes, raft.refusals = {raft.node_id} if raft.is_voter else set[int](), ",
+        "raft.votes, raft.refusals = raft.votes | {raft.node_id}, ",
+    ),
     "nobody hears that the leader is gone": (
         "election",
         "raft.stand_within(0, 51, preferred_ms=11)",
@@ -98,6 +102,109 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
         "election.become_follower(raft, raft.term, cause)",
         "raft.deadline_ms = now_ms + 100",
     ),
+    "two changes at once": (
+        "membership_change",
+        "if raft.commit_index < raft.log.configuration_index:",
+        "if raft.commit_index < 0:",
+    ),
+    "a change before an entry of the own term": (
+        "membership_change",
+        "if raft.commit_index < raft.term_start_index:",
+        "if raft.commit_index < 0:",
+    ),
+    "counts itself though it left": (
+        "replication",
+        "    if raft.is_voter:\n        durable",
+        "    if True:\n        durable",
+    ),
+    "answers its own rounds though it left": (
+        "state",
+        "        if self.is_voter:\n            rounds",
+        "        if True:\n            rounds",
+    ),
+    "votes for itself though it left": (
+        "election",
+        "{raft.node_id} if raft.is_voter else set[int](), ",
+        "{raft.node_id}, ",
+    ),
+    "a new disk votes for the lost one": (
+        "election",
+        " or not raft.is_of(response.source, response.directory_id):",
+        ":",
+    ),
+    "a new disk acknowledges for the lost one": (
+        "leadership",
+        "if progress.directory_id != response.directory_id and not raft.is_of(response.source, response.directory_id):",
+        "if progress.is_lost:",
+    ),
+    "a new disk takes the lost one's place": (
+        "state",
+        "self.is_voter = configuration.has_voter(self.member)",
+        "self.is_voter = self.node_id in configuration.voter_ids",
+    ),
+    "what was known of the lost disk goes over to the new one": (
+        "membership_change",
+        "if progress is None or progress.directory_id != raft.directories[peer]:",
+        "if progress is None:",
+    ),
+    "a learner counts as a voter": (
+        "membership_change",
+        "progress.is_voter = peer in raft.voters",
+        "progress.is_voter = True",
+    ),
+    "a promoted learner does not count": (
+        "membership_change",
+        "progress.is_voter = peer in raft.voters",
+        "progress.is_voter = progress.is_voter or (peer in raft.voters and progress.match_index == 0)",
+    ),
+    "a learner stands for election": (
+        "state",
+        "        self.may_stand = not was_told and (",
+        "        self.may_stand = (",
+    ),
+    "learners do not vote": (
+        "election",
+        "    granted = (\n        log_is_current\n        and request.term == raft.term",
+        "    granted = (\n        raft.is_voter and log_is_current\n        and request.term == raft.term",
+    ),
+    "only members are given pre-votes": (
+        "election",
+        "log_is_current and not request.is_learner and",
+        "log_is_current and is_member and not request.is_learner and",
+    ),
+    "learners are given pre-votes": ("election", "log_is_current and not request.is_learner and", "log_is_current and"),
+    "nobody is told that it was removed": (
+        "election",
+        "    if committed.voters and committed.member(source) is None:",
+        "    if False:",
+    ),
+    "told by a stale member, believed": (
+        "state",
+        "was_told = self.removed_index >= index",
+        "was_told = self.removed_index >= 0",
+    ),
+    "leads on after it was removed": ("membership_change", "    if not raft.is_voter:\n", "    if False:\n"),
+    "falls silent before it leaves": (
+        "leadership",
+        " or not raft.peers or not raft.is_voter:",
+        " or not raft.peers:",
+    ),
+    "members are not taken in": (
+        "core",
+        "if self.log.configuration is not self.configuration:",
+        "if self.log.configuration_index > self.configuration_index:",
+    ),
+    "only a removed voter's last configuration counts": (
+        "state",
+        "or (index > self.commit_index and self.log.configuration_at(index - 1).has_voter(self.member))",
+        "or False",
+    ),
+    "a snapshot without its members": (
+        "replication",
+        "configuration = raft.log.configuration_at(index)",
+        "configuration = raft.log.configuration_at(0)",
+    ),
+    "strangers wait for a leader": ("core", "if self.is_outside:", "if False:"),
     "quiescent with a follower behind": (
         "leadership",
         "if progress.match_index != last_index:",

@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
-from barnabas_raftlog.records.header import ControlKind, control_frame, stamp
+from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
 
 from .checkpoint import ReplicaRow
 from .errors import DiskFullError, StorageBusyError
@@ -64,6 +65,8 @@ class AppendLog:
         if not self._segments:
             self._segments = [Segment(directory, row.end_offset, row.last_index + 1)]
         self._active = self._segments[-1]
+        self._members = ConfigurationHistory.from_rows(row.members)
+        self.configuration = self._members.newest  # an attribute: the core looks at it in every step
         self.start_index = row.start_index
         self.last_index = row.last_index
         self.last_term = self._epochs.last_term
@@ -106,6 +109,51 @@ class AppendLog:
         if index < self.start_index or index > self.last_index:
             return None
         return self._epochs.term_at(index)
+
+    @property
+    def configuration_index(self) -> int:
+        return self._members.newest_index
+
+    def configuration_at(self, index: int) -> Configuration:
+        return self._members.at(index)
+
+    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
+        """Remember who belonged to the group before it changed its members, if the log does not know that.
+
+        `anew`: the caller knows better than the log. For groups whose members are not decided by entries.
+        """
+        if not self.configuration.voters or (anew and self.configuration != configuration):
+            self._restart_members(0, 0, configuration)
+            self._mark_dirty()
+
+    def _restart_members(self, index: int, term: int, configuration: Configuration) -> None:
+        if configuration.voters:
+            self._put_members(index, term, configuration.encode())
+            self._members.restart(index, configuration)
+            self.configuration = configuration
+
+    def _put_members(self, index: int, term: int, body: bytes) -> None:
+        """Write down in the journal who belongs to the group, which outlives the entry that says so."""
+        self._host.commits.put(RecordKind.MEMBERS, self.group, index, term, body)
+
+    def _note_control(self, index: int, term: int, frame: Buffer) -> None:
+        """See whether a control frame changes the members.
+
+        Raises:
+            StorageFailedError: it does, but in a way that this version does not understand.
+        """
+        if frame[HEADER_BYTES] != ControlKind.MEMBERSHIP:
+            return
+        body = bytes(frame[HEADER_BYTES + 1 :])
+        try:
+            configuration = Configuration.decode(body)
+        except ValueError as error:
+            self._fail(f"{self.name}: entry {index} changes the members to something that cannot be read: {error}")
+            assert self.failed is not None
+            raise self.failed from error
+        self._put_members(index, term, body)
+        self._members.assign(index, configuration)
+        self.configuration = configuration
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None:
         """Return (epoch, end_offset) of the newest epoch not above `leader_epoch` (KIP-101, KIP-320); None: older."""
@@ -189,6 +237,8 @@ class AppendLog:
             if not inline:
                 self._queue_write(segment, frame, size, index)
             segment.add(index, base_offset, size, max_timestamp)
+            if delta < 0:
+                self._note_control(index, term, frame)
             self.log_end_offset = base_offset + delta + 1
             size_all += size
             tail.add(entry, size, base_offset, is_control=delta < 0)
@@ -281,6 +331,7 @@ class AppendLog:
             self._truncations,
             self._epochs.rows(),
             [segment.row() for segment in self._segments],
+            self._members.rows(),
         )
 
     def sync_operation(self) -> Sync:

@@ -46,6 +46,7 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     truncations: int
     epochs: list[tuple[int, int, int]]
     segments: list[SegmentRow]
+    members: list[tuple[int, bytes]] = []  # (index, encoded configuration); checkpoints of before lack it
 
 
 class JournalPlace(msgspec.Struct, array_like=True, frozen=True):

@@ -25,6 +25,7 @@ from functools import partial
 from types import MappingProxyType
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
+from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import BatchHeader, parse_header
 
@@ -120,6 +121,8 @@ class CutLog(AppendLog):
         self.last_index = index - 1
         self.log_end_offset = base_offset
         self._epochs.truncate_from(index)
+        self._members.truncate_from(index)
+        self.configuration = self._members.newest
         self.last_term = self._epochs.last_term
         self._tail.truncate_from(index)
         self._durable.truncate_from(index)
@@ -167,11 +170,13 @@ class CutLog(AppendLog):
             header = parse_header(self._tail.entry_at(known).frame)
             segment.renew_max(header.max_timestamp, header.base_offset)
 
-    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
+    def install_snapshot(
+        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+    ) -> None:
         """Forget everything: the log now starts after entry `index` of `term`, with offset `end_offset`.
 
         `durable_index` reaches `index` when the journal has this, and in page-cache mode when the files show it.
-        `load_state` returns `state` from then on, unless it is empty.
+        `load_state` returns `state` from then on, unless it is empty. `configuration` holds there; `NOBODY`: what held.
         """
         if self.failed is not None:
             raise self.failed
@@ -189,6 +194,8 @@ class CutLog(AppendLog):
         self.log_start_offset = end_offset
         self._tail.reset(index + 1)
         self._host.loaded.drop_group(self.group)
+        # Before the journal has what it belongs to: recovery drops it if that never came.
+        self._restart_members(index, term, configuration if configuration.voters else self.configuration)
         self._truncations += 1
         number = self._truncations
         saved = encode_state(index, term, state) if state else b""
@@ -310,6 +317,7 @@ class CutLog(AppendLog):
         self.start_index = index = first.first_index - 1
         term = self._epochs.term_at(index)
         self._epochs.drop_prefix(index)
+        self._members.drop_prefix(index)
         self._tail.drop_before(first.first_index)
         self.size_bytes -= sum(segment.size_bytes for segment in gone)
         for segment in gone:

@@ -70,6 +70,7 @@ class RecordKind(IntEnum):
     DELETE = 8  # the replica and its hard state are gone
     PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
+    MEMBERS = 11  # the configuration of the group from entry (index, term) on; payload: the same as in the entry
 
 
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload

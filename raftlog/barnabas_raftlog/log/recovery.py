@@ -24,6 +24,9 @@ An ADOPT puts other segments, which are complete and synced, in place of all tha
 would say of them. Its number tells whether the checkpoint shows it already; then it means nothing any more, because
 what became of those segments since is in the checkpoint too.
 
+Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
+entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
+
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
@@ -36,7 +39,9 @@ from .journal_format import JournalRecord, RecordKind
 
 __all__ = ["WITH_PAYLOAD", "Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
 
-WITH_PAYLOAD = frozenset({RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT})
+WITH_PAYLOAD = frozenset(
+    {RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT, RecordKind.MEMBERS}
+)
 
 
 class Location(NamedTuple):
@@ -55,7 +60,15 @@ class ReplicaPlan:
     `entries_after()`. In page-cache mode it is whatever the segments hold that is valid, below `cut_from`.
     """
 
-    def __init__(self, name: str, trusted_index: int, *, page_cache: bool, shown: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        trusted_index: int,
+        *,
+        page_cache: bool,
+        shown: int = 0,
+        before: "ReplicaPlan | None" = None,
+    ) -> None:
         self.name = name
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
@@ -64,6 +77,8 @@ class ReplicaPlan:
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
         self.start: tuple[int, int, int] | None = None
         self.state = b""  # what came with a snapshot, as a state file
+        # index: (term, encoded configuration). A replica whose mode changes keeps what it knows of its members.
+        self.members: dict[int, tuple[int, bytes]] = before.members if before and before.name == name else {}
         self._entries: dict[int, Location] = {}
         self._open_truncations: dict[int, int] = {}
         self.truncations = 0
@@ -92,6 +107,8 @@ class ReplicaPlan:
         self.trusted_index = min(self.trusted_index, index - 1)
         for gone in [known for known in self._entries if known >= index]:
             del self._entries[gone]
+        for gone in [known for known in self.members if known >= max(index, 1)]:
+            del self.members[gone]
         self._open_truncations[number] = index
         self.truncations = max(self.truncations, number)
 
@@ -114,6 +131,8 @@ class ReplicaPlan:
 
     def installed(self, index: int, term: int, end_offset: int, number: int = 0, state: bytes = b"") -> None:
         self._entries.clear()
+        # What holds there was written down first.
+        self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
         self._open_truncations = {number: index + 1}
         self.truncations = max(self.truncations, number)
         self.start = (index, term, end_offset)
@@ -125,6 +144,7 @@ class ReplicaPlan:
         if number <= self.shown:
             return
         self._entries.clear()
+        self.members.clear()
         self._open_truncations = {number: row.last_index + 1}
         self.truncations = max(self.truncations, number)
         self.start, self.state = None, b""
@@ -141,7 +161,7 @@ def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
     return known
 
 
-def apply_record(
+def apply_record(  # noqa: C901 - one branch for each kind of record
     plans: dict[bytes, ReplicaPlan],
     hard_states: dict[bytes, HardState],
     deleted: set[str],
@@ -160,7 +180,7 @@ def apply_record(
     elif kind == RecordKind.REPLICA:
         name = payload.decode()
         deleted.discard(name)
-        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1)
+        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=plans.get(group))
     elif kind == RecordKind.DELETE:
         hard_states.pop(group, None)
         if (gone := plans.pop(group, None)) is not None:
@@ -179,5 +199,7 @@ def apply_record(
         plan.installed(record.index, record.term, end_offset, number, payload[16:])
     elif kind == RecordKind.ADOPT:
         plan.adopt(decode_row(payload[8:]), int.from_bytes(payload[:8], "big"))
+    elif kind == RecordKind.MEMBERS:
+        plan.members[record.index] = (record.term, payload)
     elif kind == RecordKind.PREFIX:
         plan.prefix_dropped(record.index, record.term, int.from_bytes(payload, "big"))

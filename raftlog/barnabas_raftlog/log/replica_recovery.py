@@ -15,8 +15,9 @@ been made, written to and acknowledged before the journal heard of it.
 from collections.abc import Callable
 
 from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, parse_header
 
 from .checkpoint import ReplicaRow
 from .cold_reads import ColdReads
@@ -83,6 +84,7 @@ class _Rebuild:
         self._row = row
         self._segment_bytes = segment_bytes
         self._epochs = LeaderEpochs.from_rows([(e, i, o) for e, i, o in row.epochs])
+        self._members = ConfigurationHistory.from_rows(row.members)
         self._segments: list[Segment] = []
         self._start_index = row.start_index
         self._last_index = row.last_index
@@ -106,6 +108,7 @@ class _Rebuild:
             max(self._row.truncations, plan.truncations if plan else 0),
             self._epochs.rows(),
             [segment.row() for segment in self._segments],
+            self._members.rows(),
         )
 
     def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:
@@ -131,6 +134,8 @@ class _Rebuild:
         self._cut(on_disk)
         self._append([item for item in wanted if item[0] > self._last_index], payload_of)
         self._sync(plan)
+        if plan is not None:
+            self._note_members(plan.members)
         if plan is not None and plan.state:
             self._save_state(plan.state)
 
@@ -165,10 +170,21 @@ class _Rebuild:
         if installed[0] == self._start_index and (known is None or known[0] <= installed[0] or not fits):
             Save(path, state).run(self._files, self._opened)
 
+    def _note_members(self, journaled: dict[int, tuple[int, bytes]]) -> None:
+        """Add what the journal says of entries that are in the log, or were at its beginning."""
+        rows = dict(self._members.rows())
+        for index, (term, body) in journaled.items():
+            is_gone = index < self._start_index or index == 0
+            if index <= self._last_index and (is_gone or self._epochs.term_at(index) == term):
+                rows[index] = body
+        self._members = ConfigurationHistory.from_rows(sorted(rows.items()))
+        self._members.drop_prefix(self._start_index)
+
     def _start_after(self, index: int, term: int, end_offset: int) -> None:
         self._start_index = self._last_index = index
         self._end_offset = end_offset
         self._epochs = LeaderEpochs()
+        self._members.truncate_from(index + 1)
         if index:
             self._epochs.assign(term, index, end_offset)
 
@@ -185,6 +201,7 @@ class _Rebuild:
                 rows.pop(0)
             self._start_index = start_index
             self._epochs.drop_prefix(start_index)
+            self._members.drop_prefix(start_index)
         self._segments = [Segment.from_row(self._directory, row) for row in rows]
         if trusted_index < self._row.last_index:
             self._step_back(trusted_index)
@@ -218,6 +235,7 @@ class _Rebuild:
         row = segment.index.before_index(trusted_index)
         self._recount(segment, row)
         self._epochs.truncate_from(index)
+        self._members.truncate_from(index)
         self._last_index, self._end_offset = trusted_index, end_offset
         self._touched[segment] = None
 
@@ -258,7 +276,7 @@ class _Rebuild:
             for fields in tail.frames:
                 if not accept(self._last_index + 1, fields):
                     return False
-                self._note(segment, fields)
+                self._note(segment, fields, memoryview(data)[fields.position :][: fields.size_bytes])
             if not tail.needs:
                 if tail.end < len(data):
                     return False
@@ -267,8 +285,10 @@ class _Rebuild:
             wanted = max(CHUNK_BYTES, tail.needs)
         return True
 
-    def _note(self, segment: Segment, fields: FrameFields) -> None:
+    def _note(self, segment: Segment, fields: FrameFields, frame: Buffer) -> None:
         index = self._last_index + 1
+        if fields.end_offset == fields.base_offset and frame[HEADER_BYTES] == ControlKind.MEMBERSHIP:
+            self._members.assign(index, Configuration.decode(bytes(frame[HEADER_BYTES + 1 :])))
         self._epochs.assign(fields.term, index, fields.base_offset)
         segment.add(index, fields.base_offset, fields.size_bytes, fields.max_timestamp)
         self._last_index, self._end_offset = index, fields.end_offset
@@ -310,7 +330,7 @@ class _Rebuild:
             fields = FrameFields(
                 0, len(frame), header.base_offset, location.term, header.end_offset, header.max_timestamp
             )
-            self._note(segment, fields)
+            self._note(segment, fields, frame)
             self.written_count += 1
             if segment.size_bytes - start > CHUNK_BYTES:
                 self._write(segment, buffers, start)

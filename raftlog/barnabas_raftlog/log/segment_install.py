@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.wire.crc32c import crc32c
 
@@ -141,6 +142,7 @@ class FilledLog(CutLog):
         term = self.term_at(index)
         assert term is not None, (index, self.first_index)
         epochs = tuple(row for row in self.epochs() if row[1] <= index)
+        configuration = configuration or self.configuration_at(index).encode()
         base_offset = files[0].base_offset if files else end_offset
         log_start = min(max(self.log_start_offset, base_offset), end_offset)
         return Manifest(index, term, end_offset, start, log_start, 0, epochs, tuple(files), configuration, bytes(state))
@@ -179,6 +181,9 @@ class FilledLog(CutLog):
         self._active = Segment(self.directory, manifest.end_offset, index + 1)
         self._segments = [*received, self._active]
         self._epochs = LeaderEpochs.from_rows(list(manifest.epochs))
+        configuration = Configuration.decode(manifest.configuration) if manifest.configuration else NOBODY
+        self.configuration = configuration if configuration.voters else self.configuration
+        self._members.restart(index, self.configuration)
         self.start_index, self.last_index = manifest.start_index, index
         self.last_term, self.log_end_offset = manifest.snapshot_term, manifest.end_offset
         self.size_bytes = manifest.size_bytes

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest
 
 from .framing import Buffer, FrameKind, encode_frame
@@ -28,8 +29,13 @@ INT_MAX = (1 << 63) - 1
 _DIGEST = int(FrameKind.DIGEST)
 
 
-def encode_digests(digests: Sequence[tuple[GroupId, PeerDigest]], *, wants_answer: bool) -> list[list[Buffer]]:
-    """Return the frames that carry `digests`; those of one topic take the least room when they follow each other."""
+def encode_digests(
+    digests: Sequence[tuple[GroupId, PeerDigest]], *, wants_answer: bool, directory_id: bytes = UNKNOWN_DIRECTORY
+) -> list[list[Buffer]]:
+    """Return the frames that carry `digests`, with the sender's directory in each.
+
+    Those of one topic take the least room when they follow each other.
+    """
     frames: list[list[Buffer]] = []
     for first in range(0, len(digests), DIGESTS_PER_FRAME):
         columns: list[bytes | list[int]] = []
@@ -41,7 +47,7 @@ def encode_digests(digests: Sequence[tuple[GroupId, PeerDigest]], *, wants_answe
             leader = 0 if digest.leader_id is None else digest.leader_id + 1
             numbers += (int.from_bytes(group_id[PREFIX_BYTES:], "big"), digest.term, leader)
             numbers += (digest.last_index, digest.last_term, digest.round << 1 | digest.at_rest)
-        frames.append(encode_frame((_DIGEST, int(wants_answer), columns)))
+        frames.append(encode_frame((_DIGEST, int(wants_answer), columns, directory_id)))
     return frames
 
 
@@ -51,9 +57,11 @@ def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, 
     Raises:
         MalformedMessageError: it is none.
     """
-    if len(header) != 3 or type(header[2]) is not tuple or len(header[2]) % 2:
-        raise MalformedMessageError("digest frame is not [kind, wants answer, columns]")
-    wants_answer, columns = header[1] == 1, header[2]
+    if len(header) != 4 or type(header[2]) is not tuple or len(header[2]) % 2:
+        raise MalformedMessageError("digest frame is not [kind, wants answer, columns, directory id]")
+    wants_answer, columns, directory_id = header[1] == 1, header[2], header[3]
+    if type(directory_id) is not bytes or len(directory_id) != DIRECTORY_ID_BYTES:
+        raise MalformedMessageError(f"directory id {directory_id!r} is not {DIRECTORY_ID_BYTES} bytes")
     decoded: list[tuple[GroupId, PeerDigest]] = []
     for prefix, numbers in zip(columns[::2], columns[1::2], strict=True):
         if type(prefix) is not bytes or len(prefix) != PREFIX_BYTES or type(numbers) is not tuple:
@@ -65,6 +73,7 @@ def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, 
             if suffix > SUFFIX_MAX or last_term > term:
                 raise MalformedMessageError(f"no group {suffix}, or an entry of term {last_term} in term {term}")
             leader_id = leader - 1 if leader else None
-            digest = PeerDigest(source, term, leader_id, last_index, last_term, last >> 1, last & 1 == 1, wants_answer)
+            place_and_round = (term, leader_id, last_index, last_term, last >> 1, last & 1 == 1)
+            digest = PeerDigest(source, *place_and_round, wants_answer, directory_id)
             decoded.append((GroupId(prefix + suffix.to_bytes(4, "big")), digest))
     return decoded

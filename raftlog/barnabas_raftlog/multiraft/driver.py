@@ -98,8 +98,9 @@ class Driver:
         on_broken: Callable[[BaseException], None],
         groups: dict[GroupId, Group],
         live_peers: Callable[[], list[int]],
+        on_members: Callable[[Group, frozenset[int]], None],
     ) -> None:
-        self._groups, self._live_peers = groups, live_peers
+        self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
         self.deadlines: Deadlines[Group] = Deadlines()
         self.is_paused = False
@@ -388,7 +389,8 @@ class Driver:
             group.notices.append((partial(self.catch_up.on_adopted, group), prepared))
         else:
             assert data, "files were offered, and none were fetched"
-            group.log.install_snapshot(index, term, int.from_bytes(data[:8], "big"), data[8:])
+            offset = int.from_bytes(data[:8], "big")
+            group.log.install_snapshot(index, term, offset, data[8:], install.configuration)
         state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
         group.notices.append((group.listener.install, state))
 
@@ -405,6 +407,8 @@ class Driver:
                 group.proposed = None  # It is among the notices: nobody may add to it from here on.
                 for notify, argument in notices:
                     notify(argument)
+            if group.log.configuration is not group.configuration:
+                self._tell_configuration(group)
             if core.commit_index != group.commit_index:
                 try:
                     high_watermark = group.log.offset_after(core.commit_index)
@@ -413,14 +417,33 @@ class Driver:
                 else:
                     group.commit_index, group.high_watermark = core.commit_index, high_watermark
                     listener.on_committed(core.commit_index)
-            leads = group.is_leader
-            leadership = (core.term, core.leader_id, leads, leads and core.confirmed and not group.stall_pending)
-            if leadership != group.leadership:
-                group.leadership = leadership
-                listener.on_leadership(*leadership)
+            self._tell_leadership(group)
             if group.readers:
                 group.tell_readers()
         if self._facts:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:
                 self._on_fact(group_id, fact)
+
+    def _tell_configuration(self, group: Group) -> None:
+        """Take in who the members are from here on; the core has not heard yet which of the new ones are live."""
+        known, group.configuration = group.configuration, group.log.configuration
+        members = group.configuration.node_ids
+        if group.core.leader_id is not None:
+            members |= {group.core.leader_id}
+        new = {member.node_id for member in group.configuration.members if member not in known.members}
+        self._on_members(group, members)
+        if not group.is_removed and group.failed is None:
+            for peer in self._live_peers():
+                if peer in new:
+                    self.post(group, PeerLive(peer))
+        group.listener.on_configuration(group.configuration)
+
+    def _tell_leadership(self, group: Group) -> None:
+        core, leads = group.core, group.is_leader
+        leadership = (core.term, core.leader_id, leads, leads and core.confirmed and not group.stall_pending)
+        if leadership != group.leadership:
+            group.leadership = leadership
+            if core.leader_id is not None and core.leader_id not in group.members:
+                self._on_members(group, group.members | {core.leader_id})
+            group.listener.on_leadership(*leadership)

@@ -76,7 +76,7 @@ class Greetings:
             else:
                 told.append(group)
                 digests.append((group.group_id, self._digest_of(group)))
-        frames = encode_digests(digests, wants_answer=wants_answer)
+        frames = encode_digests(digests, wants_answer=wants_answer, directory_id=self._storage.directory_id)
         if self._links.send_frames(peer, frames):
             self.said += len(digests)
             self.said_bytes += sum(len(buffer) for frame in frames for buffer in frame)

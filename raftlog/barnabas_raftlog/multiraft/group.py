@@ -8,7 +8,7 @@ from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.log.incoming import Prepared
 from barnabas_raftlog.raft.core import RaftCore, Role
-from barnabas_raftlog.raft.membership import Configuration
+from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import (
     Buffer,
     Campaign,
@@ -50,7 +50,11 @@ class GroupLog(LogReader, Protocol):
 
     def offset_after(self, index: int) -> int: ...
 
-    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None: ...
+    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None: ...
+
+    def install_snapshot(
+        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+    ) -> None: ...
 
 
 class GroupStorage(Protocol):
@@ -59,6 +63,7 @@ class GroupStorage(Protocol):
     on_failed: Callable[[StorageFailedError], None] | None
     on_recovered: Callable[[], None] | None
     failed: StorageFailedError | None
+    directory_id: bytes
 
     @property
     def durable_ticket(self) -> int: ...
@@ -89,6 +94,9 @@ class GroupListener(Protocol):
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         """One of these has changed."""
 
+    def on_configuration(self, configuration: Configuration) -> None:
+        """These are the members from here on, unless what says so is truncated again. It need not be committed yet."""
+
     def install(self, snapshot: InstallSnapshot) -> None:
         """Replace the state by `snapshot.data`; the log has already been replaced, and keeps the data with it."""
 
@@ -115,7 +123,8 @@ class SnapshotFetcher(Protocol):
 class Group:
     """A handle on one group of this node. Belongs to its driver, which alone steps the core.
 
-    `high_watermark` is the end offset of the committed prefix. A group whose log failed has `failed` set, leads
+    `high_watermark` is the end offset of the committed prefix. `configuration` is the newest in the log; `members` are
+    the nodes in it, and the leader whoever it is. A group whose log failed has `failed` set, leads
     nothing, and takes no more part; only removing and adding it again revives it. If the node's storage failed, and not
     the log alone, it `is_suspended` too, and goes on by itself when the storage works again.
     """
@@ -153,13 +162,12 @@ class Group:
         log: GroupLog,
         make_core: Callable[[int], RaftCore],
         listener: GroupListener,
-        configuration: Configuration,
     ) -> None:
         self._driver, self._make_core = driver, make_core
         core = make_core(log.first_index - 1)
         self.group_id, self.log, self.core, self.listener = group_id, log, core, listener
-        self.configuration = configuration
-        self.members = configuration.node_ids
+        self.configuration = core.configuration
+        self.members = self.configuration.node_ids
         self.failed: StorageFailedError | None = None
         self.is_removed = self.is_suspended = False
         # What the driver last told whom; it compares after every step.
@@ -205,6 +213,30 @@ class Group:
         """As `propose`, for a frame that takes an index but no offset."""
         self._check_may_propose()
         return self._appended(lambda: self.log.append_control(self.core.term, kind, body))
+
+    def change(self, new: Configuration) -> Entry:
+        """Propose `new` members, of which at most one voter may differ; it holds at once and may still be undone.
+
+        Done when `commit_index` reaches the entry's index. A leader that leaves itself out leads until then.
+
+        Raises:
+            NotLeaderError: this node does not lead the group, or is handing leadership on.
+            ChangeInProgressError: the last change, or the first entry of this leadership, is not committed yet.
+            ValueError: this change is not allowed, or none.
+            DiskFullError, StorageBusyError, StorageFailedError: as for `propose`.
+        """
+        self._check_may_propose()
+        self.core.check_change(new)
+        return self._appended(lambda: self.log.append_control(self.core.term, ControlKind.MEMBERSHIP, new.encode()))
+
+    def has_caught_up(self, node_id: int) -> bool:
+        """Tell whether a member had everything at most an election timeout ago: if a learner, it may be promoted.
+
+        This is what the thesis' rounds come to (4.2.1). False on a node that does not lead.
+        """
+        core, progress = self.core, self.core.progress.get(node_id)
+        lag_ms_max = core.timing.election_timeout_ms
+        return progress is not None and progress.has_caught_up(core.log.last_index, self._driver.now(), lag_ms_max)
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""

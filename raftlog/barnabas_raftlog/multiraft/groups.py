@@ -23,7 +23,7 @@ import msgspec
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
-from barnabas_raftlog.raft.membership import Configuration
+from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
     EntriesLoaded,
     Fact,
@@ -77,10 +77,11 @@ class MultiRaft:
         self.node_id = node_id
         self.groups: dict[GroupId, Group] = {}
         self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
-        self._outbox = Outbox(links)
+        self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
         self._driver = Driver(
-            node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups, lambda: links.live_peers
+            *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
+            *(lambda: links.live_peers, self._on_members),
         )
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
@@ -115,14 +116,15 @@ class MultiRaft:
         self,
         group_id: GroupId,
         log: GroupLog,
-        configuration: Configuration,
+        configuration: Configuration | None,
         listener: GroupListener,
         *,
         preferred: bool,
     ) -> Group:
         """Take part in a group from now on. Messages that came for it in the last seconds are not lost.
 
-        `configuration` is the one that the group began with.
+        `configuration` is the one that the group began with. It counts only as long as the log knows of none, which
+        writes it down. None: this node belongs to nothing yet, and learns from whoever leads what it is.
         """
         assert group_id not in self.groups
         driver, now_ms = self._driver, self._driver.now()
@@ -132,9 +134,7 @@ class MultiRaft:
 
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(
-                self.node_id,
-                configuration.voter_ids,
-                configuration.learner_ids,
+                Member(self.node_id, self._storage.directory_id),
                 self._storage.hard_state(group_id),
                 log,
                 commit_index,
@@ -146,7 +146,9 @@ class MultiRaft:
                 snapshot=snapshot,
             )
 
-        group = Group(driver, group_id, log, make_core, listener, configuration)
+        if configuration is not None and log.failed is None:
+            log.begin_with(configuration)
+        group = Group(driver, group_id, log, make_core, listener)
         log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
         self.groups[group_id] = group
         for member in group.members - {self.node_id}:
@@ -159,7 +161,7 @@ class MultiRaft:
             if peer in group.members:
                 self._greetings.ask(peer, group)
         for message in self._strays.claim(group_id, now_ms):
-            if message.source in group.members and not (isinstance(message, InstallSnapshot) and not message.data):
+            if not (isinstance(message, InstallSnapshot) and not message.data):
                 driver.post(group, message)  # What is left out is said again.
         driver.post(group, TICK)
         return group
@@ -253,11 +255,12 @@ class MultiRaft:
             group = groups.get(group_id)
             if group is None:
                 self._strays.keep(group_id, message, driver.now())
-            elif source not in group.members:
-                driver.stats.messages_refused += 1
             elif type(message) is InstallSnapshot and not message.data:
                 self._on_offer(group, message)
+            elif type(message) is PeerDigest and source not in group.members:
+                driver.stats.messages_refused += 1
             else:
+                # Member or not is for the core to say: the newest members may be in entries that it has not got yet.
                 driver.post(group, message)
                 if type(message) is PeerDigest and message.wants_answer:
                     self._greetings.answer(source, group)
@@ -268,6 +271,14 @@ class MultiRaft:
             self._driver.stats.messages_refused += 1
         else:
             self._driver.catch_up.on_offer(group, offer)
+
+    def _on_members(self, group: Group, members: frozenset[int]) -> None:
+        """Note whose silence concerns `group`, and let its core know which of those that are new are live."""
+        for gone in group.members - members - {self.node_id}:
+            del self._sharing[gone][group]
+        for new in sorted(members - group.members - {self.node_id}):
+            self._sharing.setdefault(new, {})[group] = None
+        group.members = members
 
     def _on_peer(self, peer: int, live: bool) -> None:
         sharing = self._sharing.get(peer, {})

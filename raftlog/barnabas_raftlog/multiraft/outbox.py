@@ -31,10 +31,10 @@ class FrameSender(Protocol):
 class Outbox:
     """All unsent messages of one node; empty between drives."""
 
-    __slots__ = ("_links", "_queues", "dropped", "sent")
+    __slots__ = ("_directory_id", "_links", "_queues", "dropped", "sent")
 
-    def __init__(self, links: FrameSender) -> None:
-        self._links = links
+    def __init__(self, links: FrameSender, directory_id: bytes) -> None:
+        self._links, self._directory_id = links, directory_id
         self._queues: dict[int, list[Addressed]] = {}
         self.sent = 0
         self.dropped = 0
@@ -58,7 +58,7 @@ class Outbox:
             wanted = messages
             if self._links.buffered_bytes(node_id) > ENTRIES_BYTES_MAX:
                 wanted = [item for item in messages if not _is_heavy(item[1])]
-            frames, oversized = encode_messages(wanted)
+            frames, oversized = encode_messages(wanted, self._directory_id)
             if self._links.send_frames(node_id, frames):
                 self.sent += len(wanted)
                 self.dropped += len(messages) - len(wanted)

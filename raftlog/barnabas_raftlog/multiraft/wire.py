@@ -1,10 +1,13 @@
 """Raft messages as frames between nodes: every message of every group for one peer, in as few frames as fit. Pure.
 
-The header of a RAFT frame is ``[kind, [message, message, ...]]``. A message is an array of small ints: its kind, the
-group id, the term, and what its kind needs. Source and target are not sent: the connection knows both, so nobody
-can speak in another's name. Entries follow `prev_index` without a gap, so no index is sent; their terms are
-run-length encoded, and left out when all equal the message's own term (the steady state); their sizes are listed;
-their frames follow the header as raw bytes in message order.
+The header of a RAFT frame is ``[kind, [message, message, ...], directory id]``. The directory id is the sender's, and
+half of its identity as a voter: votes and acknowledgements count only for the disk that they were given on, so a node
+with a new disk cannot speak for the lost one. It stands in each frame, not in the handshake, because only Raft asks.
+
+A message is an array of small ints: its kind, the group id, the term, and what its kind needs. Source and target are
+not sent: the connection knows both, so nobody can speak in another's name. Entries follow `prev_index` without a gap,
+so no index is sent; their terms are run-length encoded, and left out when all equal the message's own term (the
+steady state); their sizes are listed; their frames follow the header as raw bytes in message order.
 
 Decoding trusts nothing. Every count and size is checked against what is there, every entry's CRC and its stamped
 leader epoch are verified (`records.header.verify`), and a contradiction raises `MalformedMessageError`, which closes
@@ -20,6 +23,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
+from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -29,6 +33,7 @@ from barnabas_raftlog.raft.messages import (
     LeadershipEnded,
     Message,
     PeerDigest,
+    Removed,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -59,7 +64,7 @@ SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its 
 SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers decode in a few milliseconds.
 INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
 
-_VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED = range(1, 8)
+_VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED, _REMOVED = range(1, 9)
 _RAFT, _DIGEST = int(FrameKind.RAFT), int(FrameKind.DIGEST)
 
 
@@ -70,7 +75,9 @@ def payload_bytes_of(message: Message) -> int:
     return len(message.data) if type(message) is InstallSnapshot else 0
 
 
-def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], list[Addressed]]:
+def encode_messages(
+    messages: Sequence[Addressed], directory_id: bytes = UNKNOWN_DIRECTORY
+) -> tuple[list[list[Buffer]], list[Addressed]]:
     """Return the frames that carry `messages` in order, and those that are too large for any frame."""
     frames: list[list[Buffer]] = []
     oversized: list[Addressed] = []
@@ -80,7 +87,7 @@ def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], 
     for group_id, message in messages:
         size = payload_bytes_of(message)
         if (filled and filled + size > SPLIT_BYTES) or len(headers) == SPLIT_MESSAGES:
-            frames.append(encode_frame((_RAFT, headers), payloads, filled))
+            frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
             headers, payloads, filled = [], [], 0
         if size > FRAME_BYTES_MAX - (1 << 20):
             oversized.append((group_id, message))
@@ -88,7 +95,7 @@ def encode_messages(messages: Sequence[Addressed]) -> tuple[list[list[Buffer]], 
         headers.append(_encode(group_id, message, payloads))
         filled += size
     if headers:
-        frames.append(encode_frame((_RAFT, headers), payloads, filled))
+        frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
     return frames, oversized
 
 
@@ -104,18 +111,20 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
             return (*head, int(message.rejected), message.hint_index, message.hint_term)
         case VoteRequest():
-            flags = message.pre | message.transfer << 1
+            flags = message.pre | message.transfer << 1 | message.is_learner << 2
             return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
         case VoteResponse():
             return (_VOTE_RESPONSE, group_id, message.term, message.granted | message.pre << 1)
         case InstallSnapshot():
             payloads.append(message.data)
             head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
-            return (*head, len(message.data))
+            return (*head, len(message.data), message.configuration.encode())
         case TimeoutNow():
             return (_TIMEOUT_NOW, group_id, message.term)
         case LeadershipEnded():
             return (_ENDED, group_id, message.term)
+        case Removed():
+            return (_REMOVED, group_id, message.term, message.index)
 
 
 def _describe(entries: Sequence[Entry], term: int, payloads: list[Buffer]) -> tuple[Sequence[int], Sequence[int]]:
@@ -152,9 +161,11 @@ def decode_messages(
     Raises:
         MalformedMessageError: anything in it contradicts anything else.
     """
-    if len(header) != 2 or type(header[1]) is not tuple:
-        raise MalformedMessageError("raft frame is not [kind, messages]")
-    messages = header[1]
+    if len(header) != 3 or type(header[1]) is not tuple:
+        raise MalformedMessageError("raft frame is not [kind, messages, directory id]")
+    _, messages, directory_id = header
+    if type(directory_id) is not bytes or len(directory_id) != DIRECTORY_ID_BYTES:
+        raise MalformedMessageError(f"directory id {directory_id!r} is not {DIRECTORY_ID_BYTES} bytes")
     payload = payload.toreadonly()
     share = owned and (len(messages) == 1 or sum(1 for item in messages if _carries_payload(item)) <= 1)
     decoded: list[Addressed] = []
@@ -173,7 +184,7 @@ def decode_messages(
                 install, position = _decode_install(item, payload, position, source, target, share=share)
                 decoded.append((GroupId(group_id), install))
             else:
-                decoded.append((GroupId(group_id), _decode_small(item, source, target)))
+                decoded.append((GroupId(group_id), _decode_small(item, source, target, directory_id)))
     except (ValueError, TypeError, IndexError) as error:
         raise MalformedMessageError(f"raft message of a wrong shape: {error}") from error
     except CorruptBatchError as error:
@@ -196,18 +207,23 @@ def _check(numbers: tuple[int, ...]) -> None:
             raise MalformedMessageError(f"{number!r} is not a number from 0 to 2**63-1")
 
 
-def _decode_small(item: tuple[Any, ...], source: int, target: int) -> Message:
+def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id: bytes) -> Message:
     kind, numbers = item[0], item[2:]
     _check(numbers)
     if kind == _APPEND_RESPONSE:
         term, match_index, round_, rejected, hint_index, hint_term = numbers
-        return AppendResponse(term, source, target, match_index, round_, rejected != 0, hint_index, hint_term)
+        told = (match_index, round_, rejected != 0, hint_index, hint_term, directory_id)
+        return AppendResponse(term, source, target, *told)
     if kind == _VOTE_REQUEST:
         term, last_index, last_term, flags = numbers
-        return VoteRequest(term, source, target, last_index, last_term, flags & 1 != 0, flags & 2 != 0)
+        pre, transfer, is_learner = flags & 1 != 0, flags & 2 != 0, flags & 4 != 0
+        return VoteRequest(term, source, target, last_index, last_term, pre, transfer, is_learner)
     if kind == _VOTE_RESPONSE:
         term, flags = numbers
-        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0)
+        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0, directory_id)
+    if kind == _REMOVED:
+        term, index = numbers
+        return Removed(term, source, target, index)
     (term,) = numbers
     if kind == _TIMEOUT_NOW:
         return TimeoutNow(term, source, target)
@@ -267,7 +283,12 @@ def _decode_terms(runs: tuple[int, ...], count: int) -> list[int]:
 def _decode_install(
     item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
 ) -> tuple[InstallSnapshot, int]:
-    _, _, term, snapshot_index, snapshot_term, size = item
+    _, _, term, snapshot_index, snapshot_term, size, members = item
     _check((term, snapshot_index, snapshot_term, size))
+    if type(members) is not bytes:
+        raise MalformedMessageError("the members that come with a snapshot are bytes")
     data = _take(payload, position, size, share=share)
-    return InstallSnapshot(term, source, target, snapshot_index, snapshot_term, data), position + size
+    install = InstallSnapshot(
+        *(term, source, target, snapshot_index, snapshot_term), data, Configuration.decode(members)
+    )
+    return install, position + size

@@ -10,18 +10,21 @@ And a newer term in any message makes this node a follower of that term (paper 5
 term that nobody has entered yet: a pre-vote, and its granted answer.
 
 Where this differs from the paper, and what that costs, is in docs/raft.md. Reading order: `messages`, `state`,
-`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`.
+`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`, `membership_change`.
 
-Not here: membership change. `voters` and `learners` are fixed for a core's life, so adding a replica means new
-cores; the joint rules of the paper's section 6 (or one voter at a time) come with their own entries. Not here
-either: leases on a clock (a round through the network confirms leadership), witnesses, and Byzantine members: a
-peer that breaks the protocol is met with `assert`.
+Who the members are is a question to the log, asked at the beginning of every step: a configuration holds from where it
+stands in the log, committed or not, and truncation takes it back (thesis 4.1). How members change is in
+`membership_change`; nobody else writes who they are.
+
+Not here: joint consensus (one voter changes at a time), leases on a clock (a round through the network confirms
+leadership), and Byzantine members: a peer that breaks the protocol is met with `assert`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from . import election, follower, leadership, reconnect
+from . import election, follower, leadership, membership_change, reconnect
+from .membership import Configuration
 from .messages import (
     AppendEntries,
     AppendResponse,
@@ -37,6 +40,7 @@ from .messages import (
     Persisted,
     Proposed,
     Ready,
+    Removed,
     Stalled,
     StartRound,
     Tick,
@@ -67,10 +71,17 @@ class RaftCore(RaftState):
         """
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
+        if self.log.configuration is not self.configuration:
+            membership_change.adopt(self)
         term, voted_for, commit_index = self.term, self.voted_for, self.commit_index
         _HANDLERS[type(event)](self, event)
-        assert self.commit_index >= commit_index
         self.out_batch = None
+        if self.commit_index != commit_index:
+            assert self.commit_index > commit_index
+            if commit_index < self.configuration_index <= self.commit_index:
+                membership_change.on_committed(self)
+        if self.is_outside:
+            self.deadline_ms = None
         if self.term != term or self.voted_for != voted_for:
             assert self.term > term or voted_for is None
             return self._take_ready(HardState(self.term, self.voted_for))
@@ -84,6 +95,14 @@ class RaftCore(RaftState):
         ):
             return self._take_ready(None)
         return NOTHING
+
+    def check_change(self, new: Configuration) -> None:
+        """See whether this leader may propose `new` now; to be asked by whoever appends the entry, right before.
+
+        Raises:
+            ChangeInProgressError, ValueError: as `membership_change.check` says.
+        """
+        membership_change.check(self, new)
 
     def _take_ready(self, hard_state: HardState | None) -> Ready:
         messages, after_persist = self.out_messages, self.out_after_persist
@@ -135,7 +154,9 @@ def _on_install_snapshot(raft: RaftState, message: InstallSnapshot) -> None:
 
 def _refuse_old_leader(raft: RaftState, message: AppendEntries | InstallSnapshot) -> None:
     """Tell a deposed leader our term; the rest of the answer means nothing to it."""
-    raft.out_messages.append(AppendResponse(raft.term, raft.node_id, message.source, 0, 0, True, 0, 0))
+    raft.out_messages.append(
+        AppendResponse(raft.term, raft.node_id, message.source, 0, 0, True, 0, 0, raft.directory_id)
+    )
 
 
 def _on_append_response(raft: RaftState, message: AppendResponse) -> None:
@@ -150,7 +171,7 @@ def _on_vote_request(raft: RaftState, message: VoteRequest) -> None:
     if not message.pre:
         _catch_up(raft, message.term, message.source)
     election.on_vote_request(raft, message)
-    if message.pre and raft.role is Role.LEADER:
+    if message.pre and raft.role is Role.LEADER and message.source in raft.progress:
         # Somebody misses this leader: let it be heard by all, also by those who trusted it in silence.
         leadership.on_start_round(raft)
 
@@ -165,6 +186,11 @@ def _on_vote_response(raft: RaftState, message: VoteResponse) -> None:
 def _on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:
     if message.term == raft.term:
         election.on_timeout_now(raft, message)
+
+
+def _on_removed(raft: RaftState, message: Removed) -> None:
+    _catch_up(raft, message.term, message.source)
+    election.on_removed(raft, message)
 
 
 def _on_tick(raft: RaftState, _: Tick) -> None:
@@ -193,7 +219,7 @@ def _on_entries_loaded(raft: RaftState, _: EntriesLoaded) -> None:
 
 
 def _on_peer_live(raft: RaftState, event: PeerLive) -> None:
-    if event.peer not in raft.peers:
+    if event.peer not in raft.directories and event.peer != raft.leader_id:
         return
     if raft.role is Role.LEADER:
         leadership.on_peer_live(raft, event)
@@ -202,7 +228,7 @@ def _on_peer_live(raft: RaftState, event: PeerLive) -> None:
 
 
 def _on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
-    if event.peer not in raft.peers:
+    if event.peer not in raft.directories and event.peer != raft.leader_id:
         return
     if raft.role is Role.LEADER:
         leadership.on_peer_silent(raft, event)
@@ -224,7 +250,7 @@ def _on_start_round(raft: RaftState, _: StartRound) -> None:
 
 
 def _on_campaign(raft: RaftState, _: Campaign) -> None:
-    if raft.role is not Role.LEADER and raft.is_voter:
+    if raft.role is not Role.LEADER and raft.may_stand:
         election.campaign(raft, "asked to", pre=True)
 
 
@@ -245,6 +271,7 @@ _HANDLERS: dict[type[Any], Callable[[RaftState, Any], None]] = {
     InstallSnapshot: _on_install_snapshot,
     TimeoutNow: _on_timeout_now,
     LeadershipEnded: election.on_leadership_ended,
+    Removed: _on_removed,
     EntriesLoaded: _on_entries_loaded,
     PeerDigest: reconnect.on_peer_digest,
     PeerLive: _on_peer_live,

@@ -14,13 +14,16 @@ early, so that leaderships return to where they were planned. Failed attempts wa
 election timeout, so that slow disks and links do not keep candidates cutting each other off. A learner has the
 same timers, but all it ever does is ask.
 
-Not here: membership change. `voters` is fixed for a core's life.
+Who is asked, and who counts, is what the newest configuration in the candidate's log says. Whoever is asked answers,
+member or not (thesis 4.1): a learner may have been promoted by an entry that it has not got yet, and without its vote
+nobody could ever send it. A vote counts only with the directory id that the candidate knows of that voter.
 """
 
 from .messages import (
     LeadershipEnded,
     PeerLive,
     PeerSilent,
+    Removed,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -37,6 +40,7 @@ __all__ = [
     "on_leadership_ended",
     "on_peer_live",
     "on_peer_silent",
+    "on_removed",
     "on_timeout_now",
     "on_vote_request",
     "on_vote_response",
@@ -64,12 +68,14 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     A learner asks for a pre-vote too, which nobody grants: it is how a leader learns that it is missed.
     """
     assert raft.role is not Role.LEADER
-    assert raft.is_voter or pre
+    stands = raft.may_stand
+    assert stands or pre
     if (pre or transfer) and not raft.attempts:
-        raft.note("campaign" if raft.is_voter else "leader missed", cause)
-    raft.role = Role.CANDIDATE if raft.is_voter else Role.FOLLOWER
+        raft.note("campaign" if stands else "leader missed", cause)
+    raft.role = Role.CANDIDATE if stands else Role.FOLLOWER
     raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
-    raft.votes, raft.refusals = {raft.node_id}, set[int]()
+    # A candidate that its own newest configuration leaves out does not count itself.
+    raft.votes, raft.refusals = {raft.node_id} if raft.is_voter else set[int](), set[int]()
     retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
         retry_ms = min(retry_ms << min(raft.attempts, 16), timeout_ms // 2)
@@ -87,14 +93,15 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     outbox = raft.out_messages if pre else raft.out_after_persist
     for peer in raft.peers:
         if peer in raft.voters:
-            outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer))
+            outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer, not stands))
 
 
 def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     """Judge a candidate: once a term, and only a log at least as current as ours (5.4.1)."""
-    if not raft.is_voter:
-        return
+    is_member = request.source in raft.directories
     raft.silent.discard(request.source)
+    if not is_member:
+        _tell_removed(raft, request.source)
     if request.pre and request.source == raft.leader_id and request.term > raft.term:
         # Whoever stands does not lead. Were it refused because we trust it, a group could wait for ever.
         _lose_leader(raft, f"node {request.source} stands for election")
@@ -102,13 +109,11 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     log = raft.log
     log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
     if request.pre:
-        granted = (
-            log_is_current and request.source in raft.voters and request.term > raft.term and not raft.trusts_leader()
-        )
+        granted = log_is_current and not request.is_learner and request.term > raft.term and not raft.trusts_leader()
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
-        raft.out_messages.append(VoteResponse(term, raft.node_id, request.source, granted, pre=True))
-        if raft.quiescent and raft.role is Role.FOLLOWER:
+        raft.out_messages.append(VoteResponse(term, raft.node_id, request.source, granted, True, raft.directory_id))
+        if raft.quiescent and is_member and raft.role is Role.FOLLOWER:
             # Somebody misses the leader we trust in silence: hear from it, or agree.
             raft.expect_leader()
         return
@@ -125,14 +130,36 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     elif raft.deadline_ms is None:
         raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
-    raft.out_after_persist.append(VoteResponse(raft.term, raft.node_id, request.source, granted, pre=False))
+    answer = VoteResponse(raft.term, raft.node_id, request.source, granted, False, raft.directory_id)
+    raft.out_after_persist.append(answer)
+
+
+def _tell_removed(raft: RaftState, source: int) -> None:
+    """Answer a stranger that it is no member, if that is committed: else it would ask for ever."""
+    committed = raft.log.configuration_at(raft.commit_index)
+    if committed.voters and committed.member(source) is None:
+        raft.out_messages.append(Removed(raft.term, raft.node_id, source, raft.commit_index))
+
+
+def on_removed(raft: RaftState, message: Removed) -> None:
+    """Wait for nothing any more, unless the log here has a configuration that may be newer."""
+    if raft.role is Role.LEADER:
+        return
+    raft.removed_index = max(raft.removed_index, message.index)
+    was_outside = raft.is_outside
+    raft.take_place()
+    if raft.is_outside and not was_outside:
+        raft.note("removed", f"no member at committed entry {message.index}, says node {message.source}")
+        become_follower(raft, raft.term, "removed")
 
 
 def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
     """Count a vote or a pre-vote for the campaign that is under way; others are too late."""
     raft.silent.discard(response.source)
-    if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting or response.source not in raft.voters:
+    if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting:
         return
+    if response.source not in raft.voters or not raft.is_of(response.source, response.directory_id):
+        return  # Also if it comes from the right node with another disk: that one never voted before.
     if not response.granted:
         raft.refusals.add(response.source)
     elif response.term == raft.term + raft.pre_voting:
@@ -162,7 +189,9 @@ def _become_leader(raft: RaftState) -> None:
     raft.term_start_index = raft.log.last_index + 1
     raft.progress = {
         peer: Progress(
-            peer, raft.term_start_index, raft.now_ms, is_voter=peer in raft.voters, live=peer not in raft.silent
+            *(peer, raft.directories[peer], raft.term_start_index, raft.now_ms),
+            is_voter=peer in raft.voters,
+            live=peer not in raft.silent,
         )
         for peer in raft.peers
     }
@@ -212,7 +241,7 @@ def _forget_verified(raft: RaftState) -> None:
 
 def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:
     """The leader wants this node to take over: stand at once, without a pre-vote."""
-    if raft.is_voter and message.source == raft.leader_id:
+    if raft.may_stand and message.source == raft.leader_id:
         campaign(raft, f"leader {message.source} hands over", pre=False, transfer=True)
 
 

@@ -96,7 +96,8 @@ def _reject(raft: RaftState, append: AppendEntries) -> None:
     assert hint_term is not None
     raft.out_messages.append(
         AppendResponse(
-            raft.term, raft.node_id, append.source, append.prev_index, append.round, True, hint_index, hint_term
+            *(raft.term, raft.node_id, append.source, append.prev_index, append.round, True, hint_index, hint_term),
+            raft.directory_id,
         )
     )
 
@@ -106,7 +107,9 @@ def _report(raft: RaftState) -> None:
     assert raft.leader_id is not None
     raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
     raft.out_messages.append(
-        AppendResponse(raft.term, raft.node_id, raft.leader_id, match_index, raft.leader_round, False, 0, 0)
+        AppendResponse(
+            *(raft.term, raft.node_id, raft.leader_id, match_index, raft.leader_round, False, 0, 0), raft.directory_id
+        )
     )
 
 

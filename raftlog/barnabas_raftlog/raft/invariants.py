@@ -6,10 +6,14 @@ outcome several in a row, so the promises catch most mistakes first.
 
 Log matching is checked by induction instead of by comparing logs: an (index, term) always names the same bytes and
 the same previous term. That is all the property says, and costs one dictionary entry for each entry appended.
+
+Members change. Whatever speaks of a majority means one of the configuration that the member in question holds, and a
+vote or a copy counts for the disk that it is on: `disks` has one for each member, a lost one as it last was.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
+from .membership import Configuration, Member, check_change
 from .messages import AppendEntries, AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
 from .progress import ProgressState
 from .quorum import majority
@@ -24,13 +28,14 @@ def check_member(core: RaftState) -> None:
     assert core.commit_index <= last_index, f"commit {core.commit_index} beyond the log's end {last_index}"
     assert core.log.durable_index <= last_index, f"durable {core.log.durable_index} beyond {last_index}"
     assert core.term >= core.log.last_term, f"entry of term {core.log.last_term} in term {core.term}"
-    assert core.is_voter or core.role is Role.FOLLOWER, "a learner stands for election"
+    assert core.may_stand or core.role is Role.FOLLOWER, "a learner or a stranger stands for election"
+    assert not (core.is_outside and core.deadline_ms is not None), "a stranger waits for something"
     if core.quiescent:
         missed = [peer for peer, progress in core.progress.items() if progress.is_missed]
         assert (core.deadline_ms is None) == (not missed), f"silent with a deadline, or {missed} forgotten"
         assert core.leader_id is not None, "silent without a leader"
     elif core.role is not Role.LEADER:
-        assert core.deadline_ms is not None, "a member that is not silent waits for nothing"
+        assert core.deadline_ms is not None or core.is_outside, "a member that is not silent waits for nothing"
     if core.role is not Role.LEADER:
         assert not core.progress, "followers of one that does not lead"
         assert not core.confirmed, "confirmed without leading"
@@ -39,7 +44,9 @@ def check_member(core: RaftState) -> None:
         return
     assert core.leader_id == core.voted_for == core.node_id, "a leader without its own vote"
     assert not core.confirmed or core.commit_index >= core.term_start_index, "confirmed without an entry of its own"
+    assert core.progress.keys() == set(core.peers), f"leads {sorted(core.progress)} instead of {core.peers}"
     for progress in core.progress.values():
+        assert progress.is_voter == (progress.peer in core.voters), f"node {progress.peer} counts for what it is not"
         ends = (progress.match_index, progress.next_index, last_index)
         assert progress.match_index < progress.next_index <= last_index + 1, f"(match, next, last) {ends}"
         assert progress.in_flight_bytes == sum(size for _, size in progress.in_flight), "the window leaks"
@@ -56,16 +63,16 @@ def check_quorum(core: RaftState) -> None:
     oldest_ms = core.now_ms - 2 * core.timing.election_timeout_ms
     if core.active_since_ms < oldest_ms:
         heard = [p.peer for p in core.progress.values() if p.is_voter and p.last_answer_ms >= oldest_ms]
-        assert len(heard) + 1 >= majority(len(core.voters)), f"leads without a quorum, heard only {heard}"
+        assert len(heard) + core.is_voter >= majority(len(core.voters)), f"leads without a quorum, heard only {heard}"
 
 
 class GroupHistory:
     """Everything that ever happened in one group, as far as it must never be contradicted."""
 
-    def __init__(self, voters: Iterable[int]) -> None:
-        self.voters = frozenset(voters)
+    def __init__(self) -> None:
         self.leader_of_term = dict[int, int]()
-        self.votes_cast = dict[tuple[int, int], int]()  # (term, voter): candidate
+        self.lone_terms = set[int]()  # Terms whose leader needed nobody's vote but its own.
+        self.votes_cast = dict[tuple[int, Member], int]()  # (term, voter): candidate
         self.places = dict[tuple[int, int], tuple[int, bytes]]()  # (index, term): (previous term, frame)
         self.shown = set[tuple[int, int]]()  # Places that were sent to anybody.
         self.committed = dict[int, tuple[int, int]]()  # index: (its term, the lowest term it was seen committed in)
@@ -80,19 +87,26 @@ class GroupHistory:
             assert entry.term >= previous_term, f"terms fall at {entry.index}"
             previous_term = entry.term
 
-    def forget_lost(self, last_index: int) -> None:
+    def on_changed(self, core: RaftState, new: Configuration) -> None:
+        """A leader begins a change: of one voter, after the last one, and after an entry of its own, were committed."""
+        assert core.role is Role.LEADER
+        check_change(core.log.configuration, new)
+        assert core.commit_index >= core.log.configuration_index, "two changes at once"
+        assert core.commit_index >= core.term_start_index, "a change before an entry of the own term is committed"
+
+    def forget_lost(self, node_id: int, last_index: int) -> None:
         """A lone voter crashed before anybody saw what was not durable: it may lead that term again, otherwise.
 
         With more voters the term itself was durable on a majority before its first entry was written.
         """
-        if len(self.voters) == 1:
-            for place in [place for place in self.places if place[0] > last_index and place not in self.shown]:
+        for place in [place for place in self.places if place[0] > last_index and place not in self.shown]:
+            if place[1] in self.lone_terms and self.leader_of_term[place[1]] == node_id:
                 del self.places[place]
 
-    def on_sent(self, message: Message, saved: HardState, disk_term: int) -> None:
+    def on_sent(self, message: Message, saved: HardState, disk_term: int, member: Member) -> None:
         """Votes and terms of one's own are on disk before anybody hears of them; one vote a term.
 
-        `saved` and `disk_term`, the term of the last entry, are what a crash would leave now.
+        `saved` and `disk_term`, the term of the last entry, are what a crash would leave `member` now.
         """
         if isinstance(message, AppendEntries):
             is_safe = max(saved.term, disk_term) >= message.term
@@ -104,7 +118,7 @@ class GroupHistory:
             candidate = message.target
         else:
             return
-        first = self.votes_cast.setdefault((message.term, message.source), candidate)
+        first = self.votes_cast.setdefault((message.term, member), candidate)
         assert first == candidate, f"node {message.source} voted twice in term {message.term}"
         is_saved = saved.term > message.term or saved == HardState(message.term, candidate)
         assert is_saved, f"node {message.source} tells a vote before it is saved: {saved}"
@@ -117,7 +131,7 @@ class GroupHistory:
             theirs, ours = disk.term_at(index), leader.log.term_at(index)
             assert theirs == ours or None in {theirs, ours}, f"node {response.source} acknowledges another {index}"
 
-    def on_stepped(self, core: RaftState, disks: dict[int, LogReader]) -> None:
+    def on_stepped(self, core: RaftState, disks: Mapping[Member, LogReader]) -> None:
         """Check one member after its step was carried out. `disks` show what would survive a crash now."""
         if core.role is Role.LEADER and self.leader_of_term.get(core.term) != core.node_id:
             self._on_elected(core)
@@ -137,22 +151,26 @@ class GroupHistory:
             f"nodes {self.leader_of_term[core.term]} and {core.node_id} both lead term {core.term}"
         )
         self.leader_of_term[core.term] = core.node_id
-        real = {voter for voter in core.votes if self.votes_cast.get((core.term, voter)) == core.node_id}
-        if len(self.voters) > 1:
-            assert len(real & self.voters) >= majority(len(self.voters)), f"{core.node_id} leads by votes never cast"
+        if core.is_lone_voter:
+            self.lone_terms.add(core.term)
+        else:
+            voters = core.configuration.voters
+            real = [voter for voter in voters if self.votes_cast.get((core.term, voter)) == core.node_id]
+            assert len(real) >= majority(len(voters)), f"{core.node_id} leads by votes never cast: {real} of {voters}"
         for index in range(core.log.first_index, self.commit_index + 1):
             term, committed_in_term = self.committed[index]
             if committed_in_term < core.term:
                 assert core.log.term_at(index) == term, f"leader {core.node_id} lacks committed entry {index}"
 
-    def _on_first_committed(self, core: RaftState, disks: dict[int, LogReader]) -> None:
+    def _on_first_committed(self, core: RaftState, disks: Mapping[Member, LogReader]) -> None:
         """Nothing is committed before a majority holds it durably."""
         index = core.commit_index
         term = core.log.term_at(index)
         assert term == core.term, f"entry {index} of term {term} is committed by counting in term {core.term} (5.4.2)"
-        holders = {voter for voter in self.voters if disks[voter].term_at(index) == term}
-        holders |= {voter for voter in self.voters if disks[voter].first_index > index}
-        assert len(holders) >= majority(len(self.voters)), f"entry {index} committed, durable on {sorted(holders)}"
+        voters = core.configuration.voters
+        kept = [(voter, disks[voter]) for voter in voters if voter in disks]
+        holders = [voter for voter, disk in kept if disk.term_at(index) == term or disk.first_index > index]
+        assert len(holders) >= majority(len(voters)), f"entry {index} committed, durable on {holders} of {voters}"
         for covered in range(self.commit_index + 1, index + 1):
             covered_term = core.log.term_at(covered)
             assert covered_term is not None

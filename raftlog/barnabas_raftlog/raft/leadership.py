@@ -28,6 +28,7 @@ from .replication import advance_commit, broadcast, confirm, heartbeat, may_send
 from .state import RaftState, Role
 
 __all__ = [
+    "mark_lost",
     "on_append_response",
     "on_deadline",
     "on_entries_loaded",
@@ -68,6 +69,9 @@ def on_append_response(raft: RaftState, response: AppendResponse) -> None:
     progress = raft.progress.get(response.source)
     if progress is None:
         return
+    if progress.directory_id != response.directory_id and not raft.is_of(response.source, response.directory_id):
+        mark_lost(raft, progress)
+        return
     progress.last_answer_ms = raft.now_ms
     progress.round = max(progress.round, response.round)
     if not progress.live:
@@ -98,7 +102,7 @@ def on_deadline(raft: RaftState) -> None:
     if now_ms - raft.active_since_ms >= timeout_ms:
         oldest_ms = now_ms - timeout_ms
         answered = [p for p in raft.progress.values() if p.last_answer_ms >= oldest_ms]
-        if sum(p.is_voter for p in answered) + 1 < majority(len(raft.voters)):
+        if sum(p.is_voter for p in answered) + raft.is_voter < majority(len(raft.voters)):
             heard = [p.peer for p in answered if p.is_voter]
             cause = f"no majority of {sorted(raft.voters)} answered within {timeout_ms} ms, only {heard}"
             election.become_follower(raft, raft.term, cause)
@@ -146,13 +150,14 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
         if raft.answered_round < raft.asked_round:
             return False
         raft.asked_round = 0
-    live_voter_count = 1
+    live_voter_count = int(raft.is_voter)
     for progress in raft.progress.values():
         if progress.live:
             if progress.match_index != last_index:
                 return False
             live_voter_count += progress.is_voter
-    if live_voter_count < majority(len(raft.voters)) or not raft.peers:
+    # A leader that is no voter any more is about to leave: nobody must go on trusting it in silence.
+    if live_voter_count < majority(len(raft.voters)) or not raft.peers or not raft.is_voter:
         return False
     due_ms = raft.noticed_ms + NOTICE_INTERVAL_MS
     if raft.now_ms < due_ms:
@@ -193,13 +198,23 @@ def _mark_silent(raft: RaftState, progress: Progress) -> None:
         progress.become_probe(progress.match_index + 1)
 
 
+def mark_lost(raft: RaftState, progress: Progress) -> None:
+    """What a member promised went with its disk; the node that has its id now is somebody else (KIP-853)."""
+    if not progress.is_lost:
+        progress.is_lost = True
+        raft.note("member lost", f"node {progress.peer} answers with another disk than the one it was added with")
+    if progress.live or progress.is_missed:
+        _wake(raft)
+        _mark_silent(raft, progress)
+
+
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
     """Go on without it; awake, unless a majority is there all the same, which has everything already."""
     progress = raft.progress.get(event.peer)
     if progress is None:
         return
     others = [other for other in raft.progress.values() if other is not progress]
-    live_voter_count = sum(other.is_voter and other.live for other in others) + 1
+    live_voter_count = sum(other.is_voter and other.live for other in others) + raft.is_voter
     if progress.is_missed or live_voter_count < majority(len(raft.voters)):
         _wake(raft)
     _mark_silent(raft, progress)

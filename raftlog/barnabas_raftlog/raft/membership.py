@@ -67,7 +67,7 @@ class Configuration(msgspec.Struct, frozen=True):
     witnesses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        members = self.voters + self.learners
+        members = self.members
         for name in ("voters", "learners", "witnesses"):
             values = getattr(self, name)
             if list(values) != sorted(values):
@@ -100,17 +100,22 @@ class Configuration(msgspec.Struct, frozen=True):
 
     def member(self, node_id: int) -> Member | None:
         """Return the voter or learner with this node id."""
-        for member in self.voters + self.learners:
+        for member in self.members:
             if member.node_id == node_id:
                 return member
         return None
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.voters + self.learners
+
     def has_voter(self, member: Member) -> bool:
         """Tell whether `member`, as this very directory, is a voter."""
-        for voter in self.voters:
-            if voter.node_id == member.node_id:
-                return same_directory(voter.directory_id, member.directory_id)
-        return False
+        return _is_among(member, self.voters)
+
+    def has_learner(self, member: Member) -> bool:
+        """Tell whether `member`, as this very directory, is a learner."""
+        return _is_among(member, self.learners)
 
     def encode(self) -> bytes:
         """Return the body of a MEMBERSHIP control frame; docs/log-format.md has the layout."""
@@ -143,6 +148,13 @@ class Configuration(msgspec.Struct, frozen=True):
             if role == _WITNESS:
                 witnesses.append(node_id)
         return cls(tuple(voters), tuple(learners), tuple(witnesses))
+
+
+def _is_among(member: Member, members: tuple[Member, ...]) -> bool:
+    for known in members:
+        if known.node_id == member.node_id:
+            return same_directory(known.directory_id, member.directory_id)
+    return False
 
 
 NOBODY = Configuration(())

@@ -12,6 +12,8 @@ from typing import NewType, Protocol, TypeAlias
 
 import msgspec
 
+from .membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
+
 __all__ = [
     "AppendEntries",
     "AppendResponse",
@@ -33,6 +35,7 @@ __all__ = [
     "Persisted",
     "Proposed",
     "Ready",
+    "Removed",
     "Rng",
     "Stalled",
     "StartRound",
@@ -88,6 +91,17 @@ class LogReader(Protocol):
     def term_at(self, index: int) -> int | None:
         """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
 
+    @property
+    def configuration(self) -> Configuration:
+        """The newest configuration in the log, committed or not. Another object whenever another one holds."""
+
+    @property
+    def configuration_index(self) -> int:
+        """The entry that brought it, or an index that a snapshot covers; 0: the group began with it."""
+
+    def configuration_at(self, index: int) -> Configuration:
+        """What holds once entry `index` is in the log, for an index from `first_index` - 1 on."""
+
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
         """Return entries from `start_index` on: at least one, about `bytes_max` bytes.
 
@@ -107,6 +121,7 @@ class VoteRequest(msgspec.Struct):
     """A candidate asks for a vote. `pre` asks whether it would be granted in `term`, which nobody enters yet.
 
     `transfer` says that the leader itself asked for this election, so leader stickiness does not apply.
+    `is_learner`: nobody shall grant it; it is how a learner says that it misses its leader.
     """
 
     term: int
@@ -116,16 +131,21 @@ class VoteRequest(msgspec.Struct):
     last_term: int
     pre: bool
     transfer: bool
+    is_learner: bool = False
 
 
 class VoteResponse(msgspec.Struct):
-    """The answer; a refusal is sent too. A granted `pre` vote echoes the term that was asked for."""
+    """The answer; a refusal is sent too. A granted `pre` vote echoes the term that was asked for.
+
+    `directory_id` says which disk promises this: a node with another disk does not vote in the lost one's name.
+    """
 
     term: int
     source: int
     target: int
     granted: bool
     pre: bool
+    directory_id: bytes = UNKNOWN_DIRECTORY
 
 
 class AppendEntries(msgspec.Struct):
@@ -151,7 +171,7 @@ class AppendResponse(msgspec.Struct):
 
     On rejection `match_index` is the `prev_index` that was refused, by which the leader knows an old rejection;
     `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
-    so that the leader skips a whole term at a time (Raft paper, end of 5.3).
+    so that the leader skips a whole term at a time (Raft paper, end of 5.3). `directory_id` as in a vote.
     """
 
     term: int
@@ -162,10 +182,14 @@ class AppendResponse(msgspec.Struct):
     rejected: bool
     hint_index: int
     hint_term: int
+    directory_id: bytes = UNKNOWN_DIRECTORY
 
 
 class InstallSnapshot(msgspec.Struct):
-    """The state up to `snapshot_index`, for a follower whose next entry the leader no longer has."""
+    """The state up to `snapshot_index`, for a follower whose next entry the leader no longer has.
+
+    `configuration` is what holds there.
+    """
 
     term: int
     source: int
@@ -173,6 +197,7 @@ class InstallSnapshot(msgspec.Struct):
     snapshot_index: int
     snapshot_term: int
     data: Buffer
+    configuration: Configuration = NOBODY
 
 
 class TimeoutNow(msgspec.Struct):
@@ -189,6 +214,15 @@ class LeadershipEnded(msgspec.Struct):
     term: int
     source: int
     target: int
+
+
+class Removed(msgspec.Struct):
+    """`target` is no member according to the configuration that holds at `index`, which is committed."""
+
+    term: int
+    source: int
+    target: int
+    index: int
 
 
 class Tick(msgspec.Struct):
@@ -220,6 +254,7 @@ class PeerDigest(msgspec.Struct):
 
     `leader_id`: whom it follows, itself if it leads. `at_rest`: its log is durable to its end; on a leader also that
     everything is committed and nothing under way. `round` is the leader's. `wants_answer` is for the shell.
+    `directory_id` as in a vote.
     """
 
     peer: int
@@ -230,6 +265,7 @@ class PeerDigest(msgspec.Struct):
     round: int
     at_rest: bool
     wants_answer: bool
+    directory_id: bytes = UNKNOWN_DIRECTORY
 
 
 class PeerSilent(msgspec.Struct):
@@ -260,7 +296,14 @@ class TransferLeadership(msgspec.Struct):
 
 
 Message: TypeAlias = (
-    VoteRequest | VoteResponse | AppendEntries | AppendResponse | InstallSnapshot | TimeoutNow | LeadershipEnded
+    VoteRequest
+    | VoteResponse
+    | AppendEntries
+    | AppendResponse
+    | InstallSnapshot
+    | TimeoutNow
+    | LeadershipEnded
+    | Removed
 )
 Event: TypeAlias = (
     Message

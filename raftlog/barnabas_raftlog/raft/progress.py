@@ -35,10 +35,12 @@ class Progress:
 
     __slots__ = (
         "caught_up_ms",
+        "directory_id",
         "end_index_seen",
         "end_seen_ms",
         "in_flight",
         "in_flight_bytes",
+        "is_lost",
         "is_missed",
         "is_voter",
         "last_answer_ms",
@@ -51,14 +53,17 @@ class Progress:
         "probe_round",
         "probe_sent",
         "round",
+        "since_ms",
         "snapshot_index",
         "snapshot_sent_ms",
         "snapshot_term",
         "state",
     )
 
-    def __init__(self, peer: int, next_index: int, now_ms: int, *, is_voter: bool, live: bool) -> None:
-        self.peer = peer
+    def __init__(
+        self, peer: int, directory_id: bytes, next_index: int, now_ms: int, *, is_voter: bool, live: bool
+    ) -> None:
+        self.peer, self.directory_id, self.since_ms = peer, directory_id, now_ms
         self.is_voter = is_voter
         self.match_index = 0
         self.next_index = next_index
@@ -74,6 +79,8 @@ class Progress:
         self.live = live
         # Not live only because it does not answer; its node was not reported silent.
         self.is_missed = False
+        # Its node answers with another disk: this member never will again.
+        self.is_lost = False
         # The newest of the leader's rounds that it has answered.
         self.round = 0
         self.last_sent_ms = now_ms
@@ -134,6 +141,12 @@ class Progress:
             self.caught_up_ms = self.end_seen_ms
         self.end_index_seen, self.end_seen_ms = last_index, now_ms
         return moved
+
+    def has_caught_up(self, last_index: int, now_ms: int, lag_ms_max: int) -> bool:
+        """Tell whether it certainly had everything that there was at most `lag_ms_max` ago, as `is_in_sync` assumes."""
+        if not self.live or self.state is not ProgressState.REPLICATE:
+            return False
+        return self.match_index >= last_index or self.since_ms < self.caught_up_ms >= now_ms - lag_ms_max
 
     def is_in_sync(self, last_index: int, now_ms: int, lag_ms_max: int) -> bool:
         """True if this replica has everything, or had everything at most `lag_ms_max` ago."""

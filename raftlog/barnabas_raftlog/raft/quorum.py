@@ -8,6 +8,8 @@ leader's own term, which is why every leader starts its term with an empty one.
 The leader counts itself like anybody else, by what its own disk holds; a leader whose disk is slow may therefore
 commit what it could still lose itself, which is sound, because the others could not.
 
+A leader that its newest configuration leaves out is not among those that are counted (thesis 4.2.2).
+
 Not here: joint majorities. Voters change one at a time, so that old and new majorities always overlap.
 """
 
@@ -29,7 +31,7 @@ def committable_index(durable_indexes: list[int], commit_index: int, term_start_
     """Return the new commit index of a leader.
 
     Args:
-        durable_indexes: One for each voter, the leader's own included. Sorted in place.
+        durable_indexes: One for each voter, the leader's own included if it is one. Sorted in place.
         commit_index: What is known committed so far; the result is never lower.
         term_start_index: Index of the first entry of the leader's own term.
     """

@@ -27,7 +27,9 @@ __all__ = ["on_peer_digest"]
 
 def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
     """Compare, and wake only what differs."""
-    if digest.peer not in raft.peers:
+    claims_to_lead = digest.leader_id == digest.peer and digest.term >= raft.term
+    # Also from a leader that is no member as far as this log goes: the newest members may be in what it lacks.
+    if digest.peer not in raft.directories and digest.peer != raft.leader_id and not claims_to_lead:
         return
     if raft.role is Role.LEADER:
         if digest.term > raft.term:
@@ -35,7 +37,6 @@ def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
         else:
             _as_leader(raft, digest)
         return
-    claims_to_lead = digest.leader_id == digest.peer and digest.term >= raft.term
     if claims_to_lead and digest.at_rest:
         _take_for_a_heartbeat(raft, digest)
     elif raft.leader_id == digest.peer and not claims_to_lead:
@@ -49,6 +50,9 @@ def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
 def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
     log, progress = raft.log, raft.progress.get(digest.peer)
     if progress is None:
+        return
+    if not raft.is_of(digest.peer, digest.directory_id):
+        leadership.mark_lost(raft, progress)
         return
     is_equal = (digest.last_index, digest.last_term) == (log.last_index, log.last_term)
     if progress.is_missed or not (raft.quiescent and digest.at_rest and is_equal):

@@ -131,7 +131,8 @@ def _send_snapshot(raft: RaftState, progress: Progress) -> None:
     index, term, data = snapshot
     assert index >= raft.log.first_index - 1, f"a snapshot of {index} leaves a hole before {raft.log.first_index}"
     progress.become_snapshot(index, term, raft.now_ms)
-    raft.out_messages.append(InstallSnapshot(raft.term, raft.node_id, progress.peer, index, term, data))
+    configuration = raft.log.configuration_at(index)
+    raft.out_messages.append(InstallSnapshot(raft.term, raft.node_id, progress.peer, index, term, data, configuration))
     raft.note("snapshot sent", f"node {progress.peer} needs entries before {raft.log.first_index}")
 
 
@@ -177,9 +178,10 @@ def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -
 
 
 def advance_commit(raft: RaftState) -> None:
-    """Commit what a majority of the voters, this one included, holds durably."""
+    """Commit what a majority of the voters holds durably: those of the newest configuration, committed or not."""
     durable_indexes = [progress.match_index for progress in raft.progress.values() if progress.is_voter]
-    durable_indexes.append(raft.log.durable_index)
+    if raft.is_voter:
+        durable_indexes.append(raft.log.durable_index)
     index = committable_index(durable_indexes, raft.commit_index, raft.term_start_index)
     if index > raft.commit_index:
         assert index <= raft.log.last_index

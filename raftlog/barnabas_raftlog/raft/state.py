@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from .membership import Member, same_directory
 from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Rng
 from .progress import Progress
 from .quorum import majority_value
@@ -47,7 +48,9 @@ class RaftState:
 
     Invariants: `term` and `commit_index` never decrease; `voted_for` is set at most once in a term;
     `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
-    `deadline_ms` is None on a quiescent member (unless it leads and must remind somebody) and on a lone leader.
+    `deadline_ms` is None on a quiescent member (unless it leads and must remind somebody), on a lone leader, and on
+    whoever is outside. `configuration` is what the log says, as of the beginning of the newest step; `voters`,
+    `learners`, `peers` and what follows them are taken from it and from nowhere else (`membership_change.adopt`).
     """
 
     __slots__ = (
@@ -55,17 +58,24 @@ class RaftState:
         "asked_round",
         "attempts",
         "commit_index",
+        "configuration",
+        "configuration_index",
         "confirm_round",
         "confirmed",
         "deadline_ms",
+        "directories",
+        "directory_id",
         "heard_ms",
         "is_lone_voter",
+        "is_outside",
         "is_voter",
         "leader_id",
         "leader_round",
         "learners",
         "led_term",
         "log",
+        "may_stand",
+        "member",
         "node_id",
         "noticed_ms",
         "now_ms",
@@ -83,6 +93,7 @@ class RaftState:
         "progress",
         "quiescent",
         "refusals",
+        "removed_index",
         "reported_index",
         "rng",
         "role",
@@ -100,11 +111,9 @@ class RaftState:
         "votes",
     )
 
-    def __init__(  # noqa: PLR0913, PLR0915 - the list of what a member is, once
+    def __init__(  # noqa: PLR0915 - the list of what a member is, once
         self,
-        node_id: int,
-        voters: frozenset[int],
-        learners: frozenset[int],
+        member: Member,
         hard_state: HardState,
         log: LogReader,
         commit_index: int,
@@ -115,14 +124,8 @@ class RaftState:
         now_ms: int,
         snapshot: SnapshotSource | None = None,
     ) -> None:
-        assert not voters & learners, f"both voter and learner: {sorted(voters & learners)}"
-        assert node_id in voters | learners, f"node {node_id} is no member of {sorted(voters | learners)}"
-        assert commit_index <= log.last_index
-        self.node_id = node_id
-        self.voters, self.learners = voters, learners
-        self.is_voter = node_id in voters
-        self.is_lone_voter = self.is_voter and len(voters) == 1
-        self.peers = tuple(sorted((voters | learners) - {node_id}))
+        assert commit_index <= log.last_index, (commit_index, log.last_index)
+        self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
         self.log, self.timing, self.rng = log, timing, rng
         self.snapshot_source = snapshot
         self.preferred = preferred
@@ -138,6 +141,13 @@ class RaftState:
         self.leader_id: int | None = None
         self.deadline_ms: int | None = None
         self.quiescent = False
+        # The members, as the log has them.
+        self.configuration, self.configuration_index = log.configuration, log.configuration_index
+        self.voters, self.learners = self.configuration.voter_ids, self.configuration.learner_ids
+        self.directories = {m.node_id: m.directory_id for m in self.configuration.members}
+        self.peers = tuple(sorted(self.directories.keys() - {self.node_id}))
+        self.is_voter = self.is_lone_voter = self.may_stand = self.is_outside = False
+        self.removed_index = -1  # The highest commit index of which somebody said that this node is no member there.
         # Members that nothing was heard of since their link was last reported down, or ever.
         self.silent = set(self.peers)
         # As a follower.
@@ -171,20 +181,44 @@ class RaftState:
         self.out_truncate_from: int | None = None
         self.out_install: InstallSnapshot | None = None
         self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
+        self.take_place()
         if self.is_lone_voter:
             self.deadline_ms = now_ms
-        elif preferred and self.term:
+        elif preferred and self.term and not self.is_outside:
             # A member that was away: whoever leads by now has the time of some round trips to say so.
             self.deadline_ms = now_ms + rng.randrange(100, 151)
-        else:
+        elif not self.is_outside:
             self.stand_without_leader()
 
     @property
     def answered_round(self) -> int:
         """The newest round that a majority of the voters has answered; a round asks "do you still follow me?"."""
         rounds = [progress.round for progress in self.progress.values() if progress.is_voter]
-        rounds.append(self.round)
+        if self.is_voter:
+            rounds.append(self.round)
         return majority_value(rounds)
+
+    def take_place(self) -> None:
+        """Find out what this node is in the configuration that holds, under its own directory and no other.
+
+        It may stand for election as a voter; and also as one that the newest configuration leaves out, while that one
+        is not known to be committed: nobody else may have its entry (thesis 4.2.2, figure 4.6). Neither that nor a
+        learner, or told that it was removed later than anything it has: *outside*. It waits for nothing then.
+        """
+        configuration, index = self.configuration, self.configuration_index
+        was_told = self.removed_index >= index
+        self.is_voter = configuration.has_voter(self.member)
+        self.is_lone_voter = self.is_voter and len(self.voters) == 1
+        self.may_stand = not was_told and (
+            self.is_voter or (index > self.commit_index and self.log.configuration_at(index - 1).has_voter(self.member))
+        )
+        is_learner = not was_told and configuration.has_learner(self.member)
+        self.is_outside = not self.may_stand and not is_learner
+
+    def is_of(self, peer: int, directory_id: bytes) -> bool:
+        """Tell whether what came from node `peer` came from the member of that id, not from another disk."""
+        known = self.directories.get(peer)
+        return known is not None and same_directory(known, directory_id)
 
     def trusts_leader(self) -> bool:
         """True while there is no reason to help another node to an election (thesis 4.2.3)."""

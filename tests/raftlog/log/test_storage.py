@@ -74,7 +74,7 @@ def test_control_frames_take_an_index_and_no_offset_and_are_not_served() -> None
     log.append_control(1, ControlKind.NO_OP)
     first = log.append_batch(1, data_frame(2, 20))
     log.append_control(2, ControlKind.NO_OP)
-    log.append_control(2, ControlKind.MEMBERSHIP, b"x")
+    log.append_control(2, ControlKind.PREFIX_TRUNCATION, bytes(8))
     second = log.append_batch(2, data_frame(1, 20))
     assert (log.last_index, log.log_end_offset) == (5, 3)
     assert [log.offset_after(index) for index in range(6)] == [0, 0, 2, 2, 2, 3]

@@ -10,9 +10,22 @@ from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
 from barnabas_raftlog.multiraft.wire import Heard, decode_frame
 from barnabas_raftlog.raft.core import Timing
-from barnabas_raftlog.raft.membership import configuration_of
+from barnabas_raftlog.raft.membership import (
+    NOBODY,
+    UNKNOWN_DIRECTORY,
+    Configuration,
+    ConfigurationHistory,
+    configuration_of,
+)
 from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot
-from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+from barnabas_raftlog.records.header import (
+    ControlKind,
+    control_frame,
+    control_kind,
+    next_offset,
+    parse_header,
+    stamp,
+)
 
 Frame = bytearray | memoryview
 
@@ -44,6 +57,22 @@ class MemoryLog:
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.start_index, self.start_term, self.start_offset = 0, 0, 0
+        self.members = ConfigurationHistory()
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.members.newest
+
+    @property
+    def configuration_index(self) -> int:
+        return self.members.newest_index
+
+    def configuration_at(self, index: int) -> Configuration:
+        return self.members.at(index)
+
+    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
+        if anew or not self.configuration.voters:
+            self.members.restart(0, configuration)
 
     @property
     def first_index(self) -> int:
@@ -96,6 +125,10 @@ class MemoryLog:
                 self.failed = self.broken
             raise self.broken
         self.items.append(entry)
+        if parse_header(entry.frame).is_raft_control:
+            kind, body = control_kind(entry.frame)
+            if kind is ControlKind.MEMBERSHIP:
+                self.members.assign(entry.index, Configuration.decode(body))
         if not self.is_lazy:
             self.durable_index = entry.index
         return entry
@@ -105,15 +138,25 @@ class MemoryLog:
 
     def truncate_from(self, index: int) -> None:
         del self.items[index - self.start_index - 1 :]
+        self.members.truncate_from(index)
         self.durable_index = min(self.durable_index, index - 1)
+
+    def drop_prefix(self, index: int) -> None:
+        kept = self.items[index - self.start_index :]
+        start = (index, self.term_at(index) or 0, self.offset_after(index))
+        self.items, (self.start_index, self.start_term, self.start_offset) = kept, start
+        self.members.drop_prefix(index)
 
     def offset_after(self, index: int) -> int:
         if index <= self.start_index:
             return self.start_offset
         return next_offset(self.items[index - self.start_index - 1].frame)
 
-    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
+    def install_snapshot(
+        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+    ) -> None:
         self.items.clear()
+        self.members.restart(index, configuration if configuration.voters else self.configuration)
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
         self.durable_index = index
 
@@ -132,6 +175,7 @@ class MemoryStorage:
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
         self.moved: list[GroupId] = []
+        self.directory_id = UNKNOWN_DIRECTORY
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.saved.get(group, HardState(0, None))
@@ -176,6 +220,9 @@ class Listener:
 
     def on_committed(self, commit_index: int) -> None:
         self._note("committed", commit_index)
+
+    def on_configuration(self, configuration: Configuration) -> None:
+        self._note("configuration", sorted(configuration.voter_ids), sorted(configuration.learner_ids))
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         self._note("leadership", term, leader_id, is_leader, confirmed)
@@ -226,10 +273,11 @@ class MemoryLinks:
 class Node:
     """One node of a test: its driver on fake storage, its clock shared with the others."""
 
-    def __init__(self, network: "Network", node_id: int, *, is_lazy: bool = False) -> None:
+    def __init__(self, network: "Network", node_id: int, *, is_lazy: bool = False, disk: int = 0) -> None:
         self.network, self.node_id = network, node_id
         self.links = MemoryLinks(network, node_id)
         self.storage = MemoryStorage(is_lazy=is_lazy)
+        self.storage.directory_id = disk.to_bytes(16, "big")
         self.facts: list[tuple[GroupId, Fact]] = []
         self.logs: dict[GroupId, MemoryLog] = {}
         self.listeners: dict[GroupId, Listener] = {}
@@ -243,11 +291,21 @@ class Node:
             lambda group, fact: self.facts.append((group, fact)),
         )
 
-    def add(self, number: int, *, is_lazy: bool = False, preferred: bool | None = None) -> Group:
+    def add(
+        self,
+        number: int,
+        *,
+        is_lazy: bool = False,
+        preferred: bool | None = None,
+        configuration: Configuration | None = None,
+        nobody: bool = False,
+    ) -> Group:
+        """Take part in a group: of all nodes, of `configuration`, or without knowing who belongs to it (`nobody`)."""
         group = group_id(number)
         self.logs[group] = MemoryLog(is_lazy=is_lazy)
         self.listeners[group] = Listener()
-        configuration = configuration_of(frozenset(self.network.nodes))
+        if configuration is None and not nobody:
+            configuration = configuration_of(frozenset(self.network.nodes))
         preferred = self.node_id == 1 if preferred is None else preferred
         log, listener = self.logs[group], self.listeners[group]
         return self.raft.add_group(group, log, configuration, listener, preferred=preferred)
@@ -262,11 +320,19 @@ class Node:
 class Network:
     """Nodes 1 to `count` on one virtual clock. `cut`: (source, target) pairs whose frames are lost."""
 
-    def __init__(self, count: int, *, is_lazy: bool = False) -> None:
+    def __init__(self, count: int, *, is_lazy: bool = False, disks: dict[int, int] | None = None) -> None:
         self.now_ms = 1_000
         self.carried = 0
         self.cut: set[tuple[int, int]] = set()
-        self.nodes = {node_id: Node(self, node_id, is_lazy=is_lazy) for node_id in range(1, count + 1)}
+        self.nodes = {
+            node_id: Node(self, node_id, is_lazy=is_lazy, disk=(disks or {}).get(node_id, 0))
+            for node_id in range(1, count + 1)
+        }
+
+    def replace(self, node_id: int, *, disk: int) -> None:
+        """Let a node that nobody is connected to come back with another, empty disk."""
+        assert not any(node_id in node.links.live_peers for node in self.nodes.values())
+        self.nodes[node_id] = Node(self, node_id, disk=disk)
 
     def carry(self, source: int, target: int, messages: Sequence[Heard]) -> None:
         self.carried += 1

@@ -10,6 +10,7 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.multiraft import wire
 from barnabas_raftlog.multiraft.framing import frame_of, read_header
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
+from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -18,6 +19,7 @@ from barnabas_raftlog.raft.messages import (
     InstallSnapshot,
     LeadershipEnded,
     Message,
+    Removed,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -25,6 +27,7 @@ from barnabas_raftlog.raft.messages import (
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
 SOURCE, TARGET = 1, 2
+DISK = bytes(range(16))
 NUMBERS = st.integers(0, (1 << 31) - 1)
 GROUPS = st.binary(min_size=20, max_size=20).map(GroupId)
 
@@ -48,11 +51,16 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         AppendResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), NUMBERS, NUMBERS
     ),
-    st.builds(VoteRequest, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), st.booleans()),
+    st.builds(VoteRequest, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, *3 * [st.booleans()]),
     st.builds(VoteResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), st.booleans(), st.booleans()),
-    st.builds(InstallSnapshot, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.binary(max_size=50)),
+    st.builds(
+        InstallSnapshot,
+        *(NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.binary(max_size=50)),
+        st.sampled_from([NOBODY, Configuration((Member(1, DISK), Member(2)), (Member(3),), (2,))]),
+    ),
     st.builds(TimeoutNow, NUMBERS, st.just(SOURCE), st.just(TARGET)),
     st.builds(LeadershipEnded, NUMBERS, st.just(SOURCE), st.just(TARGET)),
+    st.builds(Removed, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS),
 )
 
 
@@ -106,29 +114,44 @@ def test_damaged_frames_are_refused_or_are_what_a_peer_could_send(
     [
         ((6,), b"", "not .kind"),
         ((6, 1), b"", "not .kind"),
-        ((6, (1,)), b"", "not an array"),
-        ((6, ((3,),)), b"", "wrong shape"),
-        ((6, ((3, b"short", 1),)), b"", "group id"),
-        ((6, ((99, bytes(20), 1),)), b"", "unknown kind 99"),
-        ((6, ((7, bytes(20), -1),)), b"", "not a number"),
-        ((6, ((7, bytes(20), 1 << 63),)), b"", "not a number"),
-        ((6, ((7, bytes(20), 1.5),)), b"", "not a number"),
-        ((6, ((7, bytes(20), True),)), b"", "not a number"),
-        ((6, ((7, bytes(20), 1),)), b"x", "belong to no message"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (10,)),)), b"x", "claimed at 0"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1 << 62,)),)), b"x", "claimed at 0"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1,)),)), b"x", "damaged"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1,), (1,)),)), b"x", "term runs"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1 << 40), (1,)),)), b"x", "term runs"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (2, 1), (1,)),)), b"x", "terms up to 2"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1), ()),)), b"", "has terms"),
-        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, {1: 1}, {1: 1}),)), b"", "are arrays"),
-        ((6, ((5, bytes(20), 1, 1, 1, 5),)), b"abc", "claimed at 0"),
+        ((6, (1,), DISK), b"", "not an array"),
+        ((6, (), b"short"), b"", "not 16 bytes"),
+        ((6, (), None), b"", "not 16 bytes"),
+        ((6, ((3,),), DISK), b"", "wrong shape"),
+        ((6, ((3, b"short", 1),), DISK), b"", "group id"),
+        ((6, ((99, bytes(20), 1),), DISK), b"", "unknown kind 99"),
+        ((6, ((7, bytes(20), -1),), DISK), b"", "not a number"),
+        ((6, ((7, bytes(20), 1 << 63),), DISK), b"", "not a number"),
+        ((6, ((7, bytes(20), 1.5),), DISK), b"", "not a number"),
+        ((6, ((7, bytes(20), True),), DISK), b"", "not a number"),
+        ((6, ((7, bytes(20), 1),), DISK), b"x", "belong to no message"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (10,)),), DISK), b"x", "claimed at 0"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1 << 62,)),), DISK), b"x", "claimed at 0"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (), (1,)),), DISK), b"x", "damaged"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1,), (1,)),), DISK), b"x", "term runs"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1 << 40), (1,)),), DISK), b"x", "term runs"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (2, 1), (1,)),), DISK), b"x", "terms up to 2"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, (1, 1), ()),), DISK), b"", "has terms"),
+        ((6, ((3, bytes(20), 1, 0, 0, 0, 0, 0, {1: 1}, {1: 1}),), DISK), b"", "are arrays"),
+        ((6, ((5, bytes(20), 1, 1, 1, 0, b"x"),), DISK), b"", "a configuration of 1 bytes"),
+        ((6, ((5, bytes(20), 1, 1, 1, 5, bytes(3)),), DISK), b"abc", "claimed at 0"),
     ],
 )
 def test_contradictions_are_named(header: tuple[object, ...], payload: bytes, complaint: str) -> None:
     with pytest.raises(MalformedMessageError, match=complaint):
         decode_messages(header, memoryview(payload), SOURCE, TARGET, owned=True)
+
+
+def test_votes_and_acknowledgements_carry_the_disk_that_they_were_given_on() -> None:
+    group = GroupId(bytes(20))
+    messages: list[Addressed] = [
+        (group, VoteResponse(1, SOURCE, TARGET, granted=True, pre=False)),
+        (group, AppendResponse(1, SOURCE, TARGET, 5, 1, False, 0, 0)),
+    ]
+    (frame,), _ = encode_messages(messages, DISK)
+    for _, message in decode(b"".join(frame)):
+        assert isinstance(message, VoteResponse | AppendResponse)
+        assert message.directory_id == DISK
 
 
 def test_an_entry_stamped_with_another_term_is_refused() -> None:
@@ -186,5 +209,5 @@ def test_append_layout_is_pinned() -> None:
     group = GroupId(bytes(range(20)))
     append = AppendEntries(5, SOURCE, TARGET, 7, 4, 6, 300, quiesce=True, entries=[entry(8, 5)])
     (frame,), _ = encode_messages([(group, append)])
-    head = "9206" + "91" + "9a" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
-    assert bytes(frame[0])[8:].hex() == head + "90" + "913e"
+    head = "9306" + "91" + "9a" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
+    assert bytes(frame[0])[8:].hex() == head + "90" + "913e" + "c410" + bytes(16).hex()

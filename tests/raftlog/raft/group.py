@@ -8,6 +8,7 @@ from sim.disk import Disk
 
 from barnabas_raftlog.raft.core import RaftCore, Timing
 from barnabas_raftlog.raft.invariants import check_member
+from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Configuration, Member, configuration_of
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     Entry,
@@ -37,16 +38,15 @@ class Group:
         self.slow = set[int]()
         self.held = dict[int, list[Message]]()
         self.saving = dict[int, int]()
-        self.disks = {n: Disk() for n in sorted(self.voters | self.learners)}
+        configuration = configuration_of(self.voters, self.learners)
+        self.disks = {n: Disk(configuration) for n in sorted(self.voters | self.learners)}
         self.cores = {n: self.boot(n) for n in self.disks}
 
     def boot(self, node: int) -> RaftCore:
         disk = self.disks[node]
         self.held[node] = []
         return RaftCore(
-            node,
-            self.voters,
-            self.learners,
+            Member(node),
             disk.hard_state,
             disk.log,
             0,
@@ -150,7 +150,7 @@ class Group:
             log.append([Entry(log.last_index + 1, self.cores[node].term, b"no-op")])
         if ready.install is not None:
             self._print(node, f"install the snapshot of {ready.install.snapshot_index}")
-            log.install(ready.install.snapshot_index, ready.install.snapshot_term)
+            log.install(ready.install.snapshot_index, ready.install.snapshot_term, ready.install.configuration)
         if ready.hard_state is not None:
             self._print(node, f"save term={ready.hard_state.term} voted_for={ready.hard_state.voted_for}")
             disk.save(ready.hard_state)
@@ -186,9 +186,20 @@ def _message(message: Message) -> str:
         fields["entries"] = f"[{_entries(message.entries)}]"
     if isinstance(message, InstallSnapshot):
         fields["data"] = bytes(message.data).decode()
+        fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
+    usual |= {"is_learner": False, "directory_id": UNKNOWN_DIRECTORY}
     shown = [f"{name}={value}" for name, value in fields.items() if usual.get(name) != value]
     return f"{type(message).__name__}({', '.join(shown[:1] + [text for text in shown[1:] if not _is_end(text)])})"
+
+
+def _members(configuration: Configuration) -> str:
+    """Who votes; learners behind a plus; how often the disk of a node was replaced as a prime."""
+    names = [
+        " ".join(f"{member.node_id}" + "'" * member.directory_id[-1] for member in members)
+        for members in (configuration.voters, configuration.learners)
+    ]
+    return " + ".join(filter(None, names))
 
 
 def _is_end(text: str) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from sim.disk import Disk
 
 from barnabas_raftlog.raft.core import NOTHING, RaftCore, Role, Timing
+from barnabas_raftlog.raft.membership import Member, configuration_of
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -147,13 +148,11 @@ def test_former_leader_says_so_again_on_reconnection() -> None:
 
 def test_heartbeat_commits_only_what_is_verified() -> None:
     """Entries of a deposed leader may lie where the new leader has committed others."""
-    disk = Disk()
+    disk = Disk(configuration_of(frozenset({1, 2, 3})))
     disk.log.append([Entry(1, 1, b"same"), Entry(2, 1, b"left over")])
     disk.sync()
     core = RaftCore(
-        2,
-        frozenset({1, 2, 3}),
-        frozenset(),
+        Member(2),
         HardState(1, None),
         disk.log,
         0,
@@ -275,13 +274,11 @@ def test_order_to_stand_counts_only_from_the_leader() -> None:
 
 def test_entry_on_disk_proves_its_term() -> None:
     """Log and hard state may reach the disk in either order; a term must not be entered twice."""
-    disk = Disk()
+    disk = Disk(configuration_of(frozenset({1})))
     disk.log.append([Entry(1, 6, b"")])
     disk.sync()
     core = RaftCore(
-        1,
-        frozenset({1}),
-        frozenset(),
+        Member(1),
         HardState(5, 1),
         disk.log,
         0,

@@ -9,6 +9,7 @@ from sim.disk import Disk
 from barnabas_raftlog.raft.core import RaftCore, Timing
 from barnabas_raftlog.raft.follower import last_index_up_to_term
 from barnabas_raftlog.raft.invariants import check_member
+from barnabas_raftlog.raft.membership import Member, configuration_of
 from barnabas_raftlog.raft.messages import AppendEntries, AppendResponse, Entry, HardState, Persisted
 
 # The leader's log: entry i (from 1) has the term at position i - 1.
@@ -16,7 +17,7 @@ TERMS = st.lists(st.integers(1, 3), min_size=1, max_size=8).map(sorted)
 
 
 def disk_with(terms: list[int]) -> Disk:
-    disk = Disk()
+    disk = Disk(configuration_of(frozenset({1, 2, 3})))
     if terms:
         disk.log.append([Entry(index, term, b"old") for index, term in enumerate(terms, 1)])
         disk.sync()
@@ -24,11 +25,8 @@ def disk_with(terms: list[int]) -> Disk:
 
 
 def follower(disk: Disk, term: int) -> RaftCore:
-    core_voters = frozenset({1, 2, 3})
     return RaftCore(
-        2,
-        core_voters,
-        frozenset(),
+        Member(2),
         HardState(term, None),
         disk.log,
         0,

@@ -3,11 +3,12 @@
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY
 from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, ProgressState
 
 
 def replicating(match_index: int = 0) -> Progress:
-    progress = Progress(2, match_index + 1, now_ms=0, is_voter=True, live=True)
+    progress = Progress(2, UNKNOWN_DIRECTORY, match_index + 1, now_ms=0, is_voter=True, live=True)
     progress.match_index = match_index
     progress.become_replicate()
     return progress

@@ -1,0 +1,119 @@
+"""How a group changes its members while it works: one voter at a time. Ongaro's thesis, chapter 4. Pure.
+
+A change is an entry like any other. It holds on each member from the moment that it is in that member's log, so the
+leader counts by it before it is committed (4.1); whoever truncates it goes back to what was before. Here that is one
+question at the beginning of each step, because the log knows its configurations and the core keeps nothing that could
+contradict it.
+
+A leader proposes no change while another one is not committed, and none before it has committed an entry of its own
+term. The second rule is missing in the thesis: two leaders of neighbouring terms that each began a change from the
+same configuration could otherwise commit by majorities that do not meet (Ongaro, raft-dev, "bug in single-server
+membership changes", 2015).
+
+*A leader that is not among the new voters* leads on, counting only the others, until the change is committed; then it
+tells them so, asks the most advanced one to take over, and ends its leadership (4.2.2).
+
+*Who was removed* is told when that is committed (`Removed`), and told again if it asks for a vote later. It disturbs
+nobody until then: it only asks for pre-votes, and those who follow a leader refuse them (4.2.3). Strangers who ask do
+not wake a quiet group.
+
+*Learners* are sent everything from the moment they are added (4.2.1). Promoting one is a change like any other, and
+when is up to whoever asks for it: `Progress.has_caught_up` says what the thesis would wait for.
+
+Not here: deciding which changes to make, and in which order.
+"""
+
+from barnabas_raftlog.errors import ChangeInProgressError
+
+from . import election
+from .membership import Configuration, check_change
+from .messages import Removed, TimeoutNow
+from .progress import Progress
+from .replication import heartbeat
+from .state import RaftState, Role
+
+__all__ = ["adopt", "check", "on_committed"]
+
+
+def check(raft: RaftState, new: Configuration) -> None:
+    """Refuse to change members now, or to `new` at all.
+
+    Raises:
+        ChangeInProgressError: another change, or the first entry of this leadership, is not committed yet.
+        ValueError: `new` differs by more than one voter, or says nothing new.
+    """
+    assert raft.role is Role.LEADER
+    present = raft.log.configuration
+    check_change(present, new)
+    if new == present:
+        raise ValueError("nothing would change")
+    if raft.commit_index < raft.log.configuration_index:
+        raise ChangeInProgressError(f"the change at entry {raft.log.configuration_index} is not committed yet")
+    if raft.commit_index < raft.term_start_index:
+        raise ChangeInProgressError(f"no entry of term {raft.term} is committed yet")
+
+
+def adopt(raft: RaftState) -> None:
+    """Take the newest configuration in the log for the one that holds."""
+    known, before = raft.configuration, raft.directories
+    configuration = raft.configuration = raft.log.configuration
+    raft.configuration_index = raft.log.configuration_index
+    raft.voters, raft.learners = configuration.voter_ids, configuration.learner_ids
+    raft.directories = {member.node_id: member.directory_id for member in configuration.members}
+    raft.peers = tuple(sorted(raft.directories.keys() - {raft.node_id}))
+    raft.take_place()
+    # Whoever is new is silent until it is reported live.
+    raft.silent = {peer for peer in raft.peers if peer in raft.silent or peer not in before}
+    if configuration != known:
+        voters, learners = sorted(raft.voters), sorted(raft.learners)
+        raft.note("configuration", f"voters {voters}, learners {learners}, since entry {raft.configuration_index}")
+    if raft.role is Role.LEADER:
+        _lead(raft)
+    elif raft.deadline_ms is None and not raft.quiescent and not raft.is_outside:
+        raft.stand_without_leader()
+
+
+def _lead(raft: RaftState) -> None:
+    """Follow the new members instead of the old ones; what is known of those that stay is kept."""
+    followed, raft.progress = raft.progress, {}
+    for peer in raft.peers:
+        progress = followed.get(peer)
+        if progress is None or progress.directory_id != raft.directories[peer]:
+            next_index = raft.log.last_index + 1
+            progress = Progress(peer, raft.directories[peer], next_index, raft.now_ms, is_voter=False, live=False)
+            progress.caught_up_ms = 0  # Unlike those that a new leader finds, it never was.
+            raft.silent.add(peer)
+        progress.is_voter = peer in raft.voters
+        raft.progress[peer] = progress
+    if raft.transfer_target is not None and raft.transfer_target not in raft.voters:
+        raft.transfer_target = None
+    if raft.deadline_ms is None and raft.peers and not raft.quiescent:
+        raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms
+    elif not raft.peers:
+        raft.deadline_ms = None
+
+
+def on_committed(raft: RaftState) -> None:
+    """Tell those who are out; end a leadership that ends with this; wait for nothing if this node itself is out."""
+    raft.take_place()
+    if raft.role is not Role.LEADER:
+        if raft.is_outside:
+            raft.note("removed", f"entry {raft.configuration_index} is committed")
+        return
+    before = raft.log.configuration_at(raft.configuration_index - 1)
+    for node_id in sorted(before.node_ids - raft.configuration.node_ids - {raft.node_id}):
+        raft.out_messages.append(Removed(raft.term, raft.node_id, node_id, raft.commit_index))
+    if not raft.is_voter:
+        _hand_over(raft)
+
+
+def _hand_over(raft: RaftState) -> None:
+    """Let the others know what is committed, and the most advanced of them take over without waiting for a timeout."""
+    heir: Progress | None = None
+    for progress in raft.progress.values():
+        heartbeat(raft, progress)
+        if progress.is_voter and progress.live and (heir is None or progress.match_index > heir.match_index):
+            heir = progress
+    if heir is not None:
+        raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, heir.peer))
+    election.become_follower(raft, raft.term, f"no voter since entry {raft.configuration_index}")

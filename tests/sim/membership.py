@@ -1,0 +1,109 @@
+"""Changes of members, and disks that are replaced by empty ones: what an operator, and bad luck, do to a group."""
+
+from barnabas_raftlog.errors import ChangeInProgressError
+from barnabas_raftlog.raft.membership import Configuration, Member
+from barnabas_raftlog.raft.messages import Proposed
+
+from .disk import CHANGE, Disk
+from .simulator import Node, Simulator
+
+CATCH_UP_MS = 1_000
+
+
+def change(sim: Simulator, node_id: int, new: Configuration) -> bool:
+    """Have a node that believes it leads change the members; return False if it does not, or may not now."""
+    node = sim.nodes[node_id]
+    core = node.core
+    if not node.is_up or sim.now_ms < node.stalled_until_ms or core.role.name != "LEADER":
+        return False
+    if core.transfer_target is not None:
+        return False
+    try:
+        core.check_change(new)
+    except (ValueError, ChangeInProgressError):
+        return False
+    sim.history.on_changed(core, new)
+    sim.counts["changes"] += 1
+    sim.counts["promotions"] += bool(new.voter_ids & core.log.configuration.learner_ids)
+    sim.counts["leaders removed"] += node_id not in new.voter_ids
+    sim.append(node, CHANGE + new.encode())
+    sim.step(node, Proposed())
+    return True
+
+
+def change_somehow(sim: Simulator) -> None:
+    """Be an operator who asks whoever seems to lead for some change that makes sense, or half of it."""
+    leaders = [node for node in sim.nodes.values() if node.is_up and node.core.role.name == "LEADER"]
+    if leaders:
+        node = sim.rng.choice(leaders)
+        wanted = _wanted(sim, node)
+        if wanted and _can_decide(sim, new := sim.rng.choice(wanted)):
+            change(sim, node.node_id, new)
+
+
+def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
+    """Return the changes to choose from: half of the time those alone that get rid of a lost member."""
+    core = node.core
+    present = core.log.configuration
+    voters, learners = set(present.voters), set(present.learners)
+    lost = [member for member in present.members if member in sim.lost]
+    if lost and sim.rng.random() < 0.5:
+        return [_of(voters - {member}, learners - {member}) for member in lost]
+    wanted = [_of(voters - {member}, learners) for member in voters]
+    wanted += [_of(voters - {member}, learners | {member}) for member in voters if sim.rng.random() < 0.5]
+    wanted += [_of(voters, learners - {member}) for member in learners]
+    for other in sim.nodes.values():
+        if other.node_id not in present.node_ids:
+            wanted.append(_of(voters, learners | {other.member}))
+            if sim.rng.random() < 0.2:
+                wanted.append(_of(voters | {other.member}, learners))
+    for member in learners:
+        progress = core.progress.get(member.node_id)
+        caught_up = progress and progress.has_caught_up(core.log.last_index, sim.now_ms, CATCH_UP_MS)
+        # Most operators wait for that. Promoting too early is allowed, and costs only time.
+        if caught_up or sim.rng.random() < 0.2:
+            wanted += 2 * [_of(voters | {member}, learners - {member})]
+    return sorted((new for new in wanted if new.voters), key=Configuration.encode)
+
+
+def _of(voters: set[Member], learners: set[Member]) -> Configuration:
+    return Configuration(tuple(sorted(voters)), tuple(sorted(learners)) if voters else ())
+
+
+def _can_decide(sim: Simulator, configuration: Configuration, without: Member | None = None) -> bool:
+    """Tell whether a majority of the voters have their disks: what a group cannot live without."""
+    left = [voter for voter in configuration.voters if voter not in sim.lost and voter != without]
+    return len(left) > len(configuration.voters) // 2
+
+
+def replace_disk(sim: Simulator, node_id: int) -> None:
+    """Let a node come back with nothing, as somebody else; what the lost one promised, nobody keeps now.
+
+    Only if a majority is left of every configuration that may still decide something: more no Raft survives.
+    """
+    lost = sim.nodes[node_id]
+    for node in sim.nodes.values():
+        log = node.disk.log
+        deciding = [log.configuration, node.disk.image.configuration]
+        deciding.append(log.configuration_at(min(node.core.commit_index, log.last_index)))
+        if not all(_can_decide(sim, configuration, lost.member) for configuration in deciding if configuration.voters):
+            return
+    sim.counts["disks replaced"] += 1
+    if lost.is_up:
+        sim.crash(node_id)
+    sim.lost.add(lost.member)
+    lost.member = Member(node_id, sim.new_directory())
+    lost.disk = Disk(page_cache=sim.swarm.page_cache)
+    sim.disks[lost.member] = lost.disk.image
+    sim.after(sim.rng.choice([0, 100, 1000]), lambda: sim.boot_if_down(node_id))
+
+
+def forget_lost(sim: Simulator, leader_id: int) -> bool:
+    """Have the leader remove one member whose disk is gone; return False if there is none."""
+    present = sim.nodes[leader_id].core.configuration
+    for member in present.members:
+        if member in sim.lost:
+            new = _of(set(present.voters) - {member}, set(present.learners) - {member})
+            assert change(sim, leader_id, new), f"cannot remove {member}"
+            return True
+    return False
