@@ -273,7 +273,9 @@ class MultiRaft:
             self._driver.catch_up.on_offer(group, offer)
 
     def _on_members(self, group: Group, members: frozenset[int]) -> None:
-        """Note whose silence concerns `group`, and let its core know which of those that are new are live."""
+        """Note whose silence concerns `group`: its members', and its leader's whether that is one or not."""
+        if group.is_removed:
+            return
         for gone in group.members - members - {self.node_id}:
             del self._sharing[gone][group]
         for new in sorted(members - group.members - {self.node_id}):

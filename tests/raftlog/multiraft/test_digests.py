@@ -72,9 +72,11 @@ def test_whoever_wants_an_answer_says_so() -> None:
 )
 def test_anything_else_is_refused(columns: object) -> None:
     with pytest.raises(MalformedMessageError):
-        decode_digests((int(FrameKind.DIGEST), 0, columns), 7)
+        decode_digests((int(FrameKind.DIGEST), 0, columns, bytes(16)), 7)
 
 
 def test_a_frame_without_columns_is_refused() -> None:
     with pytest.raises(MalformedMessageError):
         decode_digests((int(FrameKind.DIGEST), 0), 7)
+    with pytest.raises(MalformedMessageError, match="not 16 bytes"):
+        decode_digests((int(FrameKind.DIGEST), 0, (), b"short"), 7)
