@@ -192,7 +192,7 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
         print(violation, file=sys.stderr)
     print(verdict(summary))
     if options.json:
-        Path(options.json).write_text(json.dumps({"hung": hung, "faults": rows, **summary._asdict()}, indent=2) + "\n")
+        Path(options.json).write_text(json.dumps({"hung": hung, "by_fault": rows, **summary._asdict()}, indent=2) + "\n")
     failed = bool(hung or summary.violations or summary.unread)
     if failed:
         print(f"again: scripts/torture --rounds {options.rounds} --seed {options.seed}", file=sys.stderr)
