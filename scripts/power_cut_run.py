@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     hung, done, pauses = "", 0, []
     try:
         machines.start()
-        create_topic(machines.bootstrap, options.mode)
+        create_topic(machines.bootstrap, flush_mode=options.mode)
         rounds = Rounds(machines, recorder, chance, options.records_per_s)
         rounds.start()
         for number in range(1, options.rounds + 1):

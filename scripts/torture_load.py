@@ -431,6 +431,18 @@ def _identity(metadata: bytes) -> tuple[int, str]:
     return generation, rest.partition(b"\0")[0].decode()
 
 
+def log_starts(recorder: Recorder, bootstrap: str, partitions: int) -> list[int]:
+    """Ask where every partition begins, and tell it."""
+    consumer = Consumer({**IMPATIENT, "bootstrap.servers": bootstrap, "group.id": "log-starts"})
+    starts = []
+    for partition in range(partitions):
+        low, _ = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=WAIT_LIMIT_S)
+        recorder.tell(e.LogStartSeen(partition=name_of(partition), offset=low))
+        starts.append(low)
+    consumer.close()
+    return starts
+
+
 def audit(recorder: Recorder, bootstrap: str, name: str, starts: Sequence[int], limit_s: float = 120.0) -> list[int]:
     """Read every partition from its start to its end, tell it all, and return the ends.
 

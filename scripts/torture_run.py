@@ -81,9 +81,11 @@ class Load:
             raise HangError(f"the load contradicts itself: {self.recorder.contradictions[0]}")
 
 
-def create_topic(bootstrap: str, flush_mode: str = "fsync") -> None:
+def create_topic(bootstrap: str, **settings: str) -> None:
+    """Create the topic; a setting's dots are written as underscores."""
     admin = AdminClient({**IMPATIENT, "bootstrap.servers": bootstrap})
-    topic = NewTopic(TOPIC, PARTITIONS, 3, config={"flush.mode": flush_mode})
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
     for future in admin.create_topics([topic], operation_timeout=30).values():
         future.result(60)
 
@@ -192,7 +194,9 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
         print(violation, file=sys.stderr)
     print(verdict(summary))
     if options.json:
-        Path(options.json).write_text(json.dumps({"hung": hung, "by_fault": rows, **summary._asdict()}, indent=2) + "\n")
+        Path(options.json).write_text(
+            json.dumps({"hung": hung, "by_fault": rows, **summary._asdict()}, indent=2) + "\n"
+        )
     failed = bool(hung or summary.violations or summary.unread)
     if failed:
         print(f"again: scripts/torture --rounds {options.rounds} --seed {options.seed}", file=sys.stderr)

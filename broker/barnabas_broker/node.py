@@ -372,6 +372,7 @@ class Node:
                 key=lambda event: event["time_ms"],
             ),
             "stats": {
+                "tasks": len(asyncio.all_tasks()),
                 "connections": len(self.listener),
                 "connections_accepted": self.listener.accepted_count,
                 "connections_refused": self.listener.refused_count,
