@@ -61,7 +61,17 @@ PURE = (
     *(
         f"barnabas_broker.{name}"
         for name in (
-            *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
+            *(
+                "config",
+                "waiting",
+                "producer_state",
+                "cli_lines",
+                "log_starts",
+                "cut_off",
+                "groups",
+                "history",
+                "topic_settings",
+            ),
             "read_replicas",
         )
     ),

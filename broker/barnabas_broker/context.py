@@ -14,6 +14,7 @@ from barnabas_metadata_quorum.service import MetadataService
 from .config import BrokerConfig
 from .connections import Exchange, Listener
 from .coordinator import Coordinator
+from .cut_off import somebody_else
 from .events import EventHistory, FetchCounters
 from .partition import Partition
 from .partitions import HostedTopic, Partitions
@@ -83,6 +84,19 @@ class BrokerContext:
         if broker is None or broker.fenced or self.partitions.is_doubtful(leadership.leader_id):
             return Leader(-1, leadership.term, leadership.isr)
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
+
+    def where_to_ask(self, hosted: HostedTopic, index: int) -> Leader:
+        """Return whom a client should turn to: the leader, or, while this node is cut off from it, a guess.
+
+        Only for answers that say where to look. Whoever is refused is told a leader that is known, or none.
+        """
+        leader = self.leader_of(hosted, index)
+        replicas = hosted.topic.partitions[index].replicas
+        if leader.leader_id >= 0 or not self.partitions.is_cut_off(replicas):
+            return leader
+        last = self.partitions.leadership(hosted.topic.topic_id, index)
+        last_leader = -1 if last is None else last.leader_id
+        return leader._replace(leader_id=somebody_else(self.node_id, last_leader, leader.isr, replicas))
 
     def partition_leader(self, partition: Partition) -> Leader:
         """As `leader_of`, for a partition with a replica here."""

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, Protocol, cast
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -34,6 +34,7 @@ from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .config import BrokerConfig
+from .cut_off import is_cut_off
 from .partition import Partition, PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
 from .replica_state import load_replica_state
@@ -395,8 +396,13 @@ class Partitions:
             else:
                 vacant_ms = self._silent_since_ms.get(leadership.leader_id)
             if vacant_ms is not None and vacant_ms > since_ms:
-                return True
+                # Whoever is cut off would wait in vain: it hears of no election.
+                return not self.is_cut_off(hosted.topic.partitions[index].replicas)
         return False
+
+    def is_cut_off(self, replicas: Sequence[int]) -> bool:
+        """Tell whether this node, one of `replicas`, has just ceased to hear a majority of them."""
+        return is_cut_off(self.node_id, replicas, self.is_doubtful)
 
     def on_peer(self, peer: int, live: bool) -> None:
         """Review what this node leads together with `peer`. Subscribed to the links."""

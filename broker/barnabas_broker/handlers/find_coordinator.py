@@ -61,7 +61,7 @@ async def _wait(broker: BrokerContext, exchange: Exchange, keys: list[str]) -> F
     indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
     try:
         async with asyncio.timeout(ELECTION_MS / 1000):
-            while any(broker.leader_of(hosted, index).leader_id < 0 for index in indexes):
+            while any(broker.where_to_ask(hosted, index).leader_id < 0 for index in indexes):
                 await broker.partitions.leaders_changed()
     except TimeoutError:
         pass  # Then the answer says that there is none.
@@ -72,7 +72,7 @@ def _find(broker: BrokerContext, group_id: str) -> Coordinator:
     hosted, index = broker.partitions.topics.get(OFFSETS_TOPIC), broker.coordinator.partition_of(group_id)
     if hosted is None or index is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
-    known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
+    known = broker.image.brokers.get(broker.where_to_ask(hosted, index).leader_id)
     if known is None:
         text = f"{OFFSETS_TOPIC}-{index} has no leader"
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)

@@ -9,7 +9,8 @@ for at most `CREATION_S`, so the first answer is usually the right one.
 
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
-not wait. When the election takes longer, nobody waits any more.
+not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
+would not hear of it: it names another replica (`cut_off.py`).
 
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
@@ -155,7 +156,7 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
     available = {node_id for node_id, known in broker.image.brokers.items() if not known.fenced}
     partitions = []
     for index, desired in enumerate(topic.partitions):
-        leader = broker.leader_of(hosted, index)
+        leader = broker.where_to_ask(hosted, index)
         has_leader = leader.leader_id >= 0
         partitions.append(
             MetadataResponsePartition(
