@@ -223,6 +223,9 @@ class Partition:
         producers, producer_id = self.producers, header.producer_id
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
+        # Before its sequence is judged. While leadership is handed on, the batch before this one was refused; called
+        # out of order, librdkafka would begin a new epoch and send again what it took for not appended elsewhere.
+        self.group.check_may_propose()
         if producer_id >= 0:
             original = producers.check(
                 producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta

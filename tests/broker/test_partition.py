@@ -125,6 +125,7 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
             configuration=configuration_of(frozenset({1, 2, 3})),
             confirmed=True,
             failed=None,
+            check_may_propose=lambda: None,
             propose=lambda frame: log.add(partition.term, frame),
         ),
     )
@@ -167,6 +168,22 @@ def test_a_waiter_hears_of_its_commit_once() -> None:
     partition.on_committed(2)
     assert waiters[1].outcome == "committed"
     assert not partition.wait_for(1, Waiter())
+
+
+def test_batch_behind_one_that_a_moving_leadership_refused_is_refused_for_that_too() -> None:
+    """Called out of order, librdkafka begins a new epoch, and sends again under it what another partition has kept."""
+    partition, _ = make(FakeLog())
+    lead(partition)
+    append(partition, producer_id=5, epoch=0, sequence=0)
+
+    def hand_on() -> None:
+        raise NotLeaderError(2)
+
+    cast("Any", partition.group).check_may_propose = hand_on
+    for sequence in (1, 2, 1):
+        with pytest.raises(NotLeaderError):
+            append(partition, producer_id=5, epoch=0, sequence=sequence)
+    assert len(partition.producers.batches(5)) == 1
 
 
 def test_a_repetition_waits_for_its_original() -> None:

@@ -206,12 +206,12 @@ class Group:
             DiskFullError, StorageBusyError: not now; the group goes on.
             StorageFailedError: the log failed; the group has resigned.
         """
-        self._check_may_propose()
+        self.check_may_propose()
         return self._appended(lambda: self.log.append_batch(self.core.term, frame))
 
     def propose_control(self, kind: ControlKind, body: bytes = b"") -> Entry:
         """As `propose`, for a frame that takes an index but no offset."""
-        self._check_may_propose()
+        self.check_may_propose()
         return self._appended(lambda: self.log.append_control(self.core.term, kind, body))
 
     def change(self, new: Configuration) -> Entry:
@@ -225,7 +225,7 @@ class Group:
             ValueError: this change is not allowed, or none.
             DiskFullError, StorageBusyError, StorageFailedError: as for `propose`.
         """
-        self._check_may_propose()
+        self.check_may_propose()
         self.core.check_change(new)
         return self._appended(lambda: self.log.append_control(self.core.term, ControlKind.MEMBERSHIP, new.encode()))
 
@@ -293,7 +293,7 @@ class Group:
         self._driver.on_proposed(self, entry)
         return entry
 
-    def _check_may_propose(self) -> None:
+    def check_may_propose(self) -> None:
         """Refuse while leadership is handed on (thesis 3.10): under load the target would never have everything."""
         self._check_leader()
         if self.core.transfer_target is not None:
