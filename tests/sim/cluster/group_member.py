@@ -5,6 +5,7 @@ it may still arrive and be taken until the generation ends, so from then on less
 be there; the history is told.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -43,7 +44,15 @@ PASSING = {
 class GroupMember:
     """One member. It owns what its last assignment says, until it joins again."""
 
-    def __init__(self, client: WireClient, history: ClientHistory, group: str, partitions: list[Partition]) -> None:
+    def __init__(
+        self,
+        client: WireClient,
+        history: ClientHistory,
+        group: str,
+        partitions: list[Partition],
+        goes_on: Callable[[], bool],
+    ) -> None:
+        self._goes_on = goes_on
         self.client, self.history, self.group, self.partitions = client, history, group, partitions
         self.member_id, self.generation = "", -1
         self.rounds = 0
@@ -51,13 +60,14 @@ class GroupMember:
         self._positions = dict[Partition, int]()
 
     async def run(self) -> None:
-        while True:
+        while self._goes_on():
             try:
                 await self._join()
                 for partition in list(self._positions):
                     self._positions[partition] = await self._fetch_commit(partition)
                 for _ in range(ROUNDS):
-                    await self._work()
+                    if self._goes_on():
+                        await self._work()
             except Trouble as trouble:
                 self.client.world.note(self.client.name, f"group: {trouble}")
                 await self.client.pause()

@@ -29,6 +29,7 @@ class ClientHistory:
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
         self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
         self.places = dict[bytes, set[tuple[Partition, int]]]()
+        self.deleted = dict[Partition, int]()  # the most that anybody has asked to be deleted
         self.ends = dict[Partition, int]()  # behind the last acknowledged record
         self._last_of = dict[tuple[Partition, str], int]()  # a producer's last acknowledged offset
         self.commits = dict[tuple[str, Partition], int]()  # the newest acknowledged commit of a group
@@ -102,8 +103,11 @@ class ClientHistory:
         if owner != member:
             self._world.violate(f"group {group}: {partition} has owners {owner} and {member} in {generation}")
 
+    def on_delete_sent(self, partition: Partition, offset: int) -> None:
+        self.deleted[partition] = max(self.deleted.get(partition, 0), offset)
+
     def check_complete(self, partition: Partition, end_offset: int) -> None:
-        """Everything up to `end_offset` has been read: offsets are dense, and nothing acknowledged is missing."""
+        """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing."""
         for offset in range(end_offset):
             if (partition, offset) not in self.at:
                 self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")

@@ -22,7 +22,7 @@ from .machine import Machine
 from .network import Address, Network
 from .observer import Observer, observing
 from .swarm import Choice, choose
-from .workload import Reader, create_topic, produce
+from .workload import Reader, create_topic, delete_records, produce
 from .world import SECOND, World
 
 __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
@@ -133,13 +133,16 @@ class Run:
             )
             client.start(work)
         for _ in range(choice.members):
-            member = GroupMember(self.client(), self.history, GROUP, self.partitions)
+            member = GroupMember(self.client(), self.history, GROUP, self.partitions, lambda: self.is_working)
             self.members.append(member)
             member.client.start(member.run())
         for partition in self.partitions:
             reader = Reader(self.client(), self.history, partition)
             self.readers.append(reader)
             reader.client.start(reader.run())
+        if choice.deletes:
+            client = self.client()
+            client.start(delete_records(client, self.history, list(self.readers), lambda: self.is_working))
 
     def _converge(self) -> None:
         world = self.world
@@ -150,7 +153,12 @@ class Run:
         is_served = partial(self._has_more_than, acknowledged, [member.rounds for member in self.members])
         assert world.run_until(world.now_us + HEALING_US, is_served), "clients do not go on"
         self.is_working = False
-        assert world.run_until(world.now_us + HEALING_US, self._has_read_all), "readers do not get everything"
+        # Once more from the beginning: what was there before the last fault is there after it.
+        again = [Reader(self.client(), self.history, partition) for partition in self.partitions]
+        for reader in again:
+            reader.client.start(reader.run())
+        self.readers += again
+        assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
         for reader in self.readers:
             self.history.check_complete(reader.partition, reader.position)
 
@@ -167,6 +175,10 @@ class Run:
     def _has_more_than(self, acknowledged: int, rounds: list[int]) -> bool:
         members_go_on = all(member.rounds > before for member, before in zip(self.members, rounds, strict=True))
         return self.world.counts["acknowledged"] > acknowledged and members_go_on
+
+    def _ends(self) -> list[tuple[Partition, int, int, int]]:
+        ends = self.history.ends
+        return [(r.partition, r.position, r.high_watermark, ends.get(r.partition, 0)) for r in self.readers]
 
     def _has_read_all(self) -> bool:
         return all(reader.has_all_acknowledged for reader in self.readers)

@@ -224,7 +224,7 @@ class Stream(asyncio.Transport):
         inbox = self._inbox
         if inbox:
             wanted = len(inbox)
-            if self.network.conditions.in_pieces and wanted > 1:
+            if self.network.conditions.in_pieces and wanted > 1 and self.network.rng.random() < 0.2:
                 wanted = self.network.rng.randrange(1, wanted + 1)
             if self._is_buffered:
                 buffer = self._protocol.get_buffer(-1)

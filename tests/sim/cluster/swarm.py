@@ -40,6 +40,7 @@ class Choice(NamedTuple):
     record_bytes: int
     pause_ms: int
     members: int
+    deletes: bool
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -103,6 +104,7 @@ def choose(seed: int) -> Choice:
         record_bytes=rng.choice((60, 60, 500, 6_000)),
         pause_ms=rng.choice((40, 80, 150)) * (idempotent_producers + plain_producers),
         members=rng.choice((0, 0, 1, 2, 3)),
+        deletes=rng.random() < 0.4,
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),

@@ -5,6 +5,11 @@ from collections.abc import Callable
 from typing import cast
 
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from barnabas_clients.protocol.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
@@ -15,7 +20,7 @@ from barnabas_raftlog.records.reader import read_records
 from .client import Trouble, WireClient
 from .history import ClientHistory, Partition
 
-__all__ = ["Reader", "create_topic", "produce"]
+__all__ = ["Reader", "create_topic", "delete_records", "produce"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
@@ -112,12 +117,42 @@ async def _produce_once(client: WireClient, partition: Partition, frame: bytearr
     raise Trouble(ErrorCode(code).name)
 
 
+async def delete_records(
+    client: WireClient, history: ClientHistory, readers: "list[Reader]", goes_on: Callable[[], bool]
+) -> None:
+    """Delete from the beginning of partitions what has been read, so that logs start later and laggards miss it."""
+    while goes_on():
+        await client.pause(200, 1_500)
+        reader = client.rng.choice(readers)
+        topic, index = reader.partition
+        offset = client.rng.randrange(reader.position + 1)
+        history.on_delete_sent(reader.partition, offset)
+        wanted = DeleteRecordsPartition(partition_index=index, offset=offset)
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=PRODUCE_TIMEOUT_MS
+        )
+        try:
+            leader, _ = await client.leader_of(topic, index)
+            answer = await client.ask(leader, request)
+        except Trouble as trouble:
+            client.world.note(client.name, f"delete to {offset} in {index}: {trouble}")
+            client.forget_leader(topic, index)
+            continue
+        code = answer.topics[0].partitions[0].error_code
+        client.world.note(client.name, f"delete to {offset} in {index}: {ErrorCode(code).name}")
+        if code == ErrorCode.NONE:
+            client.world.counts["deletions"] += 1
+        else:
+            assert code in RETRIABLE, f"deletion to {offset}: {ErrorCode(code).name}"
+            client.forget_leader(topic, index)
+
+
 class Reader:
-    """Reads one partition from its beginning, for as long as the run lasts."""
+    """Reads one partition from where it starts, for as long as the run lasts."""
 
     def __init__(self, client: WireClient, history: ClientHistory, partition: Partition) -> None:
         self.client, self.history, self.partition = client, history, partition
-        self.position = self.high_watermark = 0
+        self.position = self.high_watermark = self.start = 0
 
     @property
     def has_all_acknowledged(self) -> bool:
@@ -146,6 +181,12 @@ class Reader:
 
     def _take(self, data: PartitionData) -> None:
         code = data.error_code
+        deleted = self.history.deleted.get(self.partition, 0)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < deleted:
+            # It begins, and what it asks for has been deleted.
+            assert self.position == self.start, f"{self.partition}: deleted under the reader at {self.position}"
+            self.position = self.start = max(self.position, data.log_start_offset, self.position + 1)
+            return
         if code != ErrorCode.NONE:
             assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
             raise Trouble(ErrorCode(code).name)
@@ -153,6 +194,8 @@ class Reader:
         if data.high_watermark < self.high_watermark:
             world.violate(f"{self.partition}: high watermark back from {self.high_watermark} to {data.high_watermark}")
         self.high_watermark = data.high_watermark
+        if data.log_start_offset > deleted:
+            world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
         for record in read_records(cast("memoryview", data.records or b""), self.position):
             if record.offset != self.position:
                 world.violate(f"{self.partition}: read {record.offset}, and {self.position} was due")
