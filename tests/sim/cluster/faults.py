@@ -57,6 +57,9 @@ class Faults:
         machine.kill()
         self._world.after(fault.duration_us, machine.boot)
 
+    def _restart(self, fault: Fault) -> None:
+        self._target(fault).restart(fault.duration_us)
+
     def _crash_all(self, fault: Fault) -> None:
         for place, machine in enumerate(self._machines.values()):
             machine.kill()

@@ -79,6 +79,24 @@ class Machine:
         """Kill the process; the machine and its page cache go on."""
         self._end(silently=False)
 
+    def restart(self, down_us: int) -> None:
+        """Ask the broker to stop in good order, and start it again when it has."""
+        node, loop = self.node, self.loop
+        if node is None or loop is None or node.state == "stopping":
+            return
+        self.world.note(self.name, "is asked to stop")
+
+        def on_stopped(task: "asyncio.Task[None]") -> None:
+            if task.cancelled() or task.exception() is not None:
+                self.world.fail(task.exception() or AssertionError("the stop was cancelled"))
+                return
+            self.world.note(self.name, "has stopped")
+            self.world.counts["clean stops"] += 1
+            self._leave(silently=False)
+            self.world.after(down_us, self.boot)
+
+        loop.arrive(lambda: loop.create_task(node.stop()).add_done_callback(on_stopped))
+
     def cut_power(self) -> None:
         if self.name in self.network.down:
             return
@@ -96,7 +114,11 @@ class Machine:
             return
         self.world.note(self.name, "loses its power" if silently else "is killed")
         self.world.counts["crashes"] += 1
+        self._leave(silently=silently)
+
+    def _leave(self, *, silently: bool) -> None:
         loop, self.loop, self.node = self.loop, None, None
+        assert loop is not None
         loop.kill()
         self.network.close_process(loop, silently=silently)
 

@@ -22,7 +22,7 @@ from .machine import Machine
 from .network import Address, Network
 from .observer import Observer, observing
 from .swarm import Choice, choose
-from .workload import Reader, create_topic, delete_records, produce
+from .workload import Reader, come_and_go, create_topic, delete_records, produce
 from .world import SECOND, World
 
 __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
@@ -140,6 +140,9 @@ class Run:
             reader = Reader(self.client(), self.history, partition)
             self.readers.append(reader)
             reader.client.start(reader.run())
+        if choice.topics_come_and_go:
+            client = self.client()
+            client.start(come_and_go(client, choice.replication_factor, lambda: self.is_working))
         if choice.deletes:
             client = self.client()
             client.start(delete_records(client, self.history, list(self.readers), lambda: self.is_working))
@@ -203,7 +206,8 @@ class Run:
                 return f"{machine.name} is down"
             if node.state != "running" or not node.is_ready:
                 return f"{machine.name} is {node.state}, ready: {node.is_ready}"
-        return ""
+        versions = {machine.node.metadata.image.version for machine in self.machines.values() if machine.node}
+        return "" if len(versions) == 1 else f"images of versions {sorted(versions)}"
 
     def close(self) -> None:
         """Let go of every process, as if it were killed."""

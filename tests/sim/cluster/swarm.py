@@ -41,6 +41,7 @@ class Choice(NamedTuple):
     pause_ms: int
     members: int
     deletes: bool
+    topics_come_and_go: bool
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -49,6 +50,7 @@ class Choice(NamedTuple):
 MEAN_US = {  # between two faults of a kind
     "crash": 2_500 * MS,
     "crash_all": 6_000 * MS,
+    "restart": 3_000 * MS,
     "ambush": 2_000 * MS,
     "stall": 2_000 * MS,
     "cut": 2_500 * MS,
@@ -105,6 +107,7 @@ def choose(seed: int) -> Choice:
         pause_ms=rng.choice((40, 80, 150)) * (idempotent_producers + plain_producers),
         members=rng.choice((0, 0, 1, 2, 3)),
         deletes=rng.random() < 0.4,
+        topics_come_and_go=rng.random() < 0.25,
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),

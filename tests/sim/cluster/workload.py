@@ -10,6 +10,7 @@ from barnabas_clients.protocol.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
@@ -20,7 +21,7 @@ from barnabas_raftlog.records.reader import read_records
 from .client import Trouble, WireClient
 from .history import ClientHistory, Partition
 
-__all__ = ["Reader", "create_topic", "delete_records", "produce"]
+__all__ = ["Reader", "come_and_go", "create_topic", "delete_records", "produce"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
@@ -145,6 +146,29 @@ async def delete_records(
         else:
             assert code in RETRIABLE, f"deletion to {offset}: {ErrorCode(code).name}"
             client.forget_leader(topic, index)
+
+
+async def come_and_go(client: WireClient, factor: int, goes_on: Callable[[], bool]) -> None:
+    """Create topics that nobody uses, and delete them again."""
+    number = 0
+    while goes_on():
+        name, number = f"passing-{number}", number + 1
+        await create_topic(client, name, client.rng.randrange(1, 4), factor, {})
+        await client.pause(10, 600)
+        while True:
+            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=PRODUCE_TIMEOUT_MS)
+            try:
+                code = (await client.ask_anybody(request)).responses[0].error_code
+            except Trouble:
+                await client.pause(50, 300)
+                continue
+            if code in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+                break
+            assert code in RETRIABLE, f"deletion of {name}: {ErrorCode(code).name}"
+            await client.pause(50, 300)
+        client.world.note(client.name, f"deleted {name}")
+        client.world.counts["topics deleted"] += 1
+        await client.pause(10, 600)
 
 
 class Reader:
