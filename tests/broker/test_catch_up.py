@@ -9,7 +9,9 @@ import pytest
 
 from barnabas_broker.node import Node
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_raftlog.log.manifest import SegmentFile
+from barnabas_raftlog.multiraft import catch_up
 from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -30,26 +32,33 @@ def brokers() -> Iterator[RunningCluster]:
 
 
 class Reads:
-    """Every chunk that broker `AWAY` asks for: counted, in small pieces, and something may happen at one of them."""
+    """Every chunk that broker `AWAY` asks for: counted, in small pieces, and something may happen at one of them.
+
+    `flip`: the chunks (by number) in which a bit changes behind the checksum that protects them on their way.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = self.bytes = self.at = 0
+        self.flip: set[int] = set()
         self.happens: Callable[[Node], Any] | None = None
         self.cluster: Cluster
         self.is_there = asyncio.Event()
         reading = CatchUp._read
 
         async def read(
-            catch_up: CatchUp, group_id: GroupId, source: int, manifest_id: int, file: SegmentFile, position: int
+            fetcher: CatchUp, group_id: GroupId, source: int, manifest_id: int, file: SegmentFile, position: int
         ) -> memoryview:
-            catch_up._throttle.chunk_bytes = CHUNK_BYTES
+            fetcher._throttle.chunk_bytes = CHUNK_BYTES
             self.count += 1
             if self.count == self.at and self.happens is not None:
                 self.is_there.set()
                 self.happens(self.cluster.nodes[AWAY])
                 await asyncio.sleep(0)
-            data = await reading(catch_up, group_id, source, manifest_id, file, position)
+            data = await reading(fetcher, group_id, source, manifest_id, file, position)
             self.bytes += len(data)
+            if self.count in self.flip:
+                data = memoryview(bytearray(data))
+                data[len(data) // 2] ^= 8
             return data
 
         monkeypatch.setattr(CatchUp, "_read", read)
@@ -201,3 +210,60 @@ def test_a_follower_that_starts_again_goes_on_where_it_was(brokers: RunningClust
     total = int(said(brokers, topic, "catch-up finished")[0].split()[2])
     # The batch that was cut off in the middle comes once more.
     assert total <= reads.bytes <= total + CHUNK_BYTES
+
+
+def test_a_flipped_bit_in_what_was_received_costs_a_batch_and_what_came_with_it(
+    brokers: RunningCluster, reads: Reads
+) -> None:
+    topic = "flipped"
+    wire, end = leave_behind(brokers, topic)
+    reads.flip = {3, 14}
+    brokers.run(come_back)
+    expect_all(brokers, topic, wire, end)
+    assert len(said(brokers, topic, "catch-up damaged")) == 2
+    total = int(said(brokers, topic, "catch-up finished")[0].split()[2])
+    assert total < reads.bytes <= total + 2 * 2 * CHUNK_BYTES
+
+
+def test_what_the_leader_has_damaged_is_mended_there_and_fetched(
+    brokers: RunningCluster, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catch_up, "RETRY_MS", 100)
+    topic = "rotten"
+    wire, end = leave_behind(brokers, topic)
+    partition = partition_on(brokers.cluster, 1, topic)
+    path = Path(partition.log._segments[1].log.path)  # type: ignore[attr-defined]
+    data = bytearray(path.read_bytes())
+    data[20_000] ^= 1
+    path.write_bytes(data)
+    brokers.run(come_back)
+    expect_all(brokers, topic, wire, end)
+    assert len(said(brokers, topic, "catch-up damaged")) >= 3
+    events = brokers.cluster.nodes[1].events.to_list()
+    assert "segment repaired" in {event["kind"] for event in events}
+
+
+def test_a_topic_that_is_deleted_takes_its_transfer_with_it(brokers: RunningCluster, reads: Reads) -> None:
+    topic = "deleted"
+    wire, _ = leave_behind(brokers, topic)
+
+    async def scenario(cluster: Cluster) -> None:
+        reads.is_there = asyncio.Event()
+        reads.at = 13
+        reads.happens = lambda node: setattr(node.catch_up._throttle, "take", lambda _: asyncio.Event().wait())
+        node = await cluster.start(AWAY)
+        await asyncio.wait_for(reads.is_there.wait(), 20)
+        assert len(node.catch_up.status()["transfers"]) == 1
+        loop = asyncio.get_running_loop()
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=10_000)
+        await loop.run_in_executor(None, wire.ask, request, 6)
+        await node.metadata.wait_until(lambda image: image.topic_named(topic) is None, 10)
+        await cluster.wait_ready()
+        assert not node.catch_up.status()["transfers"]
+        assert not node.catch_up._running
+
+    brokers.run(scenario)
+    wire.close()
+    brokers.run(lambda cluster: cluster.stop(AWAY))
+    assert not list(Path(brokers.cluster.configs[AWAY].log_dir).glob(f"replicas/{topic}-*"))
+    brokers.run(come_back)

@@ -120,6 +120,10 @@ class FilledLog(CutLog):
         if self.is_deleted or segment not in self._segments:
             raise SegmentGoneError(f"{segment.log.path} is not part of the log any more")
 
+    def suspect(self, segment: Segment, cause: str) -> None:
+        """Have the file of a sealed segment checked, and mended if it is damaged."""
+        self._host.suspect(self, segment, cause)
+
     def file_of(self, segment: Segment, checksum: int) -> SegmentFile:
         """Return what a manifest says of a sealed segment."""
         after = self._segments[self._segments.index(segment) + 1]

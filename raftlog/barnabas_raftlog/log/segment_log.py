@@ -17,6 +17,7 @@ Timestamps are answered for whole batches first (headers only), and within the o
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
@@ -124,7 +125,8 @@ class ReplicaLog(FilledLog):
         """Return the segments that nothing is appended to any more, and that are wholly in their files."""
         if self.failed is not None or self.is_deleted:
             return []
-        return [one for one in self._segments[:-1] if self._bytes_in_file(one) == one.size_bytes]
+        written_index = self._written.reached  # What the tail cache still has may be in the file all the same.
+        return [one for one, after in pairwise(self._segments) if after.first_index <= written_index + 1]
 
     def begin_check(self, segment: Segment) -> SegmentCheck | None:
         """Return a check of a sealed segment as it is now; None: it is not part of the log any more."""

@@ -33,7 +33,18 @@ from barnabas_raftlog.log.manifest import MANIFEST_BYTES_MAX, Manifest, SegmentF
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
 
 from .catch_up_source import CatchUpSource, Serves, Throttle, log_of
-from .catch_up_wire import MANIFEST, READ, ManifestReply, ManifestRequest, ReadRequest, decode, encode, open_chunk
+from .catch_up_wire import (
+    DAMAGED,
+    MANIFEST,
+    READ,
+    DamagedNotice,
+    ManifestReply,
+    ManifestRequest,
+    ReadRequest,
+    decode,
+    encode,
+    open_chunk,
+)
 from .group import Group
 from .groups import MultiRaft
 
@@ -53,6 +64,8 @@ class CatchUpLinks(Serves, Protocol):
     """The part of `Links` that both ends use."""
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+
+    def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
 
 class Transfer:
@@ -287,6 +300,8 @@ class CatchUp:
                 damaged += 1
                 self._say(transfer, "catch-up damaged", str(error))
                 if damaged == DAMAGE_MAX:
+                    notice = DamagedNotice(transfer.group.group_id, file.base_offset, file.first_index)
+                    self._links.post(source, DAMAGED, encode(notice))
                     raise
             else:
                 transfer.done_bytes = done_bytes + file.size_bytes

@@ -12,6 +12,9 @@ Reading for checksums is not throttled, but it is one file at a time and a few M
 
 *Throttled:* every chunk waits for its share of the node's rate before it is read.
 
+A follower that gets the same file damaged several times says so. The file is then checked, and mended from another
+replica if it is this one's fault (`scrub`).
+
 A read without a session, of any sealed segment by its name, is served too, by leaders and followers alike: a repair
 needs one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that.
 
@@ -31,9 +34,11 @@ from barnabas_raftlog.raft.messages import GroupId
 from .catch_up_rate import TokenBucket
 from .catch_up_wire import (
     CHUNK_BYTES_MAX,
+    DAMAGED,
     MANIFEST,
     READ,
     CatchUpBusyError,
+    DamagedNotice,
     ManifestReply,
     ManifestRequest,
     ReadRequest,
@@ -102,6 +107,7 @@ class CatchUpSource:
         self.sent_bytes = 0
         links.serve(MANIFEST, self._on_manifest)
         links.serve(READ, self._on_read)
+        links.serve(DAMAGED, self._on_damaged)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -195,6 +201,14 @@ class CatchUpSource:
         await self._throttle.take(size_bytes)
         self.sent_bytes += size_bytes
         return seal_chunk(await log.read_file(segment, request.position, size_bytes))
+
+    async def _on_damaged(self, source: int, body: bytes) -> bytes:
+        notice = decode(body, DamagedNotice)
+        group = self._group(notice.group)
+        log = log_of(group)
+        segment = log.sealed_segment(notice.base_offset, notice.first_index, group.core.commit_index)
+        log.suspect(segment, f"node {source} got it damaged more than once")
+        return b""
 
     # Inside.
 

@@ -14,9 +14,11 @@ from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
     "CHUNK_BYTES_MAX",
+    "DAMAGED",
     "MANIFEST",
     "READ",
     "CatchUpBusyError",
+    "DamagedNotice",
     "ManifestReply",
     "ManifestRequest",
     "ReadRequest",
@@ -26,7 +28,7 @@ __all__ = [
     "seal_chunk",
 ]
 
-MANIFEST, READ = "catch-up-manifest", "catch-up-read"  # methods
+MANIFEST, READ, DAMAGED = "catch-up-manifest", "catch-up-read", "catch-up-damaged"  # methods
 CHUNK_BYTES_MAX = 1 << 20  # one read, one answer, one write: 1 ms of a 10 Gbit/s link, so others hardly wait for it
 
 Buffer = bytes | bytearray | memoryview
@@ -64,6 +66,14 @@ class ReadRequest(msgspec.Struct, array_like=True, frozen=True):
     first_index: int
     position: int
     size_bytes: int
+
+
+class DamagedNotice(msgspec.Struct, array_like=True, frozen=True):
+    """Tell the sender that what it reads from a sealed segment cannot be right. No answer."""
+
+    group: bytes
+    base_offset: int
+    first_index: int
 
 
 _encoder = msgspec.msgpack.Encoder()
