@@ -148,7 +148,7 @@ def test_a_broker_that_was_away_gets_segments_while_the_load_goes_on(
     expect_all(brokers, topic, wire, end + 30)
     assert reads.bytes >= 4 * SEGMENT_BYTES // 2
     assert len(said(brokers, topic, "catch-up finished")) == 1
-    status = brokers.cluster.nodes[AWAY].status()["catch_up"]
+    status = brokers.cluster.nodes[AWAY].catch_up.status()
     assert (status["transfers"], status["finished"]) == ([], 1)
 
 
