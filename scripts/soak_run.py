@@ -21,7 +21,7 @@ from pathlib import Path
 
 import soak_judge
 import torture_faults
-from torture_load import HangError, Recorder, audit, log_starts
+from torture_load import Recorder, audit, log_starts
 from torture_machines import PEER_PORT, Machine, Machines, MissingError, enter, missing
 from torture_run import CANNOT, FAILED, PARTITIONS, Load, create_topic, leave_evidence, strike, wait_whole
 
@@ -138,7 +138,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         load.finish()
         wait_whole(machines.bootstrap)
         audit(recorder, machines.bootstrap, "audit", log_starts(recorder, machines.bootstrap, PARTITIONS))
-    except HangError as error:
+    except RuntimeError as error:  # HangError, or a broker that does not start
         hung = str(error)
         print(f"HUNG: {hung}", file=sys.stderr)
     finally:

@@ -179,7 +179,7 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
         audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
         for line in load.trouble()[:20]:
             print(f"note: {line}")
-    except HangError as error:
+    except RuntimeError as error:  # HangError, or a broker that does not start
         hung = str(error)
         print(f"HUNG: {hung}", file=sys.stderr)
         for machine in machines.all:
