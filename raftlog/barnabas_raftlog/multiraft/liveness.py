@@ -174,7 +174,11 @@ class PeerLiveness:
 
     def _on_echo(self, sent_at_ms: int, delay_ms: int, now_ms: int) -> None:
         age_ms = max(0, now_ms - sent_at_ms)
+        self.fresh_at_ms = max(self.fresh_at_ms, sent_at_ms)
+        if delay_ms >= self._base_ms:
+            # The first echo after a cut that has been mended: of what the peer got before it. That was no slowness, and
+            # must not make us slow to notice the next cut (measured: 3.1 s instead of 1.0, one second after mending).
+            return
         self._age_deviation_ms += (abs(age_ms - self._age_ms) - self._age_deviation_ms) / 4
         self._age_ms += (age_ms - self._age_ms) / 8
         self.rtt_ms += (max(0, age_ms - delay_ms) - self.rtt_ms) / 8
-        self.fresh_at_ms = max(self.fresh_at_ms, sent_at_ms)

@@ -101,6 +101,17 @@ def test_a_slow_network_makes_patient_and_there_is_an_end_to_patience() -> None:
     assert pair.here.timeout_ms == 1_000
 
 
+@pytest.mark.parametrize("phase_ms", range(0, INTERVAL_MS, 10))
+def test_a_cut_that_was_mended_does_not_make_slow_to_notice_the_next(phase_ms: int) -> None:
+    pair = Pair()
+    pair.run(5_000 + phase_ms)
+    pair.run(4_000, lambda _: None)
+    assert pair.fresh == (False, False)
+    pair.run(300)
+    assert pair.fresh == (True, True)
+    assert (pair.here.timeout_ms, pair.there.timeout_ms) == (1_000, 1_000)
+
+
 def test_another_life_is_not_heard_before_its_connection() -> None:
     pair = Pair()
     pair.run(1_000)
