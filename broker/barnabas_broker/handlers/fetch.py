@@ -265,7 +265,8 @@ class _Look:
         result = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
         if hosted is not None and code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}:
             leader = self.broker.leader_of(hosted, asked.partition)
-            result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+            if leader.leader_id >= 0:
+                result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
         return result
 
     def count(self, client_id: str) -> None:

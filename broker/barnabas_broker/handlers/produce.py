@@ -15,7 +15,7 @@ its place in the log. The records are a view of the request's own memory, in whi
 from collections.abc import Callable
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.context import BrokerContext, Leader, respond
 from barnabas_broker.partition import Partition
 from barnabas_broker.partitions import HostedTopic
 from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
@@ -115,8 +115,7 @@ class _Wait:
         self.is_closed = True
         self.result.error_code, self.result.base_offset, self.result.log_start_offset = code, -1, -1
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            leader = self.produce.broker.partition_leader(self.partition)
-            self.result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+            _hint(self.result, self.produce.broker.partition_leader(self.partition))
         self.produce.close_one()
 
 
@@ -261,7 +260,12 @@ def _refuse_one(
 ) -> None:
     result.error_code, result.base_offset, result.error_message = refused.code, -1, refused.text
     if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and hosted is not None:
-        leader = broker.leader_of(hosted, result.index)
+        _hint(result, broker.leader_of(hosted, result.index))
+
+
+def _hint(result: PartitionProduceResponse, leader: Leader) -> None:
+    """Say who leads, if anybody is known: librdkafka takes "nobody in this term" for news, and forgets what it knew."""
+    if leader.leader_id >= 0:
         result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
 
 
