@@ -28,7 +28,17 @@ CORES_SHOWN = (
     "snapshots",
     "reads",
 )
-NODES_SHOWN = ("acknowledged", "elections", "recoveries", "read", "commits", "deletions", "events", "virtual ms", "cpu ms")
+NODES_SHOWN = (
+    "acknowledged",
+    "elections",
+    "recoveries",
+    "read",
+    "commits",
+    "deletions",
+    "events",
+    "virtual ms",
+    "cpu ms",
+)
 
 
 class Outcome(NamedTuple):

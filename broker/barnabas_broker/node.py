@@ -334,7 +334,10 @@ class Node:
             self.failure.set_exception(error)
 
     async def _on_status(self, _source: int, _body: bytes) -> bytes:
-        body: bytes = msgpack.packb(self.status())
+        status = self.status()
+        # Only the loop can count them; `status` may be asked for from any thread.
+        status["stats"]["tasks"] = len(asyncio.all_tasks())
+        body: bytes = msgpack.packb(status)
         return body
 
     def status(self) -> dict[str, Any]:
@@ -372,7 +375,6 @@ class Node:
                 key=lambda event: event["time_ms"],
             ),
             "stats": {
-                "tasks": len(asyncio.all_tasks()),
                 "connections": len(self.listener),
                 "connections_accepted": self.listener.accepted_count,
                 "connections_refused": self.listener.refused_count,
