@@ -124,11 +124,10 @@ def check_frames(runs: list[Buffer]) -> None:
             position = end
 
 
-def scan_tail(data: memoryview, base_offset: int, term: int, *, holes: bool = False) -> Tail:
+def scan_tail(data: memoryview, base_offset: int, term: int) -> Tail:
     """Return the valid frames at the start of `data`: the first at `base_offset`, none of a term below `term`.
 
-    A frame is valid if its header makes sense, follows its predecessor without a gap, and its checksum is right. With
-    `holes`, as compaction leaves them, offsets may be missing between frames.
+    A frame is valid if its header makes sense, follows its predecessor without a gap, and its checksum is right.
     """
     frames: list[FrameFields] = []
     position = 0
@@ -144,8 +143,7 @@ def scan_tail(data: memoryview, base_offset: int, term: int, *, holes: bool = Fa
             header = verify(data[position : position + size])
         except CorruptBatchError:
             break
-        is_next = header.base_offset == base_offset or (holes and header.base_offset > base_offset)
-        if not is_next or header.leader_epoch < term:
+        if header.base_offset != base_offset or header.leader_epoch < term:
             break
         base_offset, term = header.end_offset, header.leader_epoch
         frames.append(FrameFields(position, size, header.base_offset, term, base_offset, header.max_timestamp))

@@ -186,13 +186,10 @@ class Incoming:
         receiving = self._receiving
         assert receiving is not None
         assert receiving.file == file
-        assert self._manifest is not None
-        has_holes = file.last_index <= self._manifest.compacted_index
         is_whole = receiving.checked == file.size_bytes and not receiving.pending
         ends = (receiving.index, receiving.end_offset) == (file.last_index, file.end_offset)
-        fits = receiving.index <= file.last_index and receiving.end_offset <= file.end_offset
         path, segment = self._path(file, "part"), receiving.segment
-        if not is_whole or receiving.crc != file.crc32c or not (ends or (has_holes and fits)):
+        if not is_whole or receiving.crc != file.crc32c or not ends:
             self._close()
             self._files.remove(path)
             raise DamagedTransferError(f"{path} is not the file that was promised: it is fetched again")
@@ -285,19 +282,16 @@ class Incoming:
 
     def _scan(self, receiving: _Receiving, data: Buffer) -> bool:
         """Check the frames that `data` completes; False if one is not valid."""
-        assert self._manifest is not None
         pending = receiving.pending
         pending += data
         if len(pending) < receiving.needs:
             return True
-        holes, epochs = receiving.file.last_index <= self._manifest.compacted_index, self._epochs
         with memoryview(pending) as view:
-            tail = scan_tail(view, receiving.end_offset, receiving.term, holes=holes)
+            tail = scan_tail(view, receiving.end_offset, receiving.term)
             end = tail.end
             for fields in tail.frames:
                 # The term stands outside of what a batch's checksum covers, and so does the offset.
-                term = epochs.term_at_offset(fields.base_offset) if holes else epochs.term_at(receiving.index + 1)
-                if fields.term != term and not (holes and fields.end_offset == fields.base_offset):
+                if fields.term != self._epochs.term_at(receiving.index + 1):
                     end = fields.position
                     break
                 receiving.index += 1

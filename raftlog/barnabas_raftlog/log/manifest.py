@@ -10,9 +10,6 @@ transfer is resumed with another sender: what was received is kept if the new ma
 not do, because compacted replicas differ in bytes, and half of one compaction with half of another may bring back what
 both had removed.
 
-*Files at or below `compacted_index`* have holes: offsets grow, but not by counting, and the index of a frame in them
-cannot be told. Nobody asks for one; AppendEntries is never served from there.
-
 Encoded, a manifest is as large as the owner's state makes it, so it is sent in pieces. Limit: `MANIFEST_BYTES_MAX`.
 """
 
@@ -57,7 +54,6 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     end_offset: int
     start_index: int
     log_start_offset: int
-    compacted_index: int
     epochs: tuple[tuple[int, int, int], ...]
     files: tuple[SegmentFile, ...]
     configuration: bytes

@@ -149,7 +149,7 @@ class FilledLog(CutLog):
         configuration = configuration or self.configuration_at(index).encode()
         base_offset = files[0].base_offset if files else end_offset
         log_start = min(max(self.log_start_offset, base_offset), end_offset)
-        return Manifest(index, term, end_offset, start, log_start, 0, epochs, tuple(files), configuration, bytes(state))
+        return Manifest(index, term, end_offset, start, log_start, epochs, tuple(files), configuration, bytes(state))
 
     # Being filled.
 

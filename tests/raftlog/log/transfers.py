@@ -46,7 +46,7 @@ def manifest_of(
     end_offset = files[-1][0].end_offset if files else base_offset
     epochs = ((term, max(1, min(start_index + 1, last_index)), base_offset),)
     listed = tuple(file for file, _ in files)
-    return Manifest(last_index, term, end_offset, start_index, base_offset, 0, epochs, listed, b"", state)
+    return Manifest(last_index, term, end_offset, start_index, base_offset, epochs, listed, b"", state)
 
 
 def received(log: ReplicaLog, frames: list[bytes], start_index: int, term: int, state: bytes) -> Prepared:
