@@ -266,3 +266,20 @@ def test_what_is_not_written_or_not_committed_is_not_sealed() -> None:
     assert len(log.sealed_segments(20)) == 1
     fill(log, 20)
     assert len(log.sealed_segments(log.last_index)) == 2, "its file is still to be written"
+
+
+def test_a_full_disk_interrupts_a_transfer_and_costs_nothing() -> None:
+    there, log = source()
+    here, other = target_of()
+    manifest, incoming = manifest_of(there, log), other.incoming()
+    file = manifest.files[0]
+    data = content(there, log, file)
+    incoming.begin(manifest)
+    position_of(incoming, file)
+    incoming.write(file, 0, data[:CHUNK])
+    here.files.full_at_bytes = sum(len(inode.data) for inode in here.files.names.values() if inode is not None)
+    with pytest.raises(OSError, match="full"):
+        incoming.write(file, CHUNK, data[CHUNK : 2 * CHUNK])
+    here.files.full_at_bytes = None
+    assert position_of(incoming, file) == CHUNK
+    receive(incoming, file, data)
