@@ -168,11 +168,14 @@ class VirtualDisk:
                 found += self.files_below(f"{path}/{name}")
         return found
 
-    def flip_bit(self, inode: Inode, position: int) -> None:
-        """Rot a bit of something synced, on the disk and in memory."""
+    def flip_bit(self, inode: Inode, position: int) -> bool:
+        """Rot a bit on the disk and in memory, if it was synced."""
+        if position // PAGE_BYTES in inode.dirty or position >= len(inode.data):
+            return False
         bit = 1 << self.rng.randrange(8)
         inode.data[position] ^= bit
         inode.synced[position] ^= bit
+        return True
 
 
 class VirtualFiles:

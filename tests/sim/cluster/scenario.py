@@ -28,7 +28,8 @@ from .world import SECOND, World
 __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
 
 TOPIC, GROUP = "t", "g"
-HEALING_US = 40 * SECOND
+# What was damaged and could not be mended is tried again after a minute (`log.scrub`).
+HEALING_US = 100 * SECOND
 # Leaderships go home when a broker has been live for five seconds; a second try comes five seconds later.
 SETTLING_US = 12 * SECOND
 LASTING_US = 4 * SECOND
@@ -81,7 +82,7 @@ class Run:
             config,
             clock,
             sync_us_max=choice.sync_us_max,
-            is_excused="failed_sync" in choice.kinds or "full_disk" in choice.kinds,
+            is_excused=not {"failed_sync", "full_disk", "rot"}.isdisjoint(choice.kinds),
         )
 
     def client(self) -> WireClient:

@@ -65,9 +65,10 @@ MEAN_US = {  # between two faults of a kind
     "power_all": 5_000 * MS,
     "ambush_power": 2_500 * MS,
     "failed_sync": 2_500 * MS,
+    "rot": 3_000 * MS,
 }
 LOSES_POWER = {"power", "power_all", "ambush_power"}
-SPOILS_DISKS = {"failed_sync"}
+SPOILS_DISKS = {"failed_sync", "rot"}
 
 
 def choose(seed: int) -> Choice:

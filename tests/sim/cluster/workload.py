@@ -176,7 +176,7 @@ class Reader:
 
     def __init__(self, client: WireClient, history: ClientHistory, partition: Partition) -> None:
         self.client, self.history, self.partition = client, history, partition
-        self.position = self.high_watermark = self.start = 0
+        self.position = self.high_watermark = 0
 
     @property
     def has_all_acknowledged(self) -> bool:
@@ -207,9 +207,8 @@ class Reader:
         code = data.error_code
         deleted = self.history.deleted.get(self.partition, 0)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < deleted:
-            # It begins, and what it asks for has been deleted.
-            assert self.position == self.start, f"{self.partition}: deleted under the reader at {self.position}"
-            self.position = self.start = max(self.position, data.log_start_offset, self.position + 1)
+            # What it asks for has been deleted: only what an earlier reader has read ever is.
+            self.position = max(data.log_start_offset, self.position + 1)
             return
         if code != ErrorCode.NONE:
             assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
