@@ -61,18 +61,8 @@ PURE = (
     *(
         f"barnabas_broker.{name}"
         for name in (
-            *(
-                "config",
-                "waiting",
-                "producer_state",
-                "cli_lines",
-                "log_starts",
-                "cut_off",
-                "groups",
-                "history",
-                "topic_settings",
-            ),
-            "read_replicas",
+            *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
+            *("absences", "cut_off", "reassignment_plan", "read_replicas"),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

@@ -8,6 +8,7 @@ import typer
 
 from . import cli_errors
 from .cli_app_groups import group
+from .cli_app_reassign import reassign
 from .cli_app_streams import consume, produce
 from .cli_options import PLAIN, Bootstrap, Data, Json, Timeout, Topic
 
@@ -23,6 +24,7 @@ app.add_typer(topic, name="topic")
 app.add_typer(group, name="group")
 app.command("produce")(produce)
 app.command("consume")(consume)
+app.command("reassign")(reassign)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -170,6 +172,21 @@ def topic_alter(
     from . import cli_topic  # noqa: PLC0415 - loaded by those who use it
 
     return cli_topic.alter(bootstrap, name, partitions, config or [], delete_config or [], timeout)
+
+
+@topic.command("observers")
+def topic_observers(
+    name: Topic,
+    bootstrap: Bootstrap,
+    brokers: Annotated[
+        str | None, typer.Option(help="Who shall observe it, as ids; '' for nobody.", metavar="4,5")
+    ] = None,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Say which brokers keep a copy of a topic for consumers in their rack, and never lead; or show who does."""
+    from . import cli_reassign  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_reassign.observers(bootstrap, name, brokers, timeout)
 
 
 @topic.command("delete-records")

@@ -81,7 +81,7 @@ class BrokerContext:
         if leadership is None:
             return NOBODY
         broker = self.image.brokers.get(leadership.leader_id)
-        if broker is None or broker.fenced or self.partitions.is_doubtful(leadership.leader_id):
+        if broker is None or broker.fenced or self.partitions.absences.is_doubtful(leadership.leader_id):
             return Leader(-1, leadership.term, leadership.isr)
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
 
@@ -96,7 +96,8 @@ class BrokerContext:
             return leader
         last = self.partitions.leadership(hosted.topic.topic_id, index)
         last_leader = -1 if last is None else last.leader_id
-        return leader._replace(leader_id=somebody_else(self.node_id, last_leader, leader.isr, replicas))
+        in_sync = tuple(replica for replica in leader.isr if replica in replicas)  # observers lead nothing
+        return leader._replace(leader_id=somebody_else(self.node_id, last_leader, in_sync, replicas))
 
     def partition_leader(self, partition: Partition) -> Leader:
         """As `leader_of`, for a partition with a replica here."""
@@ -109,7 +110,7 @@ class BrokerContext:
 
     def known_brokers(self) -> list[Broker]:
         """Return the brokers that clients should know, by id: also those that left a moment ago."""
-        left = self.partitions.has_just_left
+        left = self.partitions.absences.has_just_left
         return [known for node_id, known in sorted(self.image.brokers.items()) if not known.fenced or left(node_id)]
 
     def endpoints(self, leader_ids: Iterable[int]) -> list[NodeEndpoint]:

@@ -28,6 +28,7 @@ from .connections import Exchange
 from .context import BrokerContext, respond
 from .handlers import (
     alter_configs,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_groups,
@@ -44,6 +45,7 @@ from .handlers import (
     leave_group,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -117,6 +119,8 @@ ROUTES = {
         Route(37, range(4), 0, create_partitions.handle, create_partitions.refuse),
         Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
         Route(44, range(2), 0, alter_configs.handle, alter_configs.refuse),
+        Route(45, range(2), 0, alter_partition_reassignments.handle, alter_partition_reassignments.refuse),
+        Route(46, range(1), 0, list_partition_reassignments.handle, list_partition_reassignments.refuse),
         Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
         Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
     )

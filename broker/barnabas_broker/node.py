@@ -221,7 +221,9 @@ class Node:
             self.links,
             log,
             SnapshotStore(environment.files, config.log_dir, self._write_worker),
-            broker=BrokerIdentity(incarnation, host, port or self.listener.port, config.broker_rack or None),
+            broker=BrokerIdentity(
+                incarnation, host, port or self.listener.port, config.broker_rack or None, self.storage.directory_id
+            ),
             config=ControllerConfig(
                 default_partitions=config.num_partitions,
                 default_replication_factor=config.replication_factor,
@@ -233,7 +235,15 @@ class Node:
         )
         announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
-            config, self.storage, self.multiraft, announcer, clocks, self.links.is_live, self._on_fact, self._fail
+            config,
+            self.storage,
+            self.multiraft,
+            announcer,
+            clocks,
+            self.links.is_live,
+            self.metadata.submit,
+            self._on_fact,
+            self._fail,
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
@@ -316,7 +326,7 @@ class Node:
 
     def _on_metadata_fact(self, fact: Fact) -> None:
         # Before this broker has registered it reads old records again: no news, and not of now.
-        if self.metadata.broker_epoch is not None or not fact.kind.startswith(("broker", "topic")):
+        if self.metadata.broker_epoch is not None or not fact.kind.startswith(("broker", "topic", "partition")):
             self.events.add_fact("metadata", fact)
 
     def _on_storage_failed(self, error: Exception) -> None:
@@ -353,7 +363,7 @@ class Node:
             "leaders": sum(partition.group.is_leader for partition in replicas),
             "leaders_confirmed": sum(partition.can_serve for partition in replicas),
             "under_replicated": sum(
-                partition.is_leader and len(partition.isr) < len(partition.replicas) for partition in replicas
+                partition.is_leader and partition.copies_in_sync < len(partition.replicas) for partition in replicas
             ),
             "replicas": len(replicas),
             "ready": self.state == "running" and self.is_ready,
@@ -367,6 +377,7 @@ class Node:
                 "scrub": self.scrub.status(),
                 "failed_replicas": {str(known): str(known.log.failed) for known in replicas if known.log.failed},
             },
+            "moves": {self._name_of(group_id): reason for group_id, reason in self.partitions.moves.waiting.items()},
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),

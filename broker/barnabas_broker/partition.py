@@ -18,6 +18,8 @@ log begins, and the state beside it (`snapshot`, `install`); then the entries fr
 *In-sync replicas* are those voters, but for a witness, that are live and have reached the log's end within
 `replica.lag.time.max.ms`. They are reviewed by the host while something changes, and announced when they did. Only they
 count for `min.insync.replicas`: a replica that is still on its way in may have everything, and is not relied on.
+Observers that are in sync are announced with them, lest the partition be taken for under-replicated; they count for
+nothing.
 
 The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
 `append` has already noted is skipped there.
@@ -144,6 +146,7 @@ class Partition:
         "message_bytes_max",
         "min_insync",
         "observer",
+        "observing",
         "placement",
         "producers",
         "saved_index",
@@ -172,7 +175,7 @@ class Partition:
         self.host, self.log, self.producers = host, log, producers
         self.starts = LogStarts()  # what was loaded beside the log takes its place
         self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
-        self.placement = topic.partitions[index]
+        self.placement, self.observing = topic.partitions[index], topic.observers
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
         self.expiration_ms = expiration_ms
         self.high_watermark = log.log_start_offset
@@ -309,11 +312,12 @@ class Partition:
     @property
     def has_enough_replicas(self) -> bool:
         """Whether acks=all may be accepted now."""
-        return len(self.isr) >= self.min_insync
+        return self.copies_in_sync >= self.min_insync
 
-    def in_sync_replicas(self, now_ms: int) -> tuple[int, ...]:
-        """Return who is in sync, in the order of the replicas; only a leader knows."""
-        return in_sync(self.group, self.log, self.replicas, self.host.node_id, now_ms, self.lag_ms_max)
+    @property
+    def copies_in_sync(self) -> int:
+        """How many replicas are in sync; observers are none."""
+        return sum(replica in self.replicas for replica in self.isr)
 
     def review(self, now_ms: int) -> bool:
         """Look at the in-sync replicas, announce a change, and return whether to look again without being told."""
@@ -325,7 +329,7 @@ class Partition:
         self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
         # Whoever is live should come back in sync. The core may hear of that later than the links.
         return bool(self._short) or any(
-            replica not in self.isr and self.host.is_live(replica) for replica in self.replicas
+            replica not in self.isr and self.host.is_live(replica) for replica in (*self.replicas, *self.observing)
         )
 
     def transfer(self, node_id: int) -> None:
@@ -467,7 +471,8 @@ class Partition:
         return entries * 4 >= len(self.producers)
 
     def _announce_in_sync(self, now_ms: int) -> None:
-        isr = self.in_sync_replicas(now_ms)
+        about = (self.group, self.log, self.replicas, self.observing, self.host.node_id)
+        isr = in_sync(*about, now_ms, self.lag_ms_max)
         if isr != self.isr:
             self.isr = isr
             self.host.announce(self, self._led_term, self.host.node_id, isr)

@@ -1,9 +1,11 @@
 """The replicas that this broker holds: made and removed as the metadata image says, found by name or id.
 
-The image is what should be; this is where it becomes so. Topics that come and go are queued and worked off by one
-task, in the order of the image, because opening a log with a tail to check takes time; a replica without data is
-ready within the loop iteration. Files of a topic that was deleted while this node was away go as soon as the image is
-known to be current.
+The image is what should be; this is where it becomes so. Topics that come, change and go are queued and worked off by
+one task, in the order of the image, because opening a log with a tail to check takes time; a replica without data is
+ready within the loop iteration. Files of what this node should not hold any more, because it was deleted or moved
+elsewhere while this node was away, go as soon as the image is known to be current.
+
+What a partition's members should be is reviewed together with its in-sync replicas, by `reassignment`.
 
 Requests that wait are woken here. A fetch may read many partitions, and one drive may commit to all of them, so
 woken fetches are collected and looked at once per loop iteration.
@@ -30,13 +32,14 @@ from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topi
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
-from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
+from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
 from .partition import Partition, PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
+from .reassignment import Moves, Submit, founding_configuration
 from .replica_state import load_replica_state
 from .topic_settings import topic_settings
 from .waiting import FetchWaiters
@@ -46,7 +49,6 @@ __all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaSt
 logger = logging.getLogger(__name__)
 
 REVIEW_MS = 100
-LEAVING_MS = 10_000
 ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
 OPENED_PER_ITERATION = 20
 _PARTITION = struct.Struct(">I")
@@ -54,6 +56,8 @@ _PARTITION = struct.Struct(">I")
 
 class ReplicaStorage(Protocol):
     """The part of `Storage` that is used here."""
+
+    directory_id: bytes
 
     def open_log(
         self, group: GroupId, name: str, mode: Literal["fsync", "page-cache"], *, segment_bytes: int | None = None
@@ -96,6 +100,7 @@ class Partitions:
         announcer: LeaderAnnouncer,
         clocks: Clocks,
         is_live: Callable[[int], bool],
+        submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
@@ -111,16 +116,15 @@ class Partitions:
         self._queue: deque[tuple[bool, Topic]] = deque()
         self._opened: set[GroupId] = set()
         self._unled: dict[bytes, None] = {}  # topics that may have a partition without a leader
-        self._silent_since_ms: dict[int, int] = {}
-        self._live_since_ms: dict[int, int] = {}
-        self._unavailable: set[int] = set()
+        self._taken_out: set[GroupId] = set()  # opened, and to be deleted when the queue comes to it
+        self.moves = Moves(config.node_id, is_live, submit, on_fact)
+        self.absences = Absences(self.now_ms, config.broker_session_timeout_ms)
         self._preferred: PreferredLeaders | None = None
         if config.auto_leader_rebalance_enable:
             interval_ms = config.leader_imbalance_check_interval_seconds * 1000
             self._preferred = PreferredLeaders(
-                self.node_id, lambda: self, self._available_since_ms, self.now_ms, interval_ms
+                self.node_id, lambda: self, self.absences.available_since_ms, self.now_ms, interval_ms
             )
-        self._fenced_since_ms: dict[int, int] = {}
         self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
         self._woken: dict[Partition, None] = {}
@@ -152,10 +156,11 @@ class Partitions:
     def on_image(self, old: Image, new: Image) -> None:
         """Take in a change of the image. Subscribed to the metadata service."""
         if old.brokers is not new.brokers:
-            self._note_fenced(old, new)
-            self._unavailable = {node_id for node_id, broker in new.brokers.items() if not broker.is_available}
+            self.absences.on_brokers(old, new)
             self._fire_changed()
-        created, deleted, grown = topic_changes(old, new)
+            if replaced := self.moves.on_brokers(new):
+                self._review_led(lambda partition: not partition.group.configuration.node_ids.isdisjoint(replaced))
+        created, deleted, changed = topic_changes(old, new)
         for topic in deleted:
             self.topics_by_id.pop(topic.topic_id, None)
             self._unled.pop(topic.topic_id, None)
@@ -166,34 +171,43 @@ class Partitions:
         for topic in created:
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = HostedTopic(topic)
         self._queue.extend((False, topic) for topic in deleted)
-        for topic in grown:
-            self.topics_by_id[topic.topic_id].topic = topic
-        for topic in configured_topics(old, new):
-            self._configure(topic)
-        self._queue.extend((True, topic) for topic in (*created, *grown))
-        self._unled |= {topic.topic_id: None for topic in (*created, *grown)}
+        for topic in (*changed, *configured_topics(old, new)):
+            self._change(self.topics_by_id[topic.topic_id], topic)
+            self._queue.append((True, topic))
+        self._queue.extend((True, topic) for topic in created)
+        self._unled |= {topic.topic_id: None for topic in (*created, *changed)}
         if self._queue and self._reconciling is None and not self._closing:
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
 
-    def _configure(self, topic: Topic) -> None:
-        hosted = self.topics_by_id[topic.topic_id]
-        hosted.topic = topic
+    def _change(self, hosted: HostedTopic, topic: Topic) -> None:
+        """Let the replicas here know where their partitions should be; those that should not be here serve no more."""
         settings = topic_settings(topic.name, topic.configs, self._config)
-        for partition in hosted.partitions.values():
-            partition.configure(settings)
+        hosted.topic = topic
+        for index, partition in list(hosted.partitions.items()):
+            if partition.settings != settings:
+                partition.configure(settings)
+            partition.placement, partition.observing = topic.partitions[index], topic.observers
+            if self.node_id in topic.hosts_of(index):
+                self.review_soon(partition)
+            else:
+                self._end(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._taken_out.add(group_id_of(topic.topic_id, index))
+                del hosted.partitions[index]
 
     def remove_strays(self) -> None:
-        """Delete replicas of topics that were deleted while this node was away.
+        """Delete replicas of partitions that were deleted, or moved elsewhere, while this node was away.
 
         Only to be called when the image is not older than this start: what it does not name then is gone for good.
         """
         for group_id, name, mode in self._storage.unopened():
-            if group_id[:16] not in self.topics_by_id:
-                self._storage.open_log(group_id, name, mode)
-                self._storage.delete_log(group_id)
-                text = f"{name}: the topic was deleted while this broker was away"
-                self._on_fact(group_id, Fact("replica removed", 0, text))
+            hosted, index = self.topics_by_id.get(group_id[:16]), int.from_bytes(group_id[16:], "big")
+            if hosted is not None and self.node_id in hosted.topic.hosts_of(index):
+                continue  # It is about to be opened.
+            self._storage.open_log(group_id, name, mode)
+            self._storage.delete_log(group_id)
+            fate = "the topic was deleted" if hosted is None else "the partition was moved"
+            self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""
@@ -256,19 +270,21 @@ class Partitions:
     async def _reconcile(self) -> None:
         opened = 0
         while self._queue:
-            is_new, topic = self._queue.popleft()
-            if not is_new:
-                self._delete(topic)
-                continue
-            for index, desired in enumerate(topic.partitions):
-                if self.node_id not in desired.replicas or topic.topic_id not in self.topics_by_id:
+            is_there, topic = self._queue.popleft()
+            for index in range(len(topic.partitions)):
+                group_id = group_id_of(topic.topic_id, index)
+                if not is_there or group_id in self._taken_out:
+                    self._delete(topic, index)
+                hosted = self.topics_by_id.get(topic.topic_id)
+                # What is in the queue may be older than what should be now.
+                if hosted is None or self.node_id not in hosted.topic.hosts_of(index):
                     continue
-                if group_id_of(topic.topic_id, index) in self._opened:
-                    continue  # The topic has grown: this is what it had before.
+                if group_id in self._opened:
+                    continue  # The topic has changed: this is what it had before.
                 try:
-                    await self._open(topic, index)
+                    await self._open(hosted, index)
                 except StorageFailedError as error:
-                    self._on_fact(group_id_of(topic.topic_id, index), Fact("replica failed", 0, str(error)))
+                    self._on_fact(group_id, Fact("replica failed", 0, str(error)))
                 opened += 1
                 if opened % OPENED_PER_ITERATION == 0:
                     await asyncio.sleep(0)
@@ -279,7 +295,8 @@ class Partitions:
             self._on_fatal(error)
         self._fire_changed()
 
-    async def _open(self, topic: Topic, index: int) -> None:
+    async def _open(self, hosted: HostedTopic, index: int) -> None:
+        topic = hosted.topic
         group_id = group_id_of(topic.topic_id, index)
         settings, config = topic_settings(topic.name, topic.configs, self._config), self._config
         mode = cast('Literal["fsync", "page-cache"]', settings.flush_mode)
@@ -287,12 +304,15 @@ class Partitions:
         log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=settings.segment_bytes))
         self._opened.add(group_id)
         state = await load_replica_state(log, self.wall_ms())
-        hosted = self.topics_by_id.get(topic.topic_id)
-        if hosted is None or self._closing:
+        if self.topics_by_id.get(topic.topic_id) is not hosted or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
+        placement = hosted.topic.partitions[index]
+        if self.node_id not in hosted.topic.hosts_of(index):
+            self._taken_out.add(group_id)
+            return  # Moved away meanwhile: likewise.
         partition = Partition(
             self,
-            topic,
+            hosted.topic,
             index,
             log,
             state.producers,
@@ -309,7 +329,7 @@ class Partitions:
         partition.group = self._multiraft.add_group(
             group_id,
             log,
-            configuration_of(frozenset(partition.replicas)),
+            founding_configuration(placement, self.node_id, self._storage.directory_id),
             partition,
             preferred=partition.replicas[0] == self.node_id,
         )
@@ -318,17 +338,22 @@ class Partitions:
 
     def _take_out(self, hosted: HostedTopic) -> None:
         for partition in hosted.partitions.values():
-            self._multiraft.remove_group(group_id_of(partition.topic_id, partition.index))
-            partition.end(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._reviewing.pop(partition, None)
+            self._end(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         hosted.partitions.clear()
 
-    def _delete(self, topic: Topic) -> None:
-        for index, desired in enumerate(topic.partitions):
-            group_id = group_id_of(topic.topic_id, index)
-            if self.node_id in desired.replicas and group_id in self._opened:
-                self._opened.discard(group_id)
-                self._storage.delete_log(group_id)
+    def _end(self, partition: Partition, code: ErrorCode) -> None:
+        group_id = group_id_of(partition.topic_id, partition.index)
+        self._multiraft.remove_group(group_id)
+        partition.end(code)
+        self._reviewing.pop(partition, None)
+        self.moves.forget(group_id)
+
+    def _delete(self, topic: Topic, index: int) -> None:
+        group_id = group_id_of(topic.topic_id, index)
+        self._taken_out.discard(group_id)
+        if group_id in self._opened:
+            self._opened.discard(group_id)
+            self._storage.delete_log(group_id)
 
     # What partitions tell (PartitionHost).
 
@@ -348,40 +373,11 @@ class Partitions:
         if self._preferred is not None and leader_id == self.node_id != partition.replicas[0]:
             self._preferred.look_soon()
 
-    def _available_since_ms(self, node_id: int) -> int | None:
-        """Return since when a leadership could be handed to `node_id`; None: not now."""
-        return None if node_id in self._unavailable else self._live_since_ms.get(node_id)
-
     def hear(self, partition: Partition, term: int, leader_id: int) -> None:
         # Who is in sync is the leader's to say, and it will in a moment; until then, what was true before.
         known = self._announcer.table.get(partition.topic_id, partition.index)
         isr = known.isr if known is not None and leader_id in known.isr else partition.replicas
         self._announcer.hear(partition.topic_id, partition.index, term, leader_id, isr)
-
-    def is_doubtful(self, node_id: int) -> bool:
-        """Tell whether `node_id` fell silent so recently that the controller would not have fenced it yet.
-
-        After that time the controller's word counts again: a node that only we cannot hear is no dead node.
-        """
-        since_ms = self._silent_since_ms.get(node_id)
-        return since_ms is not None and self.now_ms() - since_ms < 2 * self._config.broker_session_timeout_ms
-
-    def has_just_left(self, node_id: int) -> bool:
-        """Tell whether `node_id` was fenced a moment ago.
-
-        Clients should still hear of it: librdkafka throws away the partitions of a broker that vanishes while they
-        are on their way to another one, and looks for them a second later.
-        """
-        since_ms = self._fenced_since_ms.get(node_id)
-        return since_ms is not None and self.now_ms() - since_ms < LEAVING_MS
-
-    def _note_fenced(self, old: Image, new: Image) -> None:
-        for node_id, broker in new.brokers.items():
-            before = old.brokers.get(node_id)
-            if not broker.fenced:
-                self._fenced_since_ms.pop(node_id, None)
-            elif before is not None and not before.fenced:
-                self._fenced_since_ms[node_id] = self.now_ms()
 
     def expects_leader(self, hosted: HostedTopic) -> bool:
         """Tell whether an election that began within the last second decides who leads a partition of this topic."""
@@ -394,7 +390,7 @@ class Partitions:
             if leadership.leader_id == NO_LEADER:
                 vacant_ms = self._vacant_since_ms.get((topic_id, index))
             else:
-                vacant_ms = self._silent_since_ms.get(leadership.leader_id)
+                vacant_ms = self.absences.silent_since_ms(leadership.leader_id)
             if vacant_ms is not None and vacant_ms > since_ms:
                 # Whoever is cut off would wait in vain: it hears of no election.
                 return not self.is_cut_off(hosted.topic.partitions[index].replicas)
@@ -402,21 +398,19 @@ class Partitions:
 
     def is_cut_off(self, replicas: Sequence[int]) -> bool:
         """Tell whether this node, one of `replicas`, has just ceased to hear a majority of them."""
-        return is_cut_off(self.node_id, replicas, self.is_doubtful)
+        return is_cut_off(self.node_id, replicas, self.absences.is_doubtful)
 
     def on_peer(self, peer: int, live: bool) -> None:
         """Review what this node leads together with `peer`. Subscribed to the links."""
-        if live:
-            self._silent_since_ms.pop(peer, None)
-            self._live_since_ms[peer] = self.now_ms()
-            if self._preferred is not None:
-                self._preferred.look_soon()
-        else:
-            self._silent_since_ms[peer] = self.now_ms()
-            self._live_since_ms.pop(peer, None)
+        self.absences.on_peer(peer, live)
+        if live and self._preferred is not None:
+            self._preferred.look_soon()
         self._fire_changed()
+        self._review_led(lambda partition: peer in partition.replicas)
+
+    def _review_led(self, concerned: Callable[[Partition], bool]) -> None:
         for partition in self:
-            if partition.is_leader and peer in partition.replicas:
+            if partition.is_leader and concerned(partition):
                 self.review_soon(partition)
 
     def _wake_fetches(self) -> None:
@@ -430,7 +424,8 @@ class Partitions:
         reviewing, self._reviewing = self._reviewing, {}
         now_ms = self.now_ms()
         for partition in reviewing:
-            if partition.review(now_ms):
+            is_moving = self.moves.review(partition, partition.placement, partition.observing)
+            if partition.review(now_ms) or is_moving:
                 self.review_soon(partition)
 
     # The end.
@@ -454,10 +449,10 @@ class Partitions:
                 while moving:
                     able = targets()
                     moving = {one for one in moving if one.group.is_leader or one.leader_id is None}
-                    moving = {one for one in moving if able.intersection(one.replicas)}
+                    moving = {one for one in moving if able.intersection(one.electable)}
                     for partition in moving:
                         if partition.group.is_leader:
-                            best = [node_id for node_id in partition.replicas if node_id in able]
+                            best = [node_id for node_id in partition.electable if node_id in able]
                             target = next((node_id for node_id in best if node_id in partition.isr), best[0])
                             # Once in each term: a transfer that is under way is not helped by another.
                             if transferred.get(partition) != (partition.term, target):
@@ -473,6 +468,7 @@ class Partitions:
         self._closing = True
         self._queue.clear()
         self.keep_leaders()
+        await self.moves.close()
         if self._reconciling is not None:
             self._reconciling.cancel()
             await asyncio.wait([self._reconciling])

@@ -32,13 +32,20 @@ def electable(configuration: Configuration, replicas: tuple[int, ...]) -> tuple[
 
 
 def in_sync(
-    group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, now_ms: int, lag_ms_max: int
+    group: Group,
+    log: ReplicaLog,
+    replicas: tuple[int, ...],
+    observers: tuple[int, ...],
+    node_id: int,
+    now_ms: int,
+    lag_ms_max: int,
 ) -> tuple[int, ...]:
-    """Return who of `replicas` is in sync, the leader `node_id` included, in their order."""
+    """Return who of `replicas` is in sync, the leader `node_id` included, in their order; behind them the observers."""
     progress, last_index = group.core.progress, log.last_index
+    watching = (one for one in observers if one not in replicas and one in group.configuration.learner_ids)
     return tuple(
         replica
-        for replica in electable(group.configuration, replicas)
+        for replica in (*electable(group.configuration, replicas), *watching)
         if replica == node_id
         or (
             (follower := progress.get(replica)) is not None

@@ -9,8 +9,8 @@ when adding partitions.
 Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
 
 `Admin` (admin_client.py) is these functions as methods, together with those that alter configurations
-(admin_configs.py), and those over offsets (admin_offsets.py) and groups (admin_groups.py). Not here: ACLs, quotas,
-moving replicas.
+(admin_configs.py), and those over offsets (admin_offsets.py), moves of partitions (admin_reassignments.py) and groups
+(admin_groups.py). Not here: ACLs, quotas.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """`Admin`: topics, records, configurations, groups and their offsets, in one object with one set of connections.
 
-The work is done by functions over a `Cluster` (admin.py, admin_offsets.py, admin_groups.py), for those who have one
-already. What holds for every method:
+The work is done by functions over a `Cluster` (admin.py, admin_offsets.py, admin_reassignments.py, admin_groups.py),
+for those who have one already. What holds for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
 the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. What was asked for may
@@ -14,7 +14,7 @@ there is `ClientClosedError`.
 
 Several calls may be under way at once. Memory: what the answers hold, and metadata of every topic once named here.
 
-Not here: ACLs, quotas, moving replicas; transactions; the groups of KIP-848, beyond their
+Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their
 place in a list.
 """
 
@@ -22,10 +22,11 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
-from . import admin, admin_configs, admin_groups
+from . import admin, admin_configs, admin_groups, admin_reassignments
 from .admin import ClusterDescription, ConfigEntry, ConfigResource, NewTopic
 from .admin_groups import GroupDescription, GroupListing, GroupMember, PartitionLag
 from .admin_offsets import ListedOffset, OffsetSpec, left_s
+from .admin_reassignments import PartitionReassignment
 from .cluster_view import TopicView
 from .connections import Cluster
 from .offset_resets import OffsetChange, ResetTo
@@ -45,6 +46,7 @@ __all__ = [
     "OffsetChange",
     "OffsetSpec",
     "PartitionLag",
+    "PartitionReassignment",
     "ResetTo",
 ]
 
@@ -170,6 +172,29 @@ class Admin:
         """
         limit_s = self._limit(timeout_s)
         return await admin.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
+    ) -> None:
+        """Send partitions to other brokers, the preferred leader first; None cancels the move that is under way.
+
+        Returns when the controller knows, not when they have arrived: `list_partition_reassignments` tells that.
+
+        Raises:
+            InvalidReplicaAssignmentError: a target names an unknown broker, one twice, or none.
+            NoReassignmentInProgressError: there is nothing to cancel. Others may be on their way.
+            UnknownTopicOrPartitionError: a partition is not there.
+        """
+        deadline = self._deadline(timeout_s)
+        await self._know(targets, deadline)
+        await admin_reassignments.alter_partition_reassignments(self._cluster, targets, left_s(deadline))
+
+    async def list_partition_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return which partitions are on their way to other brokers, of some or of all; those at rest are left out."""
+        limit_s = self._limit(timeout_s)
+        return await admin_reassignments.list_partition_reassignments(self._cluster, limit_s, partitions)
 
     # Records.
 

@@ -38,7 +38,7 @@ def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tu
             if topic is None:
                 raise Refused(RefusalReason.UNKNOWN_TOPIC, f"The topic '{wanted.name}' does not exist.")
             configs = _changed(wanted, topic.configs)
-            complaint = check_topic_configs(wanted.name, configs)
+            complaint = check_topic_configs(wanted.name, configs, image.brokers)
             if complaint is not None:
                 raise Refused(RefusalReason.INVALID_CONFIG, complaint)
         except Refused as refused:

@@ -35,6 +35,7 @@ from .records import (
     TopicCreated,
     TopicDeleted,
 )
+from .topic_configs import observers_of
 from .topic_names import collision_key
 
 __all__ = [
@@ -136,7 +137,7 @@ class Partition(msgspec.Struct, frozen=True):
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """Every node that must have the partition open: replicas, and the witness."""
+        """Replicas and the witness; `Topic.hosts_of` knows the observers, too."""
         return self.replicas if self.witness == NOBODY else (*self.replicas, self.witness)
 
 
@@ -147,6 +148,17 @@ class Topic(msgspec.Struct, frozen=True):
     name: str
     partitions: tuple[Partition, ...]
     configs: Mapping[str, str]
+
+    @property
+    def observers(self) -> tuple[int, ...]:
+        """Who keeps a copy of every partition of which it is no replica: to be read, never to lead."""
+        return observers_of(self.configs)
+
+    def hosts_of(self, index: int) -> tuple[int, ...]:
+        """Return every node that must have partition `index` open: replicas, its witness, and observers."""
+        hosts = self.partitions[index].hosts
+        observers = self.observers
+        return (*hosts, *(node_id for node_id in observers if node_id not in hosts)) if observers else hosts
 
 
 class BrokerLoad(NamedTuple):

@@ -10,12 +10,20 @@ for them.
 Not here: how a set of configurations changes (`config_changes`), and the broker's own settings (broker/config.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from .topic_names import INTERNAL_TOPICS
 
-__all__ = ["KEEPING", "TOPIC_CONFIGS", "TopicConfig", "check_topic_configs", "validate_configs"]
+__all__ = [
+    "KEEPING",
+    "OBSERVERS",
+    "TOPIC_CONFIGS",
+    "TopicConfig",
+    "check_topic_configs",
+    "observers_of",
+    "validate_configs",
+]
 
 INT32_MAX, INT64_MIN, INT64_MAX = 2**31 - 1, -(2**63), 2**63 - 1
 
@@ -55,6 +63,14 @@ def _policy(value: str) -> str | None:
     return None if items in ([], ["delete"]) else "must be delete or empty"
 
 
+def _brokers(value: str) -> str | None:
+    items = [item.strip() for item in value.split(",")] if value.strip() else []
+    if not all(item.isascii() and item.isdecimal() and len(item) < 10 for item in items):
+        return "must be broker ids, separated by commas"
+    return None if len({int(item) for item in items}) == len(items) else "names a broker twice"
+
+
+OBSERVERS = "replica.observers"
 KEEPING = frozenset({"cleanup.policy", "retention.bytes", "retention.ms"})
 """Those that say what is kept for how long."""
 
@@ -85,6 +101,10 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
         TopicConfig(
             "min.insync.replicas", "INT", "1", _integer(1, INT32_MAX),
             "Replicas that must have a batch before acks=all is answered.",
+        ),
+        TopicConfig(
+            OBSERVERS, "LIST", "", _brokers,
+            "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead.",
         ),
         TopicConfig(
             "retention.bytes", "LONG", "-1", _integer(INT64_MIN, INT64_MAX),
@@ -120,11 +140,24 @@ def validate_configs(configs: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def check_topic_configs(topic: str, configs: Mapping[str, str | None]) -> str | None:
-    """Return the first complaint about setting `configs` for the topic of that name, or None."""
+def observers_of(configs: Mapping[str, str | None]) -> tuple[int, ...]:
+    """Return the brokers that observe a topic with these configurations, which were checked."""
+    value = configs.get(OBSERVERS)
+    return tuple(int(item) for item in value.split(",")) if value and value.strip() else ()
+
+
+def check_topic_configs(topic: str, configs: Mapping[str, str | None], brokers: Container[int]) -> str | None:
+    """Return the first complaint about setting `configs` for the topic of that name, or None.
+
+    `brokers` are those that are registered.
+    """
     complaint = validate_configs(configs)
-    if complaint is not None or topic not in INTERNAL_TOPICS:
+    if complaint is not None:
         return complaint
+    if unknown := [node_id for node_id in observers_of(configs) if node_id not in brokers]:
+        return f"Topic config {OBSERVERS}={configs[OBSERVERS]}: broker {unknown[0]} is not registered"
+    if topic not in INTERNAL_TOPICS:
+        return None
     if configs.get("flush.mode") == "page-cache":
         return f"Topic config flush.mode=page-cache: {topic} holds promises of the cluster and is always fsync"
     if kept := sorted(KEEPING & configs.keys()):

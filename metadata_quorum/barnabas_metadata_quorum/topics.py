@@ -119,10 +119,10 @@ def _checked(
         raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
     if topic.assignments:
         assignments = _manual(draft, topic)
-        configs = _checked_configs(topic)
+        configs = _checked_configs(draft, topic)
     else:
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
-        configs = _checked_configs(topic)
+        configs = _checked_configs(draft, topic)
         assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories_of(draft, assignments))
 
@@ -191,8 +191,8 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Assignments:
     return assignments
 
 
-def _checked_configs(topic: NewTopic) -> dict[str, str]:
-    complaint = check_topic_configs(topic.name, topic.configs)
+def _checked_configs(draft: ImageBuilder, topic: NewTopic) -> dict[str, str]:
+    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers)
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_CONFIG, complaint)
     return {name: value for name, value in sorted(topic.configs.items()) if value is not None}

@@ -88,7 +88,8 @@ def test_a_follower_names_the_leader_and_where_it_is(three_brokers: RunningClust
     response = wires[follower].ask(produce_request("hinted", batch()), 10)
     result = response.responses[0].partition_responses[0]
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (leader, 1)
+    term = three_brokers.cluster.nodes[leader].partitions.topics["hinted"].partitions[0].term
+    assert (result.current_leader.leader_id, result.current_leader.leader_epoch) == (leader, term)
     expected = [(leader, three_brokers.cluster.nodes[leader].port)]
     assert [(one.node_id, one.port) for one in response.node_endpoints] == expected
     response = wires[follower].ask(fetch_request("", 0, topic_id=topic_id), 16)

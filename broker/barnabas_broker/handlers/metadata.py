@@ -157,6 +157,8 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
     partitions = []
     for index, desired in enumerate(topic.partitions):
         leader = broker.where_to_ask(hosted, index)
+        # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
+        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.replicas))
         has_leader = leader.leader_id >= 0
         partitions.append(
             MetadataResponsePartition(
@@ -164,9 +166,9 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
                 partition_index=index,
                 leader_id=leader.leader_id,
                 leader_epoch=leader.epoch if has_leader else -1,
-                replica_nodes=desired.replicas,
-                isr_nodes=_known(leader.isr, desired.replicas),
-                offline_replicas=tuple(node_id for node_id in desired.replicas if node_id not in available),
+                replica_nodes=shown,
+                isr_nodes=_known(leader.isr, shown),
+                offline_replicas=tuple(node_id for node_id in shown if node_id not in available),
             )
         )
     is_internal = topic.name in INTERNAL_TOPICS

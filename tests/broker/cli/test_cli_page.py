@@ -15,7 +15,7 @@ def options() -> dict[str, set[str]]:
     """Return the options of every command that talks to a cluster as a client."""
     found: dict[str, set[str]] = {}
     root = typer.main.get_command(cli_app.app)
-    for name in ("produce", "consume", "topic", "group", "check"):
+    for name in ("produce", "consume", "topic", "group", "reassign", "check"):
         command = root.commands[name]  # type: ignore[attr-defined]  # the root of all commands is a group
         for sub in getattr(command, "commands", {"": command}).values():
             names = {option for parameter in sub.params for option in (*parameter.opts, *parameter.secondary_opts)}

@@ -1,0 +1,251 @@
+"""`barnabas reassign`, which does what kafka-reassign-partitions.sh does, and `barnabas topic observers`; over `Admin`.
+
+Without `--execute` nothing changes: the plan is printed, as a table, or with `--json` in the form that `--plan` (and
+Kafka's tool) reads. What is to be moved back later is worth keeping the same way, from before.
+
+Waiting asks the cluster twice a second. Ctrl-C ends the waiting, not the move.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.admin_client import ConfigResource, PartitionReassignment
+from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.errors import NoReassignmentInProgressError
+
+from .cli_admin import parse_topics, print_table, with_admin
+from .cli_errors import CommandError
+from .reassignment_plan import plan_targets
+
+__all__ = ["brokers_of", "cancel", "move", "observers", "status"]
+
+LOOK_S = 0.5
+OBSERVERS = "replica.observers"
+Targets = dict[TopicPartition, tuple[int, ...]]
+
+
+def brokers_of(option: str, text: str) -> list[int]:
+    """Read node ids, separated by commas.
+
+    Raises:
+        CommandError: it is something else, or names one twice.
+    """
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    if not all(word.isascii() and word.isdecimal() for word in words):
+        raise CommandError(f"{option} {text!r} does not work: write broker ids, as in 4,5,6")
+    if len(set(words)) != len(words):
+        raise CommandError(f"{option} {text!r} names a broker twice")
+    return [int(word) for word in words]
+
+
+def move(
+    bootstrap: str,
+    topics: Sequence[str],
+    brokers: str | None,
+    replication_factor: int | None,
+    plan: Path | None,
+    timeout_s: float,
+    *,
+    execute: bool,
+    wait: bool,
+    as_json: bool,
+) -> int:
+    """Plan, and with `execute` carry out."""
+    if (plan is None) == (brokers is None) or (plan is not None and (topics or replication_factor is not None)):
+        raise CommandError("say where to: TOPIC... --brokers 4,5,6, or --plan FILE alone")
+    if brokers is not None and not topics:
+        raise CommandError("say which topics to move, as TOPIC or TOPIC:0,1")
+    given = None if plan is None else _read_plan(plan)
+    ids = brokers_of("--brokers", brokers or "")
+
+    async def run(admin: Admin) -> None:
+        if given is None:
+            before = await _replicas(admin, topics)
+            targets = await _planned(admin, before, ids, replication_factor)
+        else:
+            names = sorted({key.topic for key in given})
+            now = await _replicas(admin, names)
+            if missing := sorted(set(given) - set(now)):
+                raise CommandError(f"{missing[0]} does not exist")
+            before, targets = {key: now[key] for key in given}, given
+        changed = {key: target for key, target in targets.items() if target != before[key]}
+        if as_json:
+            print(_plan_text(targets))
+        else:
+            _show_plan(before, targets)
+        if not execute:
+            if changed and not as_json:
+                print("nothing is changed yet; --execute does it", file=sys.stderr)
+            return
+        if changed:
+            await admin.alter_partition_reassignments(changed)
+        if wait:
+            await _wait(admin, list(changed))
+
+    with_admin(bootstrap, timeout_s, run)
+    return 0
+
+
+def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: bool) -> int:
+    """Print what is under way."""
+
+    async def run(admin: Admin) -> None:
+        partitions = list(await _replicas(admin, topics)) if topics else None
+        moving = await admin.list_partition_reassignments(partitions)
+        if as_json:
+            print(json.dumps([_as_json(key, one) for key, one in sorted(moving.items())], indent=2))
+        else:
+            _show_status(moving)
+
+    with_admin(bootstrap, timeout_s, run)
+    return 0
+
+
+def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: bool) -> int:
+    """Call moves off: of some topics, or all."""
+
+    async def run(admin: Admin) -> None:
+        partitions = list(await _replicas(admin, topics)) if topics else None
+        moving = await admin.list_partition_reassignments(partitions)
+        if moving:
+            # Refused for those that were called off before: they are on their way back already.
+            with contextlib.suppress(NoReassignmentInProgressError):
+                await admin.alter_partition_reassignments(dict.fromkeys(moving))
+        print(f"called off: {len(moving)} partitions")
+        if wait:
+            await _wait(admin, list(moving))
+
+    with_admin(bootstrap, timeout_s, run)
+    return 0
+
+
+def observers(bootstrap: str, name: str, brokers: str | None, timeout_s: float) -> int:
+    """Set who observes a topic; with None only say who does."""
+    wanted = None if brokers is None else brokers_of("--brokers", brokers)
+
+    async def run(admin: Admin) -> list[int]:
+        if wanted is None:
+            await admin.describe_topics([name])
+            return await _observers(admin, name)
+        value = ",".join(map(str, wanted)) or None
+        await admin.alter_configs(ConfigResource.topic(name), {OBSERVERS: value})
+        return wanted
+
+    found = with_admin(bootstrap, timeout_s, run)
+    print(f"{name}: observed by {_ids(found)}" if found else f"{name}: observed by nobody")
+    return 0
+
+
+async def _replicas(admin: Admin, words: Sequence[str]) -> Targets:
+    """Return where the partitions of these topics, or these partitions, are meant to be now; without observers."""
+    names, partitions = parse_topics(words)
+    asked = sorted({*names, *(key.topic for key in partitions)})
+    moving = await admin.list_partition_reassignments()
+    found: Targets = {}
+    for topic in await admin.describe_topics(asked):
+        observers = await _observers(admin, topic.name)
+        for index, view in sorted(topic.partitions.items()):
+            key = TopicPartition(topic.name, index)
+            if topic.name in names or key in partitions:
+                replicas = moving[key].target if key in moving else view.replicas
+                found[key] = tuple(node_id for node_id in replicas if node_id not in observers)
+    if missing := sorted(set(partitions) - set(found)):
+        raise CommandError(f"{missing[0]} does not exist")
+    return found
+
+
+async def _observers(admin: Admin, name: str) -> list[int]:
+    resource = ConfigResource.topic(name)
+    try:
+        entry = (await admin.describe_configs([resource]))[resource].get(OBSERVERS)
+    except ClientError:
+        return []
+    return [int(word) for word in (entry.value or "").split(",") if word.strip()] if entry is not None else []
+
+
+async def _planned(admin: Admin, before: Targets, ids: Sequence[int], replication_factor: int | None) -> Targets:
+    known = {one.node_id: one.rack for one in (await admin.describe_cluster()).brokers}
+    if unknown := [node_id for node_id in ids if node_id not in known]:
+        raise CommandError(f"--brokers: there is no broker {unknown[0]}; there are {sorted(known)}")
+    try:
+        return plan_targets(before, {node_id: known[node_id] for node_id in sorted(ids)}, replication_factor)
+    except ValueError as error:
+        raise CommandError(f"--brokers: {error}") from error
+
+
+async def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
+    """Return when none of them is on its way; say on stderr how many are left, whenever that changes."""
+    left = -1
+    while True:
+        moving = await admin.list_partition_reassignments(partitions)
+        if len(moving) != left:
+            left = len(moving)
+            text = f"{left} of {len(partitions)} partitions are on their way" if left else "done"
+            print(text, file=sys.stderr, flush=True)
+        if not left:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _read_plan(path: Path) -> Targets:
+    try:
+        rows = json.loads(path.read_text() if str(path) != "-" else sys.stdin.read())["partitions"]
+        targets = {
+            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(int(one) for one in row["replicas"])
+            for row in rows
+        }
+    except OSError as error:
+        raise CommandError(f"--plan {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise CommandError(f"--plan {path} is no plan: {error}") from error
+    if len(targets) != len(rows):
+        raise CommandError(f"--plan {path} names a partition twice")
+    return targets
+
+
+def _plan_text(targets: Targets) -> str:
+    rows = [
+        {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
+        for key, replicas in targets.items()
+    ]
+    return json.dumps({"version": 1, "partitions": rows}, indent=2)
+
+
+def _show_plan(before: Targets, targets: Targets) -> None:
+    print_table(
+        ("partition", "now", "planned"),
+        [
+            (key, _ids(before[key]), _ids(target) if target != before[key] else "stays")
+            for key, target in targets.items()
+        ],
+    )
+
+
+def _show_status(moving: Mapping[TopicPartition, PartitionReassignment]) -> None:
+    if not moving:
+        print("no partition is on its way")
+        return
+    print_table(
+        ("partition", "to", "adding", "removing"),
+        [(key, _ids(one.target), _ids(one.adding), _ids(one.removing)) for key, one in sorted(moving.items())],
+    )
+
+
+def _as_json(key: TopicPartition, one: PartitionReassignment) -> dict[str, Any]:
+    return {
+        "topic": key.topic,
+        "partition": key.partition,
+        "target": list(one.target),
+        "adding": list(one.adding),
+        "removing": list(one.removing),
+    }
+
+
+def _ids(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids)) or "-"

@@ -1,0 +1,69 @@
+"""AlterPartitionReassignments: have the controller send partitions on their way, or call them back.
+
+Any broker takes the request, the active controller decides, and the answer says that a move has begun, not that it has
+ended: that is for ListPartitionReassignments. The moves themselves are led by the partitions' leaders.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_clients.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.commands import AlterReassignments, AlterReassignmentsAnswer, Reassignment, Refused
+
+from .create_topics import TIMEOUT_S_MAX, code_of
+
+__all__ = ["handle", "refuse"]
+
+
+async def handle(
+    broker: BrokerContext, _: Exchange, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Ask the controller, and return what it says of each partition."""
+    timeout_s = min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
+    command = AlterReassignments(
+        tuple(
+            Reassignment(
+                topic.name,
+                partition.partition_index,
+                None if partition.replicas is None else tuple(partition.replicas),
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ),
+        request.allow_replication_factor_change,
+    )
+    try:
+        answer = await broker.metadata.submit(command, timeout_s)
+    except Refused as refused:
+        response = refuse(request, code_of(refused.reason))
+        response.error_message = refused.message
+        return response
+    assert isinstance(answer, AlterReassignmentsAnswer)
+    fates = iter(answer.partitions)
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    for topic in request.topics:
+        results = []
+        for partition in topic.partitions:
+            fate = next(fates)
+            results.append(
+                ReassignablePartitionResponse(
+                    partition_index=partition.partition_index,
+                    error_code=code_of(fate.error),
+                    error_message=fate.message or None,
+                )
+            )
+        response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+    return response
+
+
+def refuse(request: AlterPartitionReassignmentsRequest, code: ErrorCode) -> AlterPartitionReassignmentsResponse:
+    """Refuse the request as a whole."""
+    allowed = request.allow_replication_factor_change
+    return AlterPartitionReassignmentsResponse(allow_replication_factor_change=allowed, error_code=code)
