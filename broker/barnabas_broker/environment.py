@@ -15,6 +15,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
@@ -31,6 +32,14 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def boot_id() -> str:
+    """Return what is another one after every start of this machine; empty where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 class NodeEnvironment(NamedTuple):
     """The real machine unless told otherwise.
 
@@ -41,6 +50,7 @@ class NodeEnvironment(NamedTuple):
     wall_ms: Callable[[], int] = wall_ms
     random_bytes: Callable[[int], bytes] = os.urandom
     files: Files = OsFiles()
+    boot_id: Callable[[], str] = boot_id
     new_worker: Callable[[asyncio.AbstractEventLoop, str], Worker] = ThreadWorker
     new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket
 

@@ -205,6 +205,7 @@ class Node:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             on_failed=self._on_storage_failed,
+            boot_id=self._environment.boot_id(),
             new_id=lambda: str(self._environment.new_id()),
         )
 

@@ -65,6 +65,7 @@ class MemoryLog:
         self.all: list[Entry] = []
         self.start_index = self.start_term = self.start_offset = 0
         self.failed: StorageFailedError | None = None
+        self.is_uncertain = False
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.configuration, self.configuration_index = NOBODY, 0
@@ -74,6 +75,9 @@ class MemoryLog:
 
     def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
         self.configuration = configuration
+
+    def became_certain(self) -> None:
+        self.is_uncertain = False
 
     @property
     def first_index(self) -> int:

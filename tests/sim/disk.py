@@ -135,6 +135,7 @@ class Disk:
         self.queue = deque[Operation]()
         self.queued_count = self.done_count = 0
         self.log = MemoryLog(self)
+        self.is_uncertain = False
 
     def write(self, kind: str, *arguments: object) -> None:
         """Queue a write of the log; in `page-cache` mode it is durable by the time this returns."""
@@ -167,6 +168,12 @@ class Disk:
         self.queue.clear()
         self.done_count = self.queued_count
         self.log = MemoryLog(self)
+
+    def lose_power(self, kept_count: int) -> None:
+        """Keep so many entries of a log in `page-cache` mode. To be followed by `crash`."""
+        assert self.page_cache
+        self.is_uncertain = True
+        del self.image.held[kept_count:]
 
     def _apply(self, operation: Operation) -> None:
         kind, arguments = operation

@@ -36,6 +36,7 @@ class Swarm:
     spare_count: int
     change_interval_ms: int
     replace_interval_ms: int
+    power_interval_ms: int = 0  # of power cuts in page-cache mode
 
     @classmethod
     def chosen_by(cls, rng: Random) -> "Swarm":

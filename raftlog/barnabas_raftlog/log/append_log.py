@@ -82,6 +82,8 @@ class AppendLog:
         self._write: Write | None = None  # the last operation in `operations`, if frames may be added to it
         self._is_dirty = False
         self.is_deleted = False
+        # The machine lost power, and what it lost of this log in page-cache mode may have been acknowledged.
+        self.is_uncertain = row.uncertain
         self._loading: set[int] = set()
         self._directory_changed = False
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
@@ -332,7 +334,13 @@ class AppendLog:
             self._epochs.rows(),
             [segment.row() for segment in self._segments],
             self._members.rows(),
+            self.is_uncertain,
         )
+
+    def became_certain(self) -> None:
+        """It has caught up with all that it may have lost. A crash may bring the doubt back, which does no harm."""
+        self.is_uncertain = False
+        self._mark_dirty()
 
     def sync_operation(self) -> Sync:
         """Return what makes the log as it is now, once its queue is carried out, survive a loss of power."""

@@ -47,6 +47,7 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     epochs: list[tuple[int, int, int]]
     segments: list[SegmentRow]
     members: list[tuple[int, bytes]] = []  # (index, encoded configuration); checkpoints of before lack it
+    uncertain: bool = False  # it may have lost what it acknowledged, and has not caught up since
 
 
 class JournalPlace(msgspec.Struct, array_like=True, frozen=True):

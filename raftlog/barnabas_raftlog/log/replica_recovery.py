@@ -109,6 +109,7 @@ class _Rebuild:
             self._epochs.rows(),
             [segment.row() for segment in self._segments],
             self._members.rows(),
+            self._row.uncertain,
         )
 
     def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:

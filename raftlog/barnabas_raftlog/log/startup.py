@@ -65,8 +65,11 @@ def start(
     cluster_id: str | None,
     node_id: int | None,
     new_id: Callable[[], str],
+    boot_id: str | None = None,
 ) -> Started:
     """Make the directory usable.
+
+    `boot_id` is another one after every loss of power, or empty if that cannot be told; None: power is never lost.
 
     Raises:
         StorageFailedError: it is in use, belongs to another node or cluster, or is damaged in a way that concerns
@@ -82,7 +85,7 @@ def start(
         raise StorageFailedError(f"cannot use {directory}: {error}") from error
     try:
         directory_id = _identify(files, directory, cluster_id, node_id, new_id)
-        return _Start(files, directory, config).run(lock_fd, directory_id)
+        return _Start(files, directory, config, boot_id).run(lock_fd, directory_id)
     except (OSError, ValueError) as error:
         files.close(lock_fd)
         raise StorageFailedError(f"cannot start from {directory}: {error}") from error
@@ -116,10 +119,11 @@ def _identify(
 
 
 class _Start:
-    def __init__(self, files: Files, directory: str, config: StorageConfig) -> None:
+    def __init__(self, files: Files, directory: str, config: StorageConfig, boot_id: str | None) -> None:
         self._files = files
         self._directory = directory
         self._config = config
+        self._boot_id = boot_id
         self._journal: dict[int, tuple[str, FileHeader]] = {}  # by sequence
 
     def run(self, lock_fd: int, directory_id: bytes) -> Started:
@@ -147,10 +151,17 @@ class _Start:
         for name in files.list_directory(f"{directory}/replicas"):
             if name.endswith(DELETED_SUFFIX):
                 files.remove_tree(f"{directory}/replicas/{name}")
+        if self._boot_id is not None and self._boot_id != self._known_boot_id():
+            # Not before the doubt about page-cache replicas is in a checkpoint.
+            save(files, f"{directory}/boot-id", self._boot_id.encode())
         if marker is not None:
             files.remove(f"{directory}/{CLEAN_STOP}")
             files.sync_directory(directory)
         return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut)
+
+    def _known_boot_id(self) -> str | None:
+        data = read_file(self._files, f"{self._directory}/boot-id")
+        return None if data is None else data.decode(errors="replace")
 
     def _read_headers(self, paths: list[str]) -> None:
         for path in paths:
@@ -177,6 +188,8 @@ class _Start:
         chain = self._chain(checkpoint.journal.sequence, newest)
         for sequence, end in chain:
             last_batch = self._replay(checkpoint, sequence, end, last_batch, plans, hard_states, deleted)
+        # A start that was interrupted may have left no boot id: then it cannot be told either.
+        power_lost = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
         rows: dict[bytes, ReplicaRow] = {}
         written = cut = 0
         descriptors = {sequence: files.open(self._journal[sequence][0], create=False) for sequence, _ in chain}
@@ -194,8 +207,10 @@ class _Start:
                 row = empty_row(group, plan.name, page_cache=plan.page_cache)
             path = f"{directory}/replicas/{plan.name}"
             jobs.append(partial(recover_replica, files, path, row, plan, payload_of, self._config.segment_bytes))
-        for group, found in zip(plans, files.run_all(jobs), strict=True):
-            rows[group] = found[0]
+        for (group, plan), found in zip(plans.items(), files.run_all(jobs), strict=True):
+            rows[group], before = found[0], checkpoint.rows.get(group)
+            was_page_cache = plan.page_cache or (before is not None and before.page_cache)
+            found[0].uncertain |= power_lost and was_page_cache
             written += found[1]
             cut += found[2]
         for fd in descriptors.values():

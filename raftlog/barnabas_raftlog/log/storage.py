@@ -126,15 +126,17 @@ class Storage:
         read_worker: Worker | None = None,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         call_later: CallLater | None = None,
+        boot_id: str | None = None,
     ) -> "Storage":
         """Open, and after a crash recover, the data in `directory`.
 
         Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers are the loop's.
+        `boot_id`: see `startup.start`.
 
         Raises:
             StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
         """
-        job = partial(start, files, directory, config, cluster_id, node_id, new_id)
+        job = partial(start, files, directory, config, cluster_id, node_id, new_id, boot_id)
         started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
         workers = (sync_worker, write_worker, read_worker)
         call_later = call_later or asyncio.get_running_loop().call_later

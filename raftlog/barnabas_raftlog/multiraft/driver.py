@@ -418,8 +418,7 @@ class Driver:
                     group.commit_index, group.high_watermark = core.commit_index, high_watermark
                     listener.on_committed(core.commit_index)
             self._tell_leadership(group)
-            if group.readers:
-                group.tell_readers()
+            group.after_steps()
         if self._facts:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:

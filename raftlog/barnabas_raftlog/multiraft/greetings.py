@@ -86,7 +86,8 @@ class Greetings:
 
     def _digest_of(self, group: Group) -> PeerDigest:
         core, log = group.core, group.log
-        at_rest = core.quiescent if core.role is Role.LEADER else log.durable_index == log.last_index
+        is_durable = log.durable_index == log.last_index and not core.uncertain
+        at_rest = core.quiescent if core.role is Role.LEADER else is_durable
         return PeerDigest(
             self._node_id, core.term, core.leader_id, log.last_index, log.last_term, core.round, at_rest, False
         )

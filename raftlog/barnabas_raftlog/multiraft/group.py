@@ -36,6 +36,9 @@ class GroupLog(LogReader, Protocol):
 
     on_loaded: Callable[[GroupId], None] | None
     on_failed: Callable[[GroupId, StorageFailedError], None] | None
+    is_uncertain: bool
+
+    def became_certain(self) -> None: ...
 
     @property
     def failed(self) -> StorageFailedError | None: ...
@@ -314,6 +317,13 @@ class Group:
         """Note which round will answer the newest reader."""
         if self.readers and self.readers[-1][0] is None:
             self.readers[-1] = (self.core.round, self.readers[-1][1])
+
+    def after_steps(self) -> None:
+        """Tell whoever waits what the core has found out."""
+        if self.readers:
+            self.tell_readers()
+        if self.log.is_uncertain and not self.core.uncertain:
+            self.log.became_certain()
 
     def tell_readers(self) -> None:
         """Answer those whose round a majority has answered, or all when there is nothing left to confirm."""

@@ -144,6 +144,7 @@ class MultiRaft:
                 # Not a newer time: a drive in which the core is renewed steps it again, with the time it began at.
                 now_ms=driver.now_ms,
                 snapshot=snapshot,
+                uncertain=log.is_uncertain,
             )
 
         if configuration is not None and log.failed is None:

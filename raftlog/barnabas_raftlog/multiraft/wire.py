@@ -106,15 +106,15 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             entries = message.entries
             terms, sizes = _describe(entries, message.term, payloads) if entries else ((), ())
             head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
-            return (*head, message.round, int(message.quiesce), terms, sizes)
+            return (*head, message.round, message.quiesce | message.certain << 1, terms, sizes)
         case AppendResponse():
             head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
-            return (*head, int(message.rejected), message.hint_index, message.hint_term)
+            return (*head, message.rejected | message.uncertain << 1, message.hint_index, message.hint_term)
         case VoteRequest():
             flags = message.pre | message.transfer << 1 | message.is_learner << 2
             return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
         case VoteResponse():
-            return (_VOTE_RESPONSE, group_id, message.term, message.granted | message.pre << 1)
+            return (_VOTE_RESPONSE, group_id, message.term, message.granted | message.pre << 1 | message.uncertain << 2)
         case InstallSnapshot():
             payloads.append(message.data)
             head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
@@ -211,8 +211,8 @@ def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id:
     kind, numbers = item[0], item[2:]
     _check(numbers)
     if kind == _APPEND_RESPONSE:
-        term, match_index, round_, rejected, hint_index, hint_term = numbers
-        told = (match_index, round_, rejected != 0, hint_index, hint_term, directory_id)
+        term, match_index, round_, flags, hint_index, hint_term = numbers
+        told = (match_index, round_, flags & 1 != 0, hint_index, hint_term, directory_id, flags >> 1)
         return AppendResponse(term, source, target, *told)
     if kind == _VOTE_REQUEST:
         term, last_index, last_term, flags = numbers
@@ -220,7 +220,7 @@ def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id:
         return VoteRequest(term, source, target, last_index, last_term, pre, transfer, is_learner)
     if kind == _VOTE_RESPONSE:
         term, flags = numbers
-        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0, directory_id)
+        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0, directory_id, flags & 4 != 0)
     if kind == _REMOVED:
         term, index = numbers
         return Removed(term, source, target, index)
@@ -242,15 +242,16 @@ def _take(payload: memoryview, position: int, size: int, *, share: bool) -> memo
 def _decode_append(
     item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
 ) -> tuple[AppendEntries, int]:
-    _, _, term, prev_index, prev_term, commit_index, round_, quiesce, terms, sizes = item
-    _check((term, prev_index, prev_term, commit_index, round_, quiesce))
+    _, _, term, prev_index, prev_term, commit_index, round_, flags, terms, sizes = item
+    _check((term, prev_index, prev_term, commit_index, round_, flags))
+    quiesce, certain = flags & 1 != 0, flags >> 1
     if type(sizes) is not tuple or type(terms) is not tuple:
         raise MalformedMessageError("sizes and terms of an append are arrays")
     if not sizes:
         if terms:
             raise MalformedMessageError("an append without entries has terms")
-        heartbeat = AppendEntries(term, source, target, prev_index, prev_term, commit_index, round_, quiesce != 0, ())
-        return heartbeat, position
+        fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
+        return AppendEntries(*fields, (), certain), position
     _check(sizes)
     total = sum(sizes)
     taken = _take(payload, position, total, share=share)
@@ -266,7 +267,8 @@ def _decode_append(
         if batch.leader_epoch != entry_term:
             raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
         entries.append(Entry(number, entry_term, frame))
-    append = AppendEntries(term, source, target, prev_index, prev_term, commit_index, round_, quiesce != 0, entries)
+    fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
+    append = AppendEntries(*fields, entries, certain)
     return append, position + total
 
 

@@ -31,6 +31,7 @@ from .messages import (
 from .progress import Progress
 from .quorum import majority
 from .state import RaftState, Role
+from .uncertainty import has_won, note_elected
 
 __all__ = [
     "become_follower",
@@ -76,6 +77,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
     # A candidate that its own newest configuration leaves out does not count itself.
     raft.votes, raft.refusals = {raft.node_id} if raft.is_voter else set[int](), set[int]()
+    raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
         retry_ms = min(retry_ms << min(raft.attempts, 16), timeout_ms // 2)
@@ -112,7 +114,10 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         granted = log_is_current and not request.is_learner and request.term > raft.term and not raft.trusts_leader()
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
-        raft.out_messages.append(VoteResponse(term, raft.node_id, request.source, granted, True, raft.directory_id))
+        answer = VoteResponse(
+            *(term, raft.node_id, request.source, granted, True, raft.directory_id), uncertain=raft.uncertain > 0
+        )
+        raft.out_messages.append(answer)
         if raft.quiescent and is_member and raft.role is Role.FOLLOWER:
             # Somebody misses the leader we trust in silence: hear from it, or agree.
             raft.expect_leader()
@@ -130,7 +135,9 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     elif raft.deadline_ms is None:
         raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
-    answer = VoteResponse(raft.term, raft.node_id, request.source, granted, False, raft.directory_id)
+    answer = VoteResponse(
+        *(raft.term, raft.node_id, request.source, granted, False, raft.directory_id), uncertain=raft.uncertain > 0
+    )
     raft.out_after_persist.append(answer)
 
 
@@ -164,8 +171,10 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         raft.refusals.add(response.source)
     elif response.term == raft.term + raft.pre_voting:
         raft.votes.add(response.source)
+        if response.uncertain:
+            raft.doubtful.add(response.source)
     needed = majority(len(raft.voters))
-    if len(raft.votes) >= needed:
+    if has_won(raft):
         _on_majority(raft)
     elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
         # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
@@ -202,6 +211,7 @@ def _become_leader(raft: RaftState) -> None:
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
     raft.out_append_no_op = True
     raft.note("leader elected", f"votes of {sorted(raft.votes)}")
+    note_elected(raft)
 
 
 def become_follower(raft: RaftState, term: int, cause: str) -> None:

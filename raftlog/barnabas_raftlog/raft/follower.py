@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from . import election
 from .messages import AppendEntries, AppendResponse, Entry, InstallSnapshot, LogReader
 from .state import RaftState, Role
+from .uncertainty import become_certain
 
 __all__ = ["last_index_up_to_term", "on_append_entries", "on_install_snapshot", "on_persisted"]
 
@@ -27,6 +28,8 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     if raft.leader_id != append.source or raft.role is not Role.FOLLOWER:
         election.follow(raft, append.source)
     raft.heard_ms = raft.now_ms
+    if append.certain:
+        become_certain(raft, append.certain)
     is_newest_round = append.round >= raft.leader_round
     if is_newest_round:
         raft.leader_round = append.round
@@ -51,7 +54,7 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     committed_index = min(append.commit_index, raft.verified_index)
     if committed_index > commit_index:
         raft.commit_index = commit_index = committed_index
-    if append.quiesce and is_newest_round and not entries:
+    if append.quiesce and is_newest_round and not entries and not raft.uncertain:
         if end_index == last_index == commit_index == log.durable_index:
             raft.quiescent = True
             raft.deadline_ms = None
@@ -98,6 +101,7 @@ def _reject(raft: RaftState, append: AppendEntries) -> None:
         AppendResponse(
             *(raft.term, raft.node_id, append.source, append.prev_index, append.round, True, hint_index, hint_term),
             raft.directory_id,
+            raft.uncertain,
         )
     )
 
@@ -108,7 +112,9 @@ def _report(raft: RaftState) -> None:
     raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
     raft.out_messages.append(
         AppendResponse(
-            *(raft.term, raft.node_id, raft.leader_id, match_index, raft.leader_round, False, 0, 0), raft.directory_id
+            *(raft.term, raft.node_id, raft.leader_id, match_index, raft.leader_round, False, 0, 0),
+            raft.directory_id,
+            raft.uncertain,
         )
     )
 

@@ -77,6 +77,9 @@ class GroupHistory:
         self.shown = set[tuple[int, int]]()  # Places that were sent to anybody.
         self.committed = dict[int, tuple[int, int]]()  # index: (its term, the lowest term it was seen committed in)
         self.commit_index = 0
+        # A voter has lost what it acknowledged (a power cut in page-cache mode): an entry may then be committed with
+        # the help of what is gone. No leader may lack it all the same.
+        self.is_forgetful = False
 
     def on_appended(self, previous_term: int, entries: Sequence[Entry]) -> None:
         """Log matching: an index and a term name one entry, and through it everything before."""
@@ -170,7 +173,8 @@ class GroupHistory:
         voters = core.configuration.voters
         kept = [(voter, disks[voter]) for voter in voters if voter in disks]
         holders = [voter for voter, disk in kept if disk.term_at(index) == term or disk.first_index > index]
-        assert len(holders) >= majority(len(voters)), f"entry {index} committed, durable on {holders} of {voters}"
+        is_held = self.is_forgetful or len(holders) >= majority(len(voters))
+        assert is_held, f"entry {index} committed, durable on {holders} of {voters}"
         for covered in range(self.commit_index + 1, index + 1):
             covered_term = core.log.term_at(covered)
             assert covered_term is not None

@@ -26,6 +26,7 @@ from .progress import Progress, ProgressState
 from .quorum import majority
 from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
 from .state import RaftState, Role
+from .uncertainty import note_answer
 
 __all__ = [
     "mark_lost",
@@ -76,8 +77,13 @@ def on_append_response(raft: RaftState, response: AppendResponse) -> None:
     progress.round = max(progress.round, response.round)
     if not progress.live:
         _mark_live(raft, progress)
-    elif raft.quiescent and (response.rejected or response.match_index < raft.log.last_index):
+    elif raft.quiescent and (response.rejected or response.uncertain or response.match_index < raft.log.last_index):
         _wake(raft)
+    if response.uncertain != progress.uncertain:
+        if not note_answer(raft, progress, response):
+            return
+        if not progress.uncertain:
+            advance_commit(raft)
     on_answer(raft, progress, response)
     if not raft.confirmed:
         confirm(raft)
@@ -153,7 +159,7 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
     live_voter_count = int(raft.is_voter)
     for progress in raft.progress.values():
         if progress.live:
-            if progress.match_index != last_index:
+            if progress.match_index != last_index or progress.uncertain:
                 return False
             live_voter_count += progress.is_voter
     # A leader that is no voter any more is about to leave: nobody must go on trusting it in silence.

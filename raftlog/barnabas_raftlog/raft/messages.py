@@ -138,6 +138,7 @@ class VoteResponse(msgspec.Struct):
     """The answer; a refusal is sent too. A granted `pre` vote echoes the term that was asked for.
 
     `directory_id` says which disk promises this: a node with another disk does not vote in the lost one's name.
+    `uncertain`: the voter may have forgotten entries that it acknowledged (`uncertainty`).
     """
 
     term: int
@@ -146,6 +147,7 @@ class VoteResponse(msgspec.Struct):
     granted: bool
     pre: bool
     directory_id: bytes = UNKNOWN_DIRECTORY
+    uncertain: bool = False
 
 
 class AppendEntries(msgspec.Struct):
@@ -153,6 +155,7 @@ class AppendEntries(msgspec.Struct):
 
     `round` numbers the leader's questions "do you still follow me?"; the answer echoes it (ReadIndex, CheckQuorum).
     `quiesce`: the receiver may fall silent if its log ends exactly here and all of it is committed.
+    `certain`: the receiver of this number has caught up with all that it may have lost (`uncertainty`); 0: nothing.
     """
 
     term: int
@@ -164,6 +167,7 @@ class AppendEntries(msgspec.Struct):
     round: int
     quiesce: bool
     entries: Sequence[Entry]
+    certain: int = 0
 
 
 class AppendResponse(msgspec.Struct):
@@ -172,6 +176,8 @@ class AppendResponse(msgspec.Struct):
     On rejection `match_index` is the `prev_index` that was refused, by which the leader knows an old rejection;
     `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
     so that the leader skips a whole term at a time (Raft paper, end of 5.3). `directory_id` as in a vote.
+    so that the leader skips a whole term at a time (Raft paper, end of 5.3).
+    `uncertain`: 0, or the number of a follower that may have lost what it acknowledged earlier (`uncertainty`).
     """
 
     term: int
@@ -183,6 +189,7 @@ class AppendResponse(msgspec.Struct):
     hint_index: int
     hint_term: int
     directory_id: bytes = UNKNOWN_DIRECTORY
+    uncertain: int = 0
 
 
 class InstallSnapshot(msgspec.Struct):

@@ -35,6 +35,8 @@ class Progress:
 
     __slots__ = (
         "caught_up_ms",
+        "certain_index",
+        "certain_round",
         "directory_id",
         "end_index_seen",
         "end_seen_ms",
@@ -42,6 +44,7 @@ class Progress:
         "in_flight_bytes",
         "is_lost",
         "is_missed",
+        "is_told",
         "is_voter",
         "last_answer_ms",
         "last_sent_ms",
@@ -58,6 +61,7 @@ class Progress:
         "snapshot_sent_ms",
         "snapshot_term",
         "state",
+        "uncertain",
     )
 
     def __init__(
@@ -81,6 +85,10 @@ class Progress:
         self.is_missed = False
         # Its node answers with another disk: this member never will again.
         self.is_lost = False
+        # Its number if it may have lost what it acknowledged; from which index and round on it counts again; whether it
+        # was told so.
+        self.uncertain = self.certain_index = self.certain_round = 0
+        self.is_told = False
         # The newest of the leader's rounds that it has answered.
         self.round = 0
         self.last_sent_ms = now_ms

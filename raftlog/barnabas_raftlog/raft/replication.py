@@ -77,7 +77,9 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
     prev_index = start_index - 1
     raft.out_messages.append(
         AppendEntries(
-            raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, False, entries
+            *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, False),
+            entries,
+            progress.uncertain if progress.is_told else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -116,7 +118,9 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
             _send_snapshot(raft, progress)
     raft.out_messages.append(
         AppendEntries(
-            raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, quiesce, ()
+            *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, quiesce),
+            (),
+            progress.uncertain if progress.is_told else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -151,6 +155,9 @@ def on_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> 
     elif progress.state is ProgressState.SNAPSHOT and progress.match_index >= progress.snapshot_index:
         progress.become_probe(progress.match_index + 1)
         progress.become_replicate()
+    if progress.uncertain and not progress.is_told and progress.match_index >= progress.certain_index:
+        progress.is_told = True
+        heartbeat(raft, progress)
     if moved:
         if match_index > raft.commit_index:
             advance_commit(raft)
@@ -179,7 +186,9 @@ def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -
 
 def advance_commit(raft: RaftState) -> None:
     """Commit what a majority of the voters holds durably: those of the newest configuration, committed or not."""
-    durable_indexes = [progress.match_index for progress in raft.progress.values() if progress.is_voter]
+    durable_indexes = [
+        0 if progress.uncertain else progress.match_index for progress in raft.progress.values() if progress.is_voter
+    ]
     if raft.is_voter:
         durable_indexes.append(raft.log.durable_index)
     index = committable_index(durable_indexes, raft.commit_index, raft.term_start_index)

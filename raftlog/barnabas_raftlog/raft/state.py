@@ -65,6 +65,7 @@ class RaftState:
         "deadline_ms",
         "directories",
         "directory_id",
+        "doubtful",
         "heard_ms",
         "is_lone_voter",
         "is_outside",
@@ -105,13 +106,14 @@ class RaftState:
         "timing",
         "transfer_deadline_ms",
         "transfer_target",
+        "uncertain",
         "verified_index",
         "voted_for",
         "voters",
         "votes",
     )
 
-    def __init__(  # noqa: PLR0915 - the list of what a member is, once
+    def __init__(  # noqa: PLR0913, PLR0915 - the list of what a member is, once
         self,
         member: Member,
         hard_state: HardState,
@@ -123,12 +125,15 @@ class RaftState:
         preferred: bool,
         now_ms: int,
         snapshot: SnapshotSource | None = None,
+        uncertain: bool = False,
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
         self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
         self.log, self.timing, self.rng = log, timing, rng
         self.snapshot_source = snapshot
         self.preferred = preferred
+        # A number of this return from a loss of power, or 0; see `uncertainty`.
+        self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
         self.now_ms = now_ms
         # Promises. An entry on disk proves its term even if the save of the hard state was lost with a crash:
         # nobody votes before that save, so a vote in the proven term cannot have been given.
@@ -159,6 +164,7 @@ class RaftState:
         self.pre_voting = False
         self.votes = set[int]()
         self.refusals = set[int]()
+        self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
         self.attempts = 0
         # As a leader.
         self.progress = dict[int, Progress]()

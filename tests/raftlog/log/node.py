@@ -26,7 +26,11 @@ def group(number: int) -> GroupId:
 
 class Node:
     def __init__(
-        self, files: MemoryFiles | None = None, config: StorageConfig = SMALL, cluster_id: str = "one"
+        self,
+        files: MemoryFiles | None = None,
+        config: StorageConfig = SMALL,
+        cluster_id: str = "one",
+        boot_id: str | None = None,
     ) -> None:
         self.files = files or MemoryFiles()
         if "data" not in self.files.names:
@@ -47,6 +51,7 @@ class Node:
             on_failed=self.failures.append,
             read_worker=ManualWorker(inline=True),
             new_id=lambda: str(UUID(int=7)),
+            boot_id=boot_id,
             call_later=lambda _, action: self.timers.append(action),
         )
         self.storage = self.run(opening)

@@ -53,6 +53,7 @@ class MemoryLog:
         self.is_lazy = is_lazy
         self.durable_index = 0
         self.broken: StorageFailedError | None = None
+        self.is_uncertain = False
         self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
@@ -132,6 +133,9 @@ class MemoryLog:
         if not self.is_lazy:
             self.durable_index = entry.index
         return entry
+
+    def became_certain(self) -> None:
+        self.is_uncertain = False
 
     def sync(self) -> None:
         self.durable_index = self.last_index

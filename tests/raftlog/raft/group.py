@@ -55,7 +55,16 @@ class Group:
             preferred=node == self.preferred,
             now_ms=self.now_ms,
             snapshot=lambda: self._snapshot(node),
+            uncertain=disk.is_uncertain,
         )
+
+    def lose_power(self, node: int, kept_count: int) -> None:
+        """Cut the power of a node whose log is in page-cache mode, and boot it with the first entries of its log."""
+        disk = self.disks[node]
+        disk.page_cache = True
+        disk.lose_power(kept_count)
+        disk.crash(0)
+        self.cores[node] = self.boot(node)
 
     def connect(self) -> None:
         """Report all links live, everywhere."""
@@ -189,6 +198,7 @@ def _message(message: Message) -> str:
         fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
     usual |= {"is_learner": False, "directory_id": UNKNOWN_DIRECTORY}
+    usual |= {"uncertain": 0, "certain": 0}
     shown = [f"{name}={value}" for name, value in fields.items() if usual.get(name) != value]
     return f"{type(message).__name__}({', '.join(shown[:1] + [text for text in shown[1:] if not _is_end(text)])})"
 

@@ -110,6 +110,10 @@ class Narrator:
         self.group.disks[int(node)].crash(0)
         self.group.cores[int(node)] = self.group.boot(int(node))
 
+    def power(self, node: str, kept_count: str) -> None:
+        """Cut its power; its log was in page-cache mode, and comes back with so many entries."""
+        self.group.lose_power(int(node), int(kept_count))
+
     def compact(self, node: str) -> None:
         """Forget the committed part of the log, as after a snapshot."""
         self.group.disks[int(node)].log.drop_prefix(self.group.cores[int(node)].commit_index)
@@ -119,6 +123,7 @@ class Narrator:
             words = [core.role.name.lower(), f"term={core.term}", f"leader={core.leader_id}"]
             words += [f"commit={core.commit_index}", f"log={core.log.first_index}..{core.log.last_index}"]
             words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent
+            words += ["uncertain"] * (core.uncertain > 0)
             self.group.lines.append(f"n{n} {' '.join(words)}")
 
     def run(self, words: tuple[str, ...]) -> None:

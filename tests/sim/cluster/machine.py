@@ -40,7 +40,7 @@ class Machine:
         self.node: Node | None = None
         self.loop: VirtualLoop | None = None
         self.wall_offset_ms = 0
-        self.life = 0
+        self.life = self.power_cuts = 0
         self.watch: Callable[[Machine], None] | None = None
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
 
@@ -70,6 +70,7 @@ class Machine:
             wall_ms=lambda: WALL_MS + self.wall_offset_ms + self.world.now_us // 1_000,
             random_bytes=chance.randbytes,
             files=files,
+            boot_id=lambda: f"boot {self.power_cuts}",
             new_worker=new_worker,
             new_datagrams=lambda on_datagram: self.network.datagrams(loop, on_datagram),
         )
@@ -101,6 +102,7 @@ class Machine:
         if self.name in self.network.down:
             return
         self._end(silently=True)
+        self.power_cuts += 1
         self.network.down.add(self.name)
         self.disk.lose_power()
 

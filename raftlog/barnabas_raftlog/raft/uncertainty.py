@@ -1,0 +1,75 @@
+"""Voters that may have forgotten what they acknowledged: page-cache logs after a loss of power. Pure.
+
+Raft rests on disks that keep what was acknowledged. A log in *page-cache* mode does not, when its machine loses power:
+the replica comes back with a shorter log, and would vote as if it had never had more. One such voter and one crashed
+one are then enough to elect a leader without an entry that a majority had acknowledged. So the shell tells the core of
+a member whose machine has lost power that it is *uncertain*, and three rules follow.
+
+*Elections.* A vote (or pre-vote) of an uncertain voter says so. A candidate is elected by a majority of certain votes;
+or by the votes of **every** voter. Any majority that ever acknowledged an entry has a certain voter in common with the
+first, and all its voters, certain or not, with the second; and no voter votes for a shorter log than its own. If fewer
+than a majority of those votes were certain, entries may be missing that all of their holders have lost: that is what
+page-cache mode allows, and a fact says it.
+
+*Acknowledgements* of an uncertain voter carry its number, drawn anew at every return. A leader that meets a new number
+forgets what it knew of that follower's log, and counts nothing it acknowledges until it has acknowledged the last
+entry that the leader had when it met the number. All that was ever committed with the help of what was lost lies
+before that. Then the leader says so (`certain`), with the number: a message from an earlier return means nothing.
+
+*A new leader* is certain: it was elected by a majority of certain voters none of which had a longer log, or by all.
+
+Terms and votes are always on disk, in both modes, so nobody votes twice, and rounds of an uncertain voter count.
+
+Not here: how it is known that power was lost (`log.storage`), and going on without a voter that never comes back:
+membership change does that, if a majority of certain voters can commit it.
+"""
+
+from .messages import AppendResponse
+from .progress import Progress
+from .quorum import majority
+from .state import RaftState
+
+__all__ = ["become_certain", "has_won", "note_answer", "note_elected"]
+
+
+def has_won(raft: RaftState) -> bool:
+    """Tell whether the votes (or pre-votes) of this campaign are enough."""
+    votes, voters = raft.votes, raft.voters
+    return len(votes - raft.doubtful) >= majority(len(voters)) or (bool(voters) and votes >= voters)
+
+
+def note_elected(raft: RaftState) -> None:
+    """Be certain, and say if acknowledged entries may be missing."""
+    certain = raft.votes - raft.doubtful
+    if len(certain) < majority(len(raft.voters)):
+        text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
+        raft.note("acknowledged records may be missing", text)
+    raft.uncertain = 0
+
+
+def become_certain(raft: RaftState, number: int) -> None:
+    """The leader says that this member has caught up, if it means this return of it."""
+    if raft.uncertain and raft.uncertain == number:
+        raft.uncertain = 0
+        raft.note("certain again", f"node {raft.leader_id} has sent all that may have been lost")
+
+
+def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> bool:
+    """Compare a follower's number with what is known of it; False if what it says is old."""
+    number = response.uncertain
+    if number == progress.uncertain:
+        return True
+    if number:
+        progress.uncertain, progress.certain_index, progress.is_told = number, raft.log.last_index, False
+        # What is asked from here on cannot be answered by what it was before.
+        raft.round += 1
+        progress.certain_round = raft.round
+        progress.match_index = 0
+        progress.become_probe((raft.log.last_index if response.rejected else response.match_index) + 1)
+        raft.note("follower lost its page cache", f"node {progress.peer} counts again behind {progress.certain_index}")
+        return True
+    if response.round < progress.certain_round:
+        return False  # It may be from before its return.
+    # It was certain when it answered a round begun since: it was told so, or the number that was met was an old one.
+    progress.uncertain = 0
+    return True

@@ -1,0 +1,124 @@
+"""Page-cache logs after a loss of power: who counts, who does not, and from when on again (design of `uncertainty`)."""
+
+from barnabas_raftlog.raft.core import Role
+
+from .group import Group
+
+
+def committed_by_two(group: Group) -> None:
+    """Let 1 and 2 of three acknowledge a value; 3 knows nothing of it."""
+    group.elect(1)
+    group.propose(1, "a")
+    group.lose(1, 3)
+    group.deliver()
+    group.deliver()
+    assert group.cores[1].commit_index == 2
+    group.lose()
+
+
+def campaigns(group: Group, node: int, without: int) -> None:
+    """Let a node stand until nothing moves any more, with one member cut off."""
+    group.to_deadline(node)
+    for _ in range(10):
+        group.lose(target=without)
+        group.lose(source=without)
+        group.deliver()
+
+
+def leads(group: Group, node: int) -> bool:
+    return group.cores[node].role is Role.LEADER
+
+
+def test_a_power_cut_and_a_crash_elect_nobody_who_lacks_what_was_acknowledged() -> None:
+    group = Group([1, 2, 3])
+    committed_by_two(group)
+    group.lose_power(2, 1)
+    for node in (2, 3):
+        campaigns(group, node, without=1)
+    assert not leads(group, 2)
+    assert not leads(group, 3)
+    group.cores[1] = group.boot(1)
+    group.elect(1)
+    assert group.values(1) == group.values(2) == group.values(3)
+    assert "a" in group.values(2)
+    assert not any(core.uncertain for core in group.cores.values())
+
+
+def test_an_uncertain_voter_alone_does_not_stop_two_that_are_certain() -> None:
+    group = Group([1, 2, 3])
+    committed_by_two(group)
+    group.lose_power(3, 0)
+    group.cores[2] = group.boot(2)
+    group.connect()
+    campaigns(group, 2, without=3)
+    assert leads(group, 1) or leads(group, 2)
+
+
+def test_its_acknowledgements_count_for_nothing_until_it_has_caught_up() -> None:
+    group = Group([1, 2, 3])
+    committed_by_two(group)
+    group.lose_power(2, 0)
+    group.to_deadline(1)
+    group.lose(target=3)
+    group.deliver(1, 2)
+    group.deliver(2, 1)
+    progress = group.cores[1].progress[2]
+    assert progress.uncertain == group.cores[2].uncertain != 0
+    assert progress.certain_index == group.disks[1].log.last_index
+    group.propose(1, "b")
+    before = group.cores[1].commit_index
+    group.lose(target=3)
+    while group.cores[2].uncertain:
+        assert group.cores[1].commit_index == before
+        group.lose(target=3)
+        if not group.deliver():
+            group.to_deadline(1)
+    for _ in range(4):
+        group.lose(target=3)
+        if not group.deliver():
+            group.to_deadline(1)
+    assert group.cores[1].commit_index == before + 1, "then they count"
+    assert progress.uncertain == 0
+
+
+def test_with_fewer_than_a_majority_certain_every_voter_must_take_part_and_the_longest_log_wins() -> None:
+    group = Group([1, 2, 3])
+    committed_by_two(group)
+    group.lose_power(1, 2)
+    group.lose_power(2, 1)
+    group.connect()
+    campaigns(group, 1, without=3)
+    assert not leads(group, 1), "two of them say that they may have forgotten"
+    group.lines.clear()
+    group.connect()
+    for _ in range(20):
+        if not leads(group, 1):
+            group.to_deadline(1)
+        group.settle()
+    assert leads(group, 1)
+    assert any("acknowledged records may be missing" in line for line in group.lines)
+    assert "a" in group.values(3)
+
+
+def test_a_word_that_was_meant_for_an_earlier_return_makes_nobody_certain() -> None:
+    group = Group([1, 2, 3])
+    committed_by_two(group)
+    group.lose_power(2, 0)
+    first = group.cores[2].uncertain
+    group.lose_power(2, 0)
+    assert group.cores[2].uncertain not in {0, first}
+    group.to_deadline(1)
+    old = next(message for message in group.inbox if message.target == 2)
+    old.certain = first  # type: ignore[union-attr]
+    group.step(2, old)
+    assert group.cores[2].uncertain
+
+
+def test_a_lone_voter_goes_on_and_says_what_may_be_missing() -> None:
+    group = Group([1])
+    group.elect(1)
+    group.propose(1, "a", "b")
+    group.lose_power(1, 2)
+    group.to_deadline(1)
+    assert leads(group, 1)
+    assert any("acknowledged records may be missing" in line for line in group.lines)
