@@ -173,7 +173,8 @@ class Disk:
         """Keep so many entries of a log in `page-cache` mode. To be followed by `crash`."""
         assert self.page_cache
         self.is_uncertain = True
-        del self.image.held[kept_count:]
+        if kept_count < len(self.image.held):
+            self.image.truncate_from(self.image.base_index + kept_count + 1)
 
     def _apply(self, operation: Operation) -> None:
         kind, arguments = operation

@@ -92,9 +92,10 @@ class Simulator:
         self.rng, self.now_ms = Random(seed), 0
         self.swarm = Swarm.chosen_by(self.rng)
         self.power_rng = Random(f"power {seed}")
-        if self.swarm.page_cache and self.swarm.voter_count > 1 and not self.swarm.replace_interval_ms:
-            # A generator of its own, so that other seeds are what they were. An empty disk and a power cut together may
-            # lose what was acknowledged: that is two disks.
+        is_settled = not (self.swarm.replace_interval_ms or self.swarm.change_interval_ms)
+        if self.swarm.page_cache and self.swarm.voter_count > 1 and is_settled:
+            # A generator of its own, so that other seeds are what they were. Not together with disks that are replaced
+            # (that is a second loss), nor with changes of members: see what `uncertainty` says is not there.
             self.swarm = replace(self.swarm, power_interval_ms=self.power_rng.choice([0, 400, 1500]))
         voters = range(1, self.swarm.voter_count + 1)
         learners = range(101, 101 + self.swarm.learner_count)

@@ -20,8 +20,12 @@ before that. Then the leader says so (`certain`), with the number: a message fro
 
 Terms and votes are always on disk, in both modes, so nobody votes twice, and rounds of an uncertain voter count.
 
-Not here: how it is known that power was lost (`log.storage`), and going on without a voter that never comes back:
-membership change does that, if a majority of certain voters can commit it.
+Not here: a change of members that was lost together with the entries behind it. The rule about every voter takes the
+candidate's own configuration for the newest one; a group of one or two voters that was just growing when one of its
+machines lost power may elect a leader by the configuration of before. Larger groups are safe from one loss, because
+they have a certain majority without the uncertain one. Not here either: how it is known that power was lost
+(`log.startup`), and going on without a voter that never comes back: membership change does that, if a majority of
+certain voters can commit it.
 """
 
 from .messages import AppendResponse
