@@ -22,18 +22,18 @@ def seeds_with_power_cuts(first: int) -> Iterator[int]:
 
 
 def run_many(seeds: Iterator[int], broken: Implementation) -> None:
-    for seed, _ in zip(seeds, range(24), strict=False):
+    for seed, _ in zip(seeds, range(8), strict=False):
         run_seed(seed, broken)
 
 
 def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None:
     counts, acknowledged = Counter[str](), 0
-    for seed, _ in zip(seeds_with_power_cuts(4_000), range(25), strict=False):
+    for seed, _ in zip(seeds_with_power_cuts(4_000), range(15), strict=False):
         sim = run_seed(seed)
         counts.update(sim.counts)
         acknowledged += len(sim.acknowledged)
-    assert counts["power cuts"] > 50
-    assert counts["crashes"] > 100
+    assert counts["power cuts"] > 30
+    assert counts["crashes"] > 50
     assert acknowledged > 500
 
 
@@ -44,7 +44,7 @@ def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None
             "uncertainty",
             "return len(votes - raft.doubtful) >= majority(len(voters)) or (bool(voters) and votes >= voters)",
             "return len(votes) >= majority(len(voters))",
-            2_020,
+            30_290,
         ),
         ("uncertainty", "        progress.match_index = 0\n", "", 2_050),
     ],
