@@ -9,6 +9,8 @@ every group shared with it, the metadata group and those it led first; with one 
 (`deadlines`); quiescent groups are not in it and cost nothing. A tick that comes more than half an election timeout
 late means that this node did not run: then the sockets are drained first, and every group that leads or waits is
 stepped with `Stalled` before any deadline is judged. From the lateness on until then, `Group.confirmed` is False.
+Peers that noticed close their connections and make them anew, so for an election timeout after a stall the silence of
+a peer is told to no group unless it lasts as long as that: else thousands of groups would lose leaders that are there.
 
 Not here: choosing members, moving leaderships, retention; the broker asks for those.
 """
@@ -86,6 +88,8 @@ class MultiRaft:
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
+        self._doubtful_until_ms = 0  # after a stall: peers that fall silent may be back in a moment
+        self._held_silences: dict[int, int] = {}  # peer: when its silence is told
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         self._on_storage_failed_too, storage.on_failed = storage.on_failed, self._on_storage_failed
@@ -284,10 +288,19 @@ class MultiRaft:
         group.members = members
 
     def _on_peer(self, peer: int, live: bool) -> None:
-        sharing = self._sharing.get(peer, {})
         if live:
-            self._greetings.greet(peer, sharing)
+            self._held_silences.pop(peer, None)
+            self._greetings.greet(peer, self._sharing.get(peer, {}))
             return
+        driver = self._driver
+        if not driver.is_punctual or driver.now() < self._doubtful_until_ms:
+            # It was this node that fell silent, and its peers make their connections to it anew.
+            self._held_silences[peer] = max(self._doubtful_until_ms, driver.now() + self._timing.election_timeout_ms)
+            return
+        self._tell_silence(peer)
+
+    def _tell_silence(self, peer: int) -> None:
+        sharing = self._sharing.get(peer, {})
         # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
         # so that those who are asked for a pre-vote have just heard of the silence, too.
         urgent = sorted(
@@ -328,6 +341,9 @@ class MultiRaft:
         driver.last_tick_ms = now_ms
         driver.stats.loop_lag_ms_max = max(driver.stats.loop_lag_ms_max, gap_ms - TICK_MS)
         self._strays.expire(now_ms)
+        for peer in [peer for peer, until_ms in self._held_silences.items() if until_ms <= now_ms]:
+            del self._held_silences[peer]
+            self._tell_silence(peer)
         if gap_ms > driver.stall_ms:
             self._on_stall(gap_ms)
         elif not driver.is_paused:
@@ -337,6 +353,7 @@ class MultiRaft:
         """Let the sockets speak first; `_drain` then judges."""
         driver = self._driver
         driver.stats.stalls += 1
+        self._doubtful_until_ms = driver.now() + self._timing.election_timeout_ms
         text = f"this node did not run for {gap_ms} ms; it drains its sockets before it judges its peers"
         logger.warning("node %d: %s", self.node_id, text)
         if not driver.is_paused:

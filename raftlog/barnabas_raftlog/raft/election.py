@@ -217,6 +217,7 @@ def _become_leader(raft: RaftState) -> None:
 def become_follower(raft: RaftState, term: int, cause: str) -> None:
     """Follow nobody yet, in `term`. A leader tells the members first, in the term that it led."""
     assert term >= raft.term
+    was_deposed = raft.role is Role.LEADER and term > raft.term
     if raft.role is Role.LEADER:
         raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
         raft.note("leadership ended", cause)
@@ -231,7 +232,10 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
     raft.votes, raft.refusals = set[int](), set[int]()
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
-    if raft.deadline_ms is None:
+    if was_deposed:
+        # Somebody leads by now, and will say so: also a preferred replica waits for that.
+        raft.deadline_ms = raft.now_ms + raft.rng.randrange(150, 401)
+    elif raft.deadline_ms is None:
         raft.stand_without_leader()
 
 

@@ -183,3 +183,30 @@ async def test_a_disk_that_is_slow_with_votes_deposes_no_leader() -> None:
     await network.pass_ms(5_000)
     assert leaders(network, 1) == [2]
     assert new.group(1).core.term == 2
+
+
+async def test_a_node_that_stood_still_loses_no_leader_because_its_links_are_made_anew() -> None:
+    network, _ = await elected(3, groups=30)
+    await network.pass_ms(2_000)
+    away = network.nodes[2]
+    network.now_ms += 600
+    for node_id in (1, 3):
+        network.nodes[node_id].raft.tick()
+    network.connect((1, 2), (2, 3), live=False)
+    await network.settle()
+    assert all(away.group(number).leader_id == 1 for number in range(1, 31))
+    network.connect((1, 2), (2, 3))
+    await network.pass_ms(3_000)
+    assert all(away.group(number).leader_id == 1 for number in range(1, 31))
+    assert all(away.group(number).core.term == 1 for number in range(1, 31))
+    assert awake(network) == [0, 0, 0]
+
+
+async def test_a_silence_that_lasts_is_told_after_a_stall_too() -> None:
+    network, _ = await elected(3)
+    await network.pass_ms(2_000)
+    network.now_ms += 600
+    network.connect((1, 2), (1, 3), live=False)
+    network.cut = {(1, 2), (1, 3), (2, 1), (3, 1)}
+    await network.pass_ms(3_000)
+    assert set(leaders(network, 1)) & {2, 3}
