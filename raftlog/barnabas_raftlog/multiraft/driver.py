@@ -12,7 +12,8 @@ does, with fuller frames and syncs.
 *No room.* A follower whose log refuses an append for want of room has a core that is ahead of its log. The core is
 made anew from what is stored, as after a crash, and the leader sends again; the group works as soon as there is room.
 
-*Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. What was received comes first, then
+*Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. The metadata group, without which no broker
+knows of any change, does not wait behind thousands of others. What was received comes first, then
 heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
 by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a peer
 fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
@@ -55,6 +56,7 @@ from .deadlines import Deadlines
 from .group import START_ROUND, Group, GroupStorage, SnapshotFetcher
 from .outbox import Outbox
 from .promises import Promises
+from .wire import METADATA_GROUP
 
 __all__ = ["STALLED", "TICK", "Driver", "MultiRaftStats"]
 
@@ -110,6 +112,7 @@ class Driver:
         self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
         self._promises = Promises(storage, outbox)
         self._events: deque[tuple[Group, Event]] = deque()
+        self._first: deque[tuple[Group, Event]] = deque()  # of the metadata group
         self._bulk: deque[tuple[Event, deque[Group]]] = deque()
         self._touched: dict[Group, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
@@ -124,7 +127,7 @@ class Driver:
 
     @property
     def is_idle(self) -> bool:
-        return not self._events
+        return not (self._events or self._first)
 
     @property
     def is_punctual(self) -> bool:
@@ -138,7 +141,7 @@ class Driver:
 
     def post(self, group: Group, event: Event) -> None:
         """Queue `event` for the next drive."""
-        self._events.append((group, event))
+        (self._first if group.group_id == METADATA_GROUP else self._events).append((group, event))
         if not self._is_scheduled:
             self.schedule()
 
@@ -181,6 +184,7 @@ class Driver:
 
     def clear(self) -> None:
         self._events.clear()
+        self._first.clear()
         self._bulk.clear()
 
     # Leaving.
@@ -267,16 +271,11 @@ class Driver:
                 moved = self._groups.get(group_id)
                 if moved is not None and moved.log.durable_index != moved.durable_index:
                     self._report_durable(moved, now_ms)
-        events, stop_ms = self._events, now_ms + DRIVE_MS
-        for done in range(1, min(len(events), EVENTS_PER_DRIVE) + 1):
-            group, event = events.popleft()
-            self._step(group, event, now_ms)
-            if not done % STEPS_BETWEEN_LOOKS and self._clock() > stop_ms:
-                break
+        self._step_events(now_ms)
         if self._has_due and not self.is_paused:
             self._step_due(now_ms)
         if self._bulk:
-            self._step_bulk(now_ms, BULK_WHEN_BUSY if events else BULK_PER_DRIVE)
+            self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else BULK_PER_DRIVE)
         promises = self._promises
         promises.seal()
         self._storage.flush()
@@ -289,8 +288,18 @@ class Driver:
         self._tell()
         if self.deadlines:
             self.stirred.set()
-        if events or self._bulk or (self._has_due and not self.is_paused):
+        if not self.is_idle or self._bulk or (self._has_due and not self.is_paused):
             self.schedule()
+
+    def _step_events(self, now_ms: int) -> None:
+        events, stop_ms, first = self._events, now_ms + DRIVE_MS, self._first
+        for _ in range(len(first)):
+            self._step(*first.popleft(), now_ms)
+        for done in range(1, min(len(events), EVENTS_PER_DRIVE) + 1):
+            group, event = events.popleft()
+            self._step(group, event, now_ms)
+            if not done % STEPS_BETWEEN_LOOKS and self._clock() > stop_ms:
+                break
 
     def _step_due(self, now_ms: int) -> None:
         due = self.deadlines.due(now_ms, BULK_PER_DRIVE)

@@ -1,5 +1,8 @@
 """Nodes that find each other again: equal groups sleep on, and nobody goes on trusting who does not lead."""
 
+import pytest
+
+from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.messages import AppendEntries, PeerDigest, VoteRequest
 
@@ -210,3 +213,17 @@ async def test_a_silence_that_lasts_is_told_after_a_stall_too() -> None:
     network.cut = {(1, 2), (1, 3), (2, 1), (3, 1)}
     await network.pass_ms(3_000)
     assert set(leaders(network, 1)) & {2, 3}
+
+
+async def test_the_metadata_group_does_not_wait_behind_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "EVENTS_PER_DRIVE", 1)
+    network, leader = await elected(3, groups=20)
+    for node in network.nodes.values():
+        node.add(0)
+    metadata = leader.group(0)
+    await network.pass_ms(2_000)
+    for number in range(1, 21):
+        leader.group(number).propose(data_frame())
+    metadata.propose(data_frame())
+    await leader.listeners[group_id(0)].until(lambda: metadata.commit_index >= 2)
+    assert sum(leader.group(number).commit_index < 2 for number in range(1, 21)) >= 10
