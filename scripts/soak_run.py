@@ -30,7 +30,12 @@ from barnabas_broker.cluster_status import ask
 
 MORTAL = 3
 KEEPING = {"retention_bytes": str(4 << 20), "segment_bytes": str(1 << 20)}
-SETTINGS = {"log.retention.check.interval.ms": "30000"}
+# Small, so that the journal is recycled and the cache full within minutes; with the defaults that takes an hour.
+SETTINGS = {
+    "log.retention.check.interval.ms": "30000",
+    "log.journal.file.bytes": str(16 << 20),
+    "log.tail.cache.bytes": str(4 << 20),
+}
 Series = dict[str, dict[int, list[tuple[float, float]]]]
 
 
