@@ -23,8 +23,10 @@ from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailed
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.multiraft.rpc import Handler, LinkDownError, RemoteError
 from barnabas_raftlog.multiraft.wire import Heard, decode_frame
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
@@ -62,6 +64,25 @@ class Links:
         self.on_fact: object = None
         self.on_peer: list[object] = []
         self.live_peers: list[int] = []
+        self.handlers: dict[str, Handler] = {}
+
+    def serve(self, method: str, handler: Handler) -> None:
+        self.handlers[method] = handler
+
+    def post(self, node_id: int, method: str, body: bytes) -> None: ...
+
+    async def call(self, node_id: int, method: str, body: bytes, _: float) -> bytes:
+        target = self.world.members[node_id]
+        if node_id not in self.live_peers or not target.is_up:
+            raise LinkDownError("cut off")
+        links = target.links
+        try:
+            answer = await links.handlers[method](self.node_id, body)
+        except (BarnabasError, OSError) as error:
+            raise RemoteError(type(error).__name__, str(error)) from error
+        if node_id not in self.live_peers or target.links is not links or not target.is_up:
+            raise LinkDownError("cut off")
+        return answer
 
     def is_connected(self, node_id: int) -> bool:
         return node_id in self.live_peers
@@ -126,6 +147,9 @@ class Member:
             random.Random(f"{self.world.seed} {self.node_id}"),
             self._on_fact,
         )
+        self.catch_up = CatchUp(
+            self.node_id, self.links, self.raft, self.now_ms, 1 << 30, self._on_fact, self._on_broken
+        )
         self.log: ReplicaLog = self.storage.open_log(GROUP, "t-0", self.world.mode)
         assert self.log.failed is None, self.log.failed
         state = await load_replica_state(self.log, 0)
@@ -145,11 +169,16 @@ class Member:
         self.partition.group = self.raft.add_group(
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
+        self.partition.group.sends_files = True
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:
         """Be gone at once; files keep what the operating system, or the disk, has."""
         self.is_up = False
+        running = [*self.catch_up._running.values(), *self.catch_up._others]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         await self.raft.close()
         self.links.live_peers = []
         if power:
@@ -165,6 +194,10 @@ class Member:
                 self.sync_worker.run()
             if write:
                 self.write_worker.run()
+
+    def _on_broken(self, error: BaseException) -> None:
+        # The disk dies under a transfer as under everything else.
+        assert isinstance(error, CrashError), error
 
     def _on_fact(self, group: GroupId, fact: Fact) -> None:
         self.facts.append(fact.kind)

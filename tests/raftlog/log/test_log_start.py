@@ -6,11 +6,11 @@ import pytest
 
 from barnabas_broker import log_starts
 from barnabas_broker.log_starts import LogStarts
-from barnabas_broker.partition import Partition
 from barnabas_broker.producer_state import ProducerTable
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.cut_log import CutLog
 from barnabas_raftlog.log.recovery import ReplicaPlan
+from barnabas_raftlog.log.segment_install import FilledLog
 
 from .replicas import World
 
@@ -58,12 +58,12 @@ def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
-    def snapshot(self: Partition) -> tuple[int, int, bytes] | None:
-        index = self.group.core.commit_index
-        term = self.log.term_at(index)
-        return None if term is None else (index, term, self._encoded(self._committed_producers()))
+    sealed_segments = FilledLog.sealed_segments
+    patch.setattr(FilledLog, "sealed_segments", lambda self, index: sealed_segments(self, index)[-1:])
 
-    patch.setattr(Partition, "snapshot", snapshot)
+
+def adopted_segments_are_forgotten_in_a_crash(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaPlan, "adopt", lambda self, row, number: None)
 
 
 def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
@@ -76,6 +76,7 @@ MUTANTS: list[Patch] = [
     a_start_counts_before_it_is_committed,
     a_start_is_not_part_of_the_saved_state,
     a_snapshot_skips_what_is_readable,
+    adopted_segments_are_forgotten_in_a_crash,
     a_snapshot_forgets_the_producers,
 ]
 
