@@ -129,9 +129,16 @@ class BrokerConfig:
         604_800_000, "Age of its first record at which a segment is sealed, full or not.", low=1, high=_LONG_MAX
     )
     log_cleanup_policy: str = _text(
-        "delete", "What happens to old data of topics that say nothing: delete, or nothing if empty.",
-        choices=("delete", ""),
+        "delete", "What happens to old data of topics that say nothing: delete, compact, both, or nothing if empty.",
+        choices=("delete", "compact", "compact,delete", "delete,compact", ""),
     )  # fmt: skip
+    log_cleaner_backoff_ms: int = _number(15_000, "How often it is looked for what can be compacted.", low=1)
+    log_cleaner_dedupe_buffer_size: int = _number(
+        32 * _MIB, "Memory for the keys of the partition that is being compacted, 192 bytes each.", low=1 << 10
+    )
+    log_cleaner_io_max_bytes_per_second: int = _number(
+        8 * _MIB, "How much compaction reads, at most.", low=1, high=_LONG_MAX
+    )
     log_retention_ms: int = _number(
         604_800_000, "Age above which segments are deleted; -1: no limit.", low=-1, high=_LONG_MAX
     )

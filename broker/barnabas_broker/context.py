@@ -11,6 +11,7 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
 
+from .compaction import Compaction
 from .config import BrokerConfig
 from .connections import Exchange, Listener
 from .coordinator import Coordinator
@@ -58,6 +59,7 @@ class BrokerContext:
         self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal)
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
+        self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
         self.fetches = FetchCounters()
         self.producer_ids = range(0)
         self.is_stopping = False
@@ -128,6 +130,7 @@ class BrokerContext:
     async def close(self) -> None:
         """Cancel what is still waiting."""
         self.retention.close()
+        self.compaction.close()
         await self.coordinator.close()
         self.timers.close()
         for task in list(self._tasks):

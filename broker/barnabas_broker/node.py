@@ -262,6 +262,7 @@ class Node:
         # The image holds this start's registration, so it is newer than every replica that an earlier start left.
         self.partitions.remove_strays()
         self.broker.retention.start()
+        self.broker.compaction.start()
         await self.listener.accept()
         self.state = "running"
         self.events.add("serving", f"node {self.config.node_id}", f"clients are served on port {self.port}")

@@ -63,6 +63,7 @@ class ReplicaStorage(Protocol):
         self, group: GroupId, name: str, mode: Literal["fsync", "page-cache"], *, segment_bytes: int | None = None
     ) -> object: ...
     def delete_log(self, group: GroupId) -> None: ...
+    def checkpoint(self) -> None: ...
     def unopened(self) -> list[tuple[GroupId, str, Literal["fsync", "page-cache"]]]: ...
 
 
@@ -194,6 +195,10 @@ class Partitions:
                 self._end(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 self._taken_out.add(group_id_of(topic.topic_id, index))
                 del hosted.partitions[index]
+
+    def checkpoint(self) -> None:
+        """Let the disk have what is true now, in files of their own: what was replaced by that can go."""
+        self._storage.checkpoint()
 
     def remove_strays(self) -> None:
         """Delete replicas of partitions that were deleted, or moved elsewhere, while this node was away.

@@ -55,7 +55,7 @@ def note_entries(producers: ProducerTable, starts: LogStarts, entries: Sequence[
         if header.is_raft_control:
             starts.note(index, header, entry.frame)
             producers.skip(index)
-        elif header.producer_id < 0 or header.record_count == 0:
+        elif header.producer_id < 0:
             producers.skip(index)
         else:
             producers.append(

@@ -13,7 +13,7 @@ slowly would keep its oldest record for as long as its newest.
 An event says what went and why. The first look comes half a minute after the start, or sooner if the interval is
 shorter, so that a broker that is restarted often tidies up too.
 
-Internal topics are kept by those who write to them. Not here: compaction.
+Internal topics are kept by those who write to them. Not here: compaction (`compaction`).
 """
 
 from collections.abc import Callable, Coroutine
@@ -80,7 +80,10 @@ class Retention:
             settings = partition.settings
             if settings is not None and partition.topic_name not in INTERNAL_TOPICS:
                 first_ms = await partition.log.first_timestamp()
-                if first_ms is not None and self._partitions.wall_ms() - first_ms > settings.segment_ms:
+                roll_ms = settings.segment_ms
+                if settings.is_compacted:
+                    roll_ms = min(roll_ms, settings.max_compaction_lag_ms)
+                if first_ms is not None and self._partitions.wall_ms() - first_ms > roll_ms:
                     partition.log.roll()
                 self._expire(partition)
             await slices.breathe()

@@ -39,13 +39,19 @@ class TopicSettings(NamedTuple):
     segment_ms: int
     retention_ms: int
     retention_bytes: int
+    is_compacted: bool
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
 
 
 def kept_by_itself(topic: str, name: str) -> str | None:
     """Return the value that a configuration has for a topic because it is internal, or None."""
     if topic not in INTERNAL_TOPICS or name not in KEEPING:
         return None
-    return "" if name == "cleanup.policy" else "-1"
+    kept = {"cleanup.policy": "", "retention.ms": "-1", "retention.bytes": "-1"}
+    return kept.get(name, TOPIC_CONFIGS[name].default)
 
 
 def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig) -> TopicSettings:
@@ -60,7 +66,8 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         behind = BEHIND_TOPICS.get(name)
         return TOPIC_CONFIGS[name].default if behind is None else str(getattr(config, behind.replace(".", "_")))
 
-    is_deleted = "delete" in value("cleanup.policy").split(",")
+    policy = {item.strip() for item in value("cleanup.policy").split(",")}
+    is_deleted = "delete" in policy
     return TopicSettings(
         flush_mode=value("flush.mode"),
         max_message_bytes=int(value("max.message.bytes")),
@@ -69,4 +76,9 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         segment_ms=int(value("segment.ms")),
         retention_ms=int(value("retention.ms")) if is_deleted else -1,
         retention_bytes=int(value("retention.bytes")) if is_deleted else -1,
+        is_compacted="compact" in policy,
+        delete_retention_ms=int(value("delete.retention.ms")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
     )

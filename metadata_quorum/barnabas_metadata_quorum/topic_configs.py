@@ -1,8 +1,8 @@
 """The topic configurations that Barnabas supports, with Kafka's names and what each may be. Pure.
 
 A configuration that would be accepted and then ignored is worse than a refusal: a user who sets
-`cleanup.policy=compact` and never sees a compaction was lied to. So the table holds what works, values that do not
-work yet are refused by name, and so are names that are not in the table.
+`compression.type=zstd` and never sees a batch compressed so was lied to. So the table holds what works, values that do
+not work yet are refused by name, and so are names that are not in the table.
 
 Internal topics are kept by those who write to them. What says how long data stays, or when it may be lost, is refused
 for them.
@@ -58,9 +58,9 @@ def _integer(low: int, high: int) -> Callable[[str], str | None]:
 
 def _policy(value: str) -> str | None:
     items = [item.strip() for item in value.split(",")] if value.strip() else []
-    if "compact" in items:
-        return "must be delete or empty: compaction does not exist yet"
-    return None if items in ([], ["delete"]) else "must be delete or empty"
+    if not {*items} <= {"compact", "delete"} or len({*items}) < len(items):
+        return "must be delete, compact, both, or empty"
+    return None
 
 
 def _brokers(value: str) -> str | None:
@@ -70,8 +70,21 @@ def _brokers(value: str) -> str | None:
     return None if len({int(item) for item in items}) == len(items) else "names a broker twice"
 
 
+def _ratio(value: str) -> str | None:
+    try:
+        ratio = float(value)
+    except ValueError:
+        return "must be a number"
+    return None if 0 <= ratio <= 1 else "must be between 0 and 1"
+
+
 OBSERVERS = "replica.observers"
-KEEPING = frozenset({"cleanup.policy", "retention.bytes", "retention.ms"})
+KEEPING = frozenset(
+    {
+        *("cleanup.policy", "retention.bytes", "retention.ms", "delete.retention.ms"),
+        *("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+    }
+)
 """Those that say what is kept for how long."""
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
@@ -79,7 +92,7 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     for config in (
         TopicConfig(
             "cleanup.policy", "LIST", "delete", _policy,
-            "What happens to old data: delete, or nothing if it is empty.",
+            "What happens to old data: delete by age and size, compact by key, both, or nothing if it is empty.",
         ),
         TopicConfig(
             "compression.type", "STRING", "producer",
@@ -87,8 +100,16 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Compression of stored batches.",
         ),
         TopicConfig(
+            "delete.retention.ms", "LONG", "86400000", _integer(0, INT64_MAX),
+            "How long a compacted topic keeps a tombstone after it was first compacted.",
+        ),
+        TopicConfig(
             "flush.mode", "STRING", "fsync", _one_of("fsync", "page-cache"),
             "When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
+        ),
+        TopicConfig(
+            "max.compaction.lag.ms", "LONG", str(INT64_MAX), _integer(1, INT64_MAX),
+            "Age of a record at which compaction begins, however little there is to do.",
         ),
         TopicConfig(
             "max.message.bytes", "INT", "1048588", _integer(0, INT32_MAX), "Size limit of one record batch.",
@@ -97,6 +118,14 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "message.timestamp.type", "STRING", "CreateTime",
             _one_of("CreateTime", because=": brokers do not rewrite timestamps"),
             "Whose clock stamps the records.",
+        ),
+        TopicConfig(
+            "min.cleanable.dirty.ratio", "DOUBLE", "0.5", _ratio,
+            "Part of a partition that was never compacted at which compaction begins.",
+        ),
+        TopicConfig(
+            "min.compaction.lag.ms", "LONG", "0", _integer(0, INT64_MAX),
+            "Age below which a record is not compacted.",
         ),
         TopicConfig(
             "min.insync.replicas", "INT", "1", _integer(1, INT32_MAX),
@@ -137,6 +166,11 @@ def validate_configs(configs: Mapping[str, str | None]) -> str | None:
         complaint = config.complaint(value)
         if complaint is not None:
             return f"Topic config {name}={value}: {complaint}"
+    lags = [
+        configs.get(name) or TOPIC_CONFIGS[name].default for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+    ]
+    if int(lags[0]) > int(lags[1]):
+        return f"Topic config min.compaction.lag.ms={lags[0]}: is larger than max.compaction.lag.ms={lags[1]}"
     return None
 
 

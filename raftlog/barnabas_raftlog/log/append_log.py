@@ -28,6 +28,7 @@ from .files import is_disk_full
 from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
+from .open_files import FileHandle
 from .pending import PendingIndexes
 from .segment import Segment
 from .tail_cache import LogTail
@@ -86,6 +87,8 @@ class AppendLog:
         self.is_uncertain = row.uncertain
         self._loading: set[int] = set()
         self._directory_changed = False
+        # (base offset, generation that replaced it, files) of what compaction has replaced and no checkpoint names yet
+        self._replaced: list[tuple[int, int, tuple[FileHandle, ...]]] = []
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
         self.failed: StorageFailedError | None = StorageFailedError(row.failed) if row.failed else None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None

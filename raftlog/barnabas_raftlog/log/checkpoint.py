@@ -31,6 +31,8 @@ class SegmentRow(msgspec.Struct, array_like=True):
     max_timestamp_offset: int
     index_rows: int
     time_rows: int
+    generation: int = 0
+    cleaned_ms: int = -1
 
 
 class ReplicaRow(msgspec.Struct, array_like=True):

@@ -29,6 +29,9 @@ __all__ = ["ColdReads", "Hint", "NotCachedError"]
 T = TypeVar("T")
 Rows = tuple[memoryview, memoryview]  # of an index file and of a time index file
 Hint = tuple[int, int, int]  # index, base_offset, file position of a frame
+STEPS_ON_LOOP_MAX = (
+    1_000  # frames that a walk passes by on the loop, about 2 ms; compaction leaves long runs of empty ones
+)
 WALK_BYTES = 32 << 10  # covers an index interval and the first header after it, for frames of usual size
 _BASE = struct.Struct(">q")
 
@@ -155,7 +158,10 @@ class ColdReads:
             if len(start) < HEADER_BYTES or _BASE.unpack_from(start)[0] != base_offset:
                 index, position = segment.first_index, 0
         data, origin = memoryview(b""), position
+        last_index = index + STEPS_ON_LOOP_MAX
         while position < size_bytes:
+            if index > last_index and not blocking:
+                raise NotCachedError
             if position + HEADER_BYTES > origin + len(data):
                 # Large frames are skipped without being read: only headers are needed.
                 data, origin = self.read(segment.log, position, WALK_BYTES, blocking=blocking), position
@@ -179,7 +185,14 @@ class ColdReads:
             CorruptBatchError: they are not what was written.
         """
         start_offset, end_offset, bytes_max = limits
-        place = self.seek(segment, hint, size_bytes, lambda _, h: h.end_offset > start_offset, blocking=blocking)
+        # What compaction has emptied may go on for long; header by header it is passed by quickly.
+        place = self.seek(
+            segment,
+            hint,
+            size_bytes,
+            lambda _, h: h.end_offset > start_offset and h.record_count > 0,
+            blocking=blocking,
+        )
         if place is None:
             return []
         position = place[2]

@@ -16,6 +16,8 @@ from barnabas_raftlog.records.header import HEADER_BYTES, verify
 __all__ = ["FrameFields", "Tail", "check_frames", "cut_range", "frame_size", "scan_tail", "split_entries"]
 
 _PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, last_offset_delta
+_COUNT = struct.Struct(">i")
+_COUNT_POSITION = 57
 SIZE_PREFIX_BYTES = 12
 
 
@@ -49,9 +51,10 @@ def cut_range(
 ) -> tuple[list[Buffer], int]:
     """Select data frames from `data`, which has a frame boundary at `position`.
 
-    Returns the slices, control frames cut out; and, if no frame was found because `data` is too short, how long it
-    would have to be (else 0). Stops at the first frame that is not wholly in `data`, that goes beyond `end_offset`, or
-    that would make more than `bytes_max` bytes; the first one is returned whatever its size.
+    Returns the slices, control frames and what compaction has emptied cut out; and, if no frame was found because
+    `data` is too short, how long it would have to be (else 0). Stops at the first frame that is not wholly in `data`,
+    that goes beyond `end_offset`, or that would make more than `bytes_max` bytes; the first one is returned whatever
+    its size.
 
     Raises:
         CorruptBatchError: a header makes no sense.
@@ -67,7 +70,8 @@ def cut_range(
             raise CorruptBatchError(f"a batch of {size} bytes and last delta {delta} at {position}")
         if base_offset + delta >= end_offset or base_offset >= end_offset:
             break
-        if delta < 0 or base_offset + delta < start_offset:
+        is_empty = size == HEADER_BYTES and not _COUNT.unpack_from(data, position + _COUNT_POSITION)[0]
+        if delta < 0 or base_offset + delta < start_offset or is_empty:
             if run_start < position:
                 slices.append(data[run_start:position])
             run_start = position + size

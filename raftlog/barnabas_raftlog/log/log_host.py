@@ -23,6 +23,7 @@ from .write_queue import WriteQueue
 
 if TYPE_CHECKING:
     from .append_log import AppendLog
+    from .compacted_log import CompactedLog
 
 __all__ = ["LoadedRuns", "LogHost", "StorageConfig", "StorageStats"]
 
@@ -113,6 +114,7 @@ class LogHost:
         self.stats = StorageStats()
         self.refusal: StorageFailedError | None = None
         self.dirty: dict[AppendLog, None] = {}  # logs that the next checkpoint must sync
+        self.replaced: dict[CompactedLog, None] = {}  # logs with files that compaction has replaced
         self.moved: dict[GroupId, None] = {}  # groups whose durable_index moved since `Storage.take_durable`
         self.bytes_since_checkpoint = 0
         self.directories_changed = False

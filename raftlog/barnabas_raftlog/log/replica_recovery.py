@@ -26,7 +26,7 @@ from .frame_walk import FrameFields, scan_tail
 from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
 from .recovery import Location, ReplicaPlan
-from .segment import Segment, parse_stem
+from .segment import Segment, parse_generation, parse_stem
 from .segment_adoption import adopt_again
 from .state_file import decode_state
 from .write_queue import Save
@@ -304,13 +304,19 @@ class _Rebuild:
             with self._opened.borrow(active.log) as fd:
                 self._files.truncate(fd, active.size_bytes)
             self._touched[active] = None
-        kept = {(segment.base_offset, segment.first_index) for segment in self._segments}
+        kept = {(segment.base_offset, segment.first_index) for segment in self._segments if not segment.generation}
         for base_offset, first_index in on_disk:
             if (base_offset, first_index) not in kept:
                 segment = Segment(self._directory, base_offset, first_index)
                 self.cut_bytes += self._size_of(segment)
                 self._opened.forget(segment.log)
                 self._remove(segment)
+        # A compaction that no checkpoint has heard of has not happened, and what one replaced is not needed.
+        compacted = {(segment.base_offset, segment.first_index, segment.generation) for segment in self._segments}
+        for name in filter(None, map(parse_generation, self._files.list_directory(self._directory))):
+            if name not in compacted:
+                self._remove(Segment(self._directory, *name))
+                self.cut_bytes += 1
 
     def _append(self, wanted: list[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
         """Write the entries that only the journal has."""

@@ -3,17 +3,32 @@
 The name of the file says where it begins, twice: `<base_offset>.<first_index>.log`. So the Raft index of every frame
 in it follows from the name and the frame's ordinal, and nothing has to be synced when a segment is made. A frame never
 crosses files. `size_bytes` is what the log says; what is in the file already is the business of the write queue.
+
+Each time that a segment is compacted it gets a new file, with one more number in its name, its *generation*:
+`<base_offset>.<first_index>.<generation>.log`.
 """
 
 from .checkpoint import SegmentRow
 from .offset_index import INDEX_ROW_BYTES, INTERVAL_BYTES, TIME_ROW_BYTES, OffsetIndex, TimeIndex
 from .open_files import FileHandle
 
-__all__ = ["NO_TIMESTAMP", "IndexWrite", "Segment", "parse_stem"]
+__all__ = ["NEVER_CLEANED", "NO_TIMESTAMP", "IndexWrite", "Segment", "parse_generation", "parse_stem"]
 
 NO_TIMESTAMP = -1
+NEVER_CLEANED = -1
 IndexWrite = tuple[FileHandle, int, bytes, int]  # file, position, rows, size afterwards
 DIGITS = 20  # of a 64-bit number; so that names sort as numbers do
+
+
+def parse_generation(name: str) -> tuple[int, int, int] | None:
+    """Return (base_offset, first_index, generation) of a compacted `.log` file's name; None for any other name."""
+    parts = name.split(".")
+    if len(parts) == 4 and parts[3] == "log" and len(parts[0]) == len(parts[1]) == DIGITS:
+        try:
+            return int(parts[0]), int(parts[1]), int(parts[2])
+        except ValueError:
+            return None
+    return None
 
 
 def parse_stem(name: str) -> tuple[int, int] | None:
@@ -34,11 +49,16 @@ class Segment:
     that of all frames, and `max_timestamp_offset` the base offset of the first batch that has it.
     """
 
-    __slots__ = ("_row_position", "base_offset", "first_index", "first_timestamp", "index", "index_handle", "is_dirty",
-                 "log", "max_timestamp", "max_timestamp_offset", "size_bytes", "time_handle", "time_index")  # fmt: skip
+    __slots__ = ("_row_position", "base_offset", "cleaned_ms", "first_index", "first_timestamp", "generation", "index",
+                 "index_handle", "is_dirty", "log", "max_timestamp", "max_timestamp_offset", "size_bytes",
+                 "time_handle", "time_index")  # fmt: skip
 
-    def __init__(self, directory: str, base_offset: int, first_index: int) -> None:
+    def __init__(self, directory: str, base_offset: int, first_index: int, generation: int = 0) -> None:
         stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
+        if generation:
+            stem += f".{generation}"
+        self.generation = generation  # how many times it was compacted
+        self.cleaned_ms = NEVER_CLEANED  # since when no record in it is replaced by another one in it or before it
         self.log = FileHandle(f"{stem}.log")
         self.index_handle = FileHandle(f"{stem}.index")
         self.time_handle = FileHandle(f"{stem}.timeindex")
@@ -55,7 +75,8 @@ class Segment:
 
     @classmethod
     def from_row(cls, directory: str, row: SegmentRow) -> "Segment":
-        segment = cls(directory, row.base_offset, row.first_index)
+        segment = cls(directory, row.base_offset, row.first_index, row.generation)
+        segment.cleaned_ms = row.cleaned_ms
         segment.size_bytes = segment._row_position = row.size_bytes
         segment.max_timestamp = row.max_timestamp
         segment.first_timestamp = None if row.size_bytes else NO_TIMESTAMP
@@ -74,7 +95,14 @@ class Segment:
             self.max_timestamp_offset,
             self.index.stored,
             self.time_index.stored,
+            self.generation,
+            self.cleaned_ms,
         )
+
+    @property
+    def newest_ms(self) -> int:
+        """The largest timestamp, -1 if there is none; one that compaction has emptied is as old as can be."""
+        return 0 if self.generation and self.max_timestamp < 0 else self.max_timestamp
 
     @property
     def handles(self) -> tuple[FileHandle, FileHandle, FileHandle]:

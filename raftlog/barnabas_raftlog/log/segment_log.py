@@ -25,9 +25,9 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import BatchHeader
 
 from .cold_reads import NotCachedError, Rows
+from .compacted_log import CompactedLog
 from .segment import Segment
 from .segment_check import SegmentCheck, SegmentPlace
-from .segment_install import FilledLog
 from .timestamps import Answer, TimestampReads
 
 __all__ = ["ReplicaLog"]
@@ -40,7 +40,7 @@ class _SegmentGoneError(Exception):
     """The segment that was being read is not part of the log any more."""
 
 
-class ReplicaLog(FilledLog):
+class ReplicaLog(CompactedLog):
     """What `Storage.open_log` returns. Implements `LogReader`."""
 
     def _segment_number(self, offset: int) -> int:
@@ -88,7 +88,7 @@ class ReplicaLog(FilledLog):
             if frames or not (following := [known for known in self._segments if known.base_offset > start_offset]):
                 return frames
             start_offset = following[0].base_offset
-            if start_offset >= limit:
+            if start_offset >= end_offset:
                 return frames
 
     async def _range(self, segment: Segment, limits: tuple[int, int, int]) -> list[Buffer]:
@@ -195,7 +195,7 @@ class ReplicaLog(FilledLog):
             if self.is_deleted:
                 return
             if truncations == self._truncations and start_index >= self.first_index:
-                if error is not None:
+                if error is not None and segment in self._segments:
                     self._on_unreadable((segment,), error)
                     if self.failed is None:
                         return  # `on_loaded` is called when the segment was mended.

@@ -32,6 +32,7 @@ from .append_log import AppendLog, Mode
 from .checkpoint import JournalPlace, ReplicaRow, encode, encode_row
 from .cold_reads import ColdReads
 from .commit_queue import CommitQueue
+from .compacted_log import CompactedLog
 from .errors import DiskFullError
 from .files import Files
 from .journal import Journal, JournalLimits, WriteResult
@@ -102,6 +103,7 @@ class Storage:
         self._to_sync: list[AppendLog] = []
         self._syncing: set[AppendLog] = set()
         self._is_writing_checkpoint = False
+        self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the checkpoint has them that is being written
         self._is_looking_for_room = False
         self._journal_full = False
         self._journal_used = False
@@ -236,6 +238,7 @@ class Storage:
         self._rows.pop(group, None)
         self._host.dirty.pop(log, None)
         log.deleted()
+        self._host.replaced.pop(log, None)
         # Renamed at once, so that a replica of the same name can be made at any time.
         target = f"{log.directory}.{self._commits.ticket}{DELETED_SUFFIX}"
         if self._files.exists(log.directory):
@@ -391,6 +394,7 @@ class Storage:
             return
         self._is_writing_checkpoint = True
         rows = [packed for _, packed in self._rows.values()]
+        self._replaced = [(log, self._rows[log.group][0]) for log in self._host.replaced if log.group in self._rows]
         job = partial(self._write_checkpoint, self._number + 1, place, rows, dict(self._hard_states))
         self._write_worker.submit(job, self._checkpoint_written)
 
@@ -415,6 +419,9 @@ class Storage:
         else:
             self._number += 1
             self.stats.checkpoints += 1
+            for log, row in self._replaced:
+                if not log.is_deleted:
+                    log.forget_replaced(row)
             self._sync_worker.submit(partial(self._journal.release, place.sequence), self._released)
         if self._checkpoint_wanted and not error:
             self.checkpoint()
