@@ -17,6 +17,7 @@ from .test_alter_configs import SET, alter
 from .test_log_start import lead, partition_on, until_equal, wire_to
 from .test_retention import worked_off
 
+pytestmark = pytest.mark.slow
 SEGMENT_BYTES = 64 << 10
 Values = dict[bytes, tuple[int, bytes | None]]
 
@@ -99,8 +100,7 @@ def held(latest: Values) -> list[tuple[int, bytes, bytes | None]]:
     return sorted((offset, key, value) for key, (offset, value) in latest.items())
 
 
-@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
-@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize(("mode", "compression"), [("fsync", "none"), ("page-cache", "zstd")])
 def test_all_replicas_keep_the_latest_of_each_key_and_readers_find_it(
     brokers: RunningCluster, mode: str, compression: str
 ) -> None:
@@ -133,7 +133,6 @@ def test_all_replicas_keep_the_latest_of_each_key_and_readers_find_it(
     wire.close()
 
 
-@pytest.mark.slow
 def test_a_broker_that_was_away_and_one_that_restarts_agree_with_the_others(brokers: RunningCluster) -> None:
     topic = "away"
     wire = wire_to(brokers, 1)

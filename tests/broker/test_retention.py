@@ -21,6 +21,7 @@ from .test_alter_configs import SET, alter
 from .test_log_start import lead, partition_on, until_equal, wire_to
 from .wire_client import Wire, batch, offsets_of
 
+pytestmark = pytest.mark.slow
 SEGMENT_BYTES = 64 << 10
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -167,7 +168,6 @@ def test_a_slowly_written_topic_closes_its_segments_by_age_also_after_a_restart(
     wire.close()
 
 
-@pytest.mark.slow
 def test_a_start_outlives_its_leader_and_the_next_leader_goes_on(brokers: RunningCluster) -> None:
     wire = wire_to(brokers, 1)
     wire.create("handed", factor=3)
@@ -195,7 +195,6 @@ def test_a_start_outlives_its_leader_and_the_next_leader_goes_on(brokers: Runnin
     wire.close()
 
 
-@pytest.mark.slow
 def test_consumers_find_the_new_start(brokers: RunningCluster) -> None:
     wire = wire_to(brokers, 1)
     wire.create("read", factor=3)

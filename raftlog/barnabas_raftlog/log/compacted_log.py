@@ -13,8 +13,8 @@ each replica does this by itself.
 memory. The checkpoint names the file that counts by its generation, and only when one that names the new file is on
 the disk, the old file goes. What a crash leaves besides is removed by recovery.
 
-A file that cannot be written (no room) ends the pass, and nothing else. So does one that cannot be read, which is then a
-suspect as for any reader (`scrub`). A copy from another replica only mends a segment that both have compacted alike:
+A file that cannot be written (no room) ends the pass, and nothing else. So does one that cannot be read, which is then
+a suspect as for any reader (`scrub`). A copy from another replica only mends a segment that both have compacted alike:
 it must have the same size.
 """
 
