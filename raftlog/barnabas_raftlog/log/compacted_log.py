@@ -26,6 +26,7 @@ from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
+from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import parse_header
 
@@ -125,8 +126,10 @@ class CompactedLog(FilledLog):
             segment.cleaned_ms = now_ms
             self._mark_dirty()
 
-    def install_snapshot(self, index: int, term: int, end_offset: int, state: Buffer = b"") -> None:
-        super().install_snapshot(index, term, end_offset, state)
+    def install_snapshot(
+        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+    ) -> None:
+        super().install_snapshot(index, term, end_offset, state, configuration)
         self._remove_all_replaced()
 
     def adopt(self, prepared: Prepared) -> None:
