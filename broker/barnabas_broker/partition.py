@@ -25,14 +25,14 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError
-from barnabas_raftlog.log.compacted_log import Compacted, CompactionLimits
+from barnabas_raftlog.log.compacted_log import Compacted, CompactionLimits, Pause
 from barnabas_raftlog.log.retention import SegmentSpan
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.membership import Configuration
@@ -77,9 +77,7 @@ class PartitionLog(GroupLog, Protocol):
     async def first_timestamp(self) -> int | None: ...
     def roll(self) -> bool: ...
     def limit_segments(self, segment_bytes: int) -> None: ...
-    async def compact(
-        self, limits: CompactionLimits, committed_index: int, now_ms: int, pause: Callable[[int], Awaitable[None]]
-    ) -> Compacted | None: ...
+    async def compact(self, limits: CompactionLimits, index: int, now_ms: int, pause: Pause, /) -> Compacted | None: ...
 
 
 class PendingAppend(Protocol):

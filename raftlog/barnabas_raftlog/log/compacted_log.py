@@ -39,7 +39,7 @@ from .segment import NO_TIMESTAMP, Segment
 from .segment_install import FilledLog
 from .write_queue import Remove
 
-__all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits"]
+__all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
 
 PIECE_BYTES = 256 << 10  # read, thought about and written between two looks at the clock
 T = TypeVar("T")
