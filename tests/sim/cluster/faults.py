@@ -82,7 +82,9 @@ class Faults:
         self._target(fault).disk.ambush = (fault.detail % 7, True)
 
     def _failed_sync(self, fault: Fault) -> None:
-        self._target(fault).disk.sync_errors = 1 + (not fault.detail % 5)
+        machine = self._target(fault)
+        if machine.node is not None:
+            machine.disk.sync_errors = 1 + (not fault.detail % 5)
 
     def _rot(self, fault: Fault) -> None:
         """A bit of a sealed segment flips while the broker is down, so that nobody has it in memory."""

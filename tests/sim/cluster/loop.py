@@ -63,7 +63,6 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.world, self.network, self.host, self.clock = world, network, host, clock
         self.is_dead = False
         self.iterations = 0
-        self.after_iteration: Callable[[], None] | None = None
         self._on_bug = on_bug
         self._ready = deque[asyncio.Handle]()
         self._arrived = deque[asyncio.Handle]()
@@ -145,8 +144,6 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
                     next_handle._run()
                 if self.is_dead:
                     return
-            if self.after_iteration is not None:
-                self.after_iteration()
         finally:
             events._set_running_loop(None)
             self._is_running = False

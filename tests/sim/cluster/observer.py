@@ -10,7 +10,7 @@ A vote counts once it has left its node. From then on it is remembered across th
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +22,7 @@ from barnabas_raftlog.raft import core as raft_core
 from barnabas_raftlog.raft.invariants import check_member, check_quorum
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
+    AppendResponse,
     Entry,
     Event,
     GroupId,
@@ -53,10 +54,11 @@ class _Group:
 
 
 class Observer:
-    """One run's observer. `groups` are by group id."""
+    """One run's observer. `groups` are by group id; `log_of` finds a running node's log of a group."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, log_of: Callable[[int, bytes], Any]) -> None:
+        self._world, self._log_of = world, log_of
+        self._images = dict[int, Any]()
         self.groups = dict[bytes, _Group]()
 
     def on_decided(self, core: Any, ready: Ready) -> None:
@@ -96,6 +98,9 @@ class Observer:
         if isinstance(message, AppendEntries):
             self._on_entries(group, message.entries)
             return
+        if isinstance(message, AppendResponse):
+            self._on_acknowledged(group_id, message)
+            return
         if isinstance(message, VoteRequest) and not message.pre:
             candidate = message.source
         elif isinstance(message, VoteResponse) and message.granted and not message.pre:
@@ -104,6 +109,19 @@ class Observer:
             return
         first = group.votes.setdefault((message.term, message.source), candidate)
         assert first == candidate, f"node {message.source} voted for {first} and {candidate} in term {message.term}"
+
+    def _on_acknowledged(self, group_id: bytes, message: AppendResponse) -> None:
+        """What a follower acknowledges is durable there, so what is committed is on a majority's disks."""
+        log = None if message.rejected else self._log_of(message.source, group_id)
+        if log is not None:
+            durable, index = log.durable_index, message.match_index
+            assert index <= durable, f"node {message.source} acknowledges {index}, durable is {durable}"
+
+    def on_image(self, image: Any) -> None:
+        """A node has applied metadata: all nodes go through the same images in the same order."""
+        known = self._images.setdefault(image.version, image)
+        if known is not image and known != image:
+            self._world.violate(f"two metadata images of version {image.version}")
 
     def _on_elected(self, group: _Group, core: Any) -> None:
         self._world.counts["elections"] += 1

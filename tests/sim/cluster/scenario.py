@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from barnabas_broker.config import BrokerConfig
+from barnabas_raftlog.raft.messages import GroupId
 
 from .client import WireClient
 from .faults import Faults
@@ -49,15 +50,22 @@ class Run:
         self.world = World(choice.seed)
         self.network = Network(self.world, choice.conditions)
         self.history = ClientHistory(self.world)
-        self.observer = Observer(self.world)
         self.brokers: dict[int, Address] = {n: (f"n{n}", 9092) for n in range(1, choice.nodes + 1)}
         self.machines = {n: self._machine(n) for n in self.brokers}
+        self.observer = Observer(self.world, self._log_of)
+        for machine in self.machines.values():
+            machine.on_image = self.observer.on_image
         self.partitions: list[Partition] = [(TOPIC, index) for index in range(choice.partitions)]
         self.readers = list[Reader]()
         self.members = list[GroupMember]()
         self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
         self.is_working = True
         self._all_clients = list[WireClient]()
+
+    def _log_of(self, node_id: int, group_id: bytes) -> object:
+        node = self.machines[node_id].node
+        group = None if node is None else node.multiraft.groups.get(GroupId(group_id))
+        return None if group is None else group.log
 
     def _machine(self, node_id: int) -> Machine:
         choice = self.choice

@@ -1,0 +1,124 @@
+"""The net catches fish: a disk that lies, a promise that is not kept, and the tools around a failing seed."""
+
+import pytest
+
+from . import disk
+from .history import ClientHistory
+from .scenario import SimulationError, run_choice
+from .shrink import shrink
+from .swarm import Choice, Fault, choose
+from .world import SECOND, InvariantError, World
+
+
+def three_nodes(*faults: Fault, flush_mode: str = "fsync") -> Choice:
+    return choose(0)._replace(
+        nodes=3,
+        replication_factor=3,
+        partitions=1,
+        members=0,
+        flush_mode=flush_mode,
+        drift=(1.0,) * 3,
+        safety_us=5 * SECOND,
+        kinds=(),
+        faults=faults,
+    )
+
+
+EVERYBODY_LOSES_POWER = Fault(4 * SECOND, "power_all", (1, 1), SECOND // 2, 0)
+
+
+@pytest.mark.slow
+def test_power_cuts_of_all_machines_lose_nothing_that_was_synced() -> None:
+    run = run_choice(three_nodes(EVERYBODY_LOSES_POWER))
+    assert run.world.counts["recoveries"] == 3
+
+
+@pytest.mark.slow
+def test_a_journal_that_is_never_synced_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control of the test above."""
+    sync = disk.VirtualFiles.sync
+
+    def lie(files: disk.VirtualFiles, fd: int) -> None:
+        if len(files._open[fd].data) < 1 << 20:
+            sync(files, fd)  # Journal files alone are preallocated to so much.
+
+    monkeypatch.setattr(disk.VirtualFiles, "sync", lie)
+    with pytest.raises(SimulationError):
+        run_choice(three_nodes(EVERYBODY_LOSES_POWER))
+
+
+@pytest.mark.slow
+def test_what_was_only_in_the_page_cache_is_missed_when_everybody_loses_power() -> None:
+    with pytest.raises(SimulationError):
+        run_choice(three_nodes(EVERYBODY_LOSES_POWER, flush_mode="page-cache"))
+
+
+P = ("t", 0)
+
+
+def history(*values: bytes) -> tuple[World, ClientHistory]:
+    world = World(0)
+    told = ClientHistory(world)
+    for value in values:
+        told.on_sent(value, P, "c1", is_idempotent=True)
+    return world, told
+
+
+def test_a_record_that_changes_its_place_or_its_value_is_noticed() -> None:
+    for offset, value in ((1, b"a"), (0, b"b")):
+        world, told = history(b"a", b"b")
+        told.on_acknowledged([b"a"], 0)
+        told.on_read(P, offset, value)
+        assert isinstance(world.failure, InvariantError)
+
+
+def test_a_lost_record_and_a_hole_are_noticed() -> None:
+    world, told = history(b"a", b"b")
+    told.on_acknowledged([b"a", b"b"], 0)
+    told.check_complete(P, 1)
+    assert world.failure is not None
+    world, told = history(b"a", b"b")
+    told.on_read(P, 1, b"b")
+    told.check_complete(P, 2)
+    assert world.failure is not None
+
+
+def test_an_older_acknowledgement_behind_a_newer_one_is_noticed() -> None:
+    world, told = history(b"a", b"b")
+    told.on_acknowledged([b"a"], 5)
+    told.on_acknowledged([b"b"], 3)
+    assert world.failure is not None
+
+
+def test_a_commit_goes_back_only_as_far_as_an_unanswered_one() -> None:
+    world, told = history()
+    told.on_commit_sent("g", P, 5)  # never answered
+    told.on_commit_sent("g", P, 7)
+    told.on_committed("g", P, 7)
+    assert told.committed_at_least("g", P) == 5
+    told.on_fetched_commit("g", P, 5, 5, 1)
+    assert world.failure is None
+    told.on_fetched_commit("g", P, 4, 5, 2)
+    assert world.failure is not None
+
+
+def test_two_owners_in_one_generation_are_noticed() -> None:
+    world, told = history()
+    told.on_assigned("g", 1, P, "a")
+    told.on_assigned("g", 2, P, "b")
+    assert world.failure is None
+    told.on_assigned("g", 2, P, "c")
+    assert world.failure is not None
+
+
+def test_shrinking_leaves_the_faults_that_matter() -> None:
+    faults = tuple(Fault(number * SECOND, "crash", (1, 1), 0, number) for number in range(16))
+    wanted = {3, 11}
+
+    def fails(choice: Choice) -> bool:
+        return wanted <= {fault.detail for fault in choice.faults}
+
+    small = shrink(choose(5)._replace(faults=faults, plain_producers=2, partitions=3, safety_us=60 * SECOND), fails)
+    assert {fault.detail for fault in small.faults} == wanted
+    assert (small.plain_producers, small.partitions) == (0, 1)
+    assert small.safety_us < 12 * SECOND
