@@ -60,12 +60,20 @@ CONSUMER: Mapping[str, Call] = {
 ADMIN: Mapping[str, Call] = {
     "describe_cluster": lambda c, s: c.admin.describe_cluster(timeout_s=s),
     "describe_configs": lambda c, s: c.admin.describe_configs([ConfigResource.topic(c.topic)], timeout_s=s),
+    "alter_configs": lambda c, s: c.admin.alter_configs(
+        ConfigResource.topic(c.topic), {"max.message.bytes": "1048588"}, timeout_s=s
+    ),
     "create_topic": lambda c, s: c.admin.create_topic(f"{c.topic}-2", timeout_s=s),
     "create_topics": lambda c, s: c.admin.create_topics([NewTopic(f"{c.topic}-3")], timeout_s=s),
     "delete_topics": lambda c, s: c.admin.delete_topics([f"{c.topic}-4"], timeout_s=s),
     "list_topics": lambda c, s: c.admin.list_topics(timeout_s=s),
     "describe_topics": lambda c, s: c.admin.describe_topics([c.topic], timeout_s=s),
     "create_partitions": lambda c, s: c.admin.create_partitions(c.topic, 2, timeout_s=s),
+    # Nothing is under way, so cancelling is refused.
+    "alter_partition_reassignments": lambda c, s: c.admin.alter_partition_reassignments(
+        {c.partition: None}, timeout_s=s
+    ),
+    "list_partition_reassignments": lambda c, s: c.admin.list_partition_reassignments(timeout_s=s),
     "list_offsets": lambda c, s: c.admin.list_offsets({c.partition: OffsetSpec.LATEST}, timeout_s=s),
     "delete_records": lambda c, s: c.admin.delete_records({c.partition: 0}, timeout_s=s),
     "list_groups": lambda c, s: c.admin.list_groups(timeout_s=s),
