@@ -175,7 +175,7 @@ def check_change(old: Configuration, new: Configuration) -> None:
         raise ValueError("a group needs a voter")
     changed = set(old.voters) ^ set(new.voters)
     if len(changed) > 1:
-        raise ValueError(f"one voter at a time, not {sorted({member.node_id for member in changed})}: {changed}")
+        raise ValueError(f"one voter at a time, not {sorted({member.node_id for member in changed})}")
     staying = old.voter_ids & new.voter_ids
     turned = staying & (set(old.witnesses) ^ set(new.witnesses))
     if turned:

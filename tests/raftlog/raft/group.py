@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from random import Random
 
 import msgspec
-from sim.disk import Disk
+from sim.disk import CHANGE, Disk
 
 from barnabas_raftlog.raft.core import RaftCore, Timing
 from barnabas_raftlog.raft.invariants import check_member
-from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Configuration, Member, configuration_of
+from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     Entry,
@@ -27,7 +27,13 @@ class Group:
     """Cores, disks, and the messages under way. Disks are quick unless a test makes one slow."""
 
     def __init__(
-        self, voters: Iterable[int], learners: Iterable[int] = (), *, preferred: int = 1, timing: Timing | None = None
+        self,
+        voters: Iterable[int],
+        learners: Iterable[int] = (),
+        *,
+        preferred: int = 1,
+        timing: Timing | None = None,
+        known_disks: bool = False,
     ) -> None:
         self.voters, self.learners = frozenset(voters), frozenset(learners)
         self.preferred, self.timing = preferred, timing or Timing()
@@ -38,7 +44,9 @@ class Group:
         self.slow = set[int]()
         self.held = dict[int, list[Message]]()
         self.saving = dict[int, int]()
-        configuration = configuration_of(self.voters, self.learners)
+        # Each with its first disk; unless `known_disks`, nobody can tell that from another.
+        self.members = {n: Member(n, disk_id(int(known_disks))) for n in sorted(self.voters | self.learners)}
+        configuration = self.configuration(self.voters, self.learners)
         self.disks = {n: Disk(configuration) for n in sorted(self.voters | self.learners)}
         self.cores = {n: self.boot(n) for n in self.disks}
 
@@ -46,7 +54,7 @@ class Group:
         disk = self.disks[node]
         self.held[node] = []
         return RaftCore(
-            Member(node),
+            self.members[node],
             disk.hard_state,
             disk.log,
             0,
@@ -65,6 +73,26 @@ class Group:
         disk.lose_power(kept_count)
         disk.crash(0)
         self.cores[node] = self.boot(node)
+
+    def configuration(self, voters: Iterable[int], learners: Iterable[int] = ()) -> Configuration:
+        """Return a configuration of nodes with the disks that they have now."""
+        ends = [tuple(self.members[n] for n in sorted(nodes)) for nodes in (voters, learners)]
+        return Configuration(ends[0], ends[1])
+
+    def join(self, node: int) -> None:
+        """Start a node that belongs to nothing yet; or, if there was one, with another disk, which is empty."""
+        known = self.members.get(node)
+        number = 0 if known is None else known.directory_id[-1] + 1
+        self.members[node] = Member(node, disk_id(number or max(m.directory_id[-1] for m in self.members.values())))
+        self.disks[node] = Disk()
+        self.cores[node] = self.boot(node)
+
+    def change(self, node: int, configuration: Configuration) -> None:
+        """Have a leader propose other members."""
+        core, log = self.cores[node], self.disks[node].log
+        core.check_change(configuration)
+        log.append([Entry(log.last_index + 1, core.term, CHANGE + configuration.encode())])
+        self.step(node, Proposed())
 
     def connect(self) -> None:
         """Report all links live, everywhere."""
@@ -137,7 +165,7 @@ class Group:
         self.step(node, Tick())
 
     def values(self, node: int) -> list[str]:
-        return [bytes(entry.frame).decode() for entry in self.disks[node].log.held]
+        return [_shown(bytes(entry.frame)) for entry in self.disks[node].log.held]
 
     def _take(self, source: int | None, target: int | None) -> list[Message]:
         chosen = [m for m in self.inbox if source in {None, m.source} and target in {None, m.target}]
@@ -184,8 +212,18 @@ class Group:
         return index, self.disks[node].log.term_at(index) or 0, b"state"
 
 
+def disk_id(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
 def _entries(entries: Iterable[Entry]) -> str:
-    return " ".join(f"{e.index}:{bytes(e.frame).decode()}(t{e.term})" for e in entries)
+    return " ".join(f"{e.index}:{_shown(bytes(e.frame))}(t{e.term})" for e in entries)
+
+
+def _shown(frame: bytes) -> str:
+    if frame.startswith(CHANGE):
+        return f"members[{_members(Configuration.decode(frame[len(CHANGE) :]))}]"
+    return frame.decode()
 
 
 def _message(message: Message) -> str:
@@ -197,8 +235,10 @@ def _message(message: Message) -> str:
         fields["data"] = bytes(message.data).decode()
         fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
-    usual |= {"is_learner": False, "directory_id": UNKNOWN_DIRECTORY}
     usual |= {"uncertain": 0, "certain": 0}
+    usual |= {"is_learner": False, "disk": 0}
+    if "directory_id" in fields:
+        fields["disk"] = max(0, fields.pop("directory_id")[-1] - 1)  # how often it was replaced
     shown = [f"{name}={value}" for name, value in fields.items() if usual.get(name) != value]
     return f"{type(message).__name__}({', '.join(shown[:1] + [text for text in shown[1:] if not _is_end(text)])})"
 
@@ -206,7 +246,7 @@ def _message(message: Message) -> str:
 def _members(configuration: Configuration) -> str:
     """Who votes; learners behind a plus; how often the disk of a node was replaced as a prime."""
     names = [
-        " ".join(f"{member.node_id}" + "'" * member.directory_id[-1] for member in members)
+        " ".join(f"{member.node_id}" + "'" * (member.directory_id[-1] - 1) for member in members)
         for members in (configuration.voters, configuration.learners)
     ]
     return " + ".join(filter(None, names))

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_raftlog.errors import ChangeInProgressError
+from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import (
     Campaign,
+    Entry,
+    HardState,
     PeerLive,
     PeerSilent,
     Stalled,
@@ -31,10 +35,41 @@ class Narrator:
     group: Group
 
     def group_of(self, *words: str) -> None:
-        """Make a group: `group_of 1 2 3 learners 4`. Node 1 is the preferred leader."""
-        ids = [int(word) for word in words if word.isdigit()]
-        voter_count = words.index("learners") if "learners" in words else len(ids)
-        self.group = Group(ids[:voter_count], ids[voter_count:])
+        """Make a group: `group_of 1 2 3 learners 4`. Node 1 is preferred.
+
+        `disks`: they can be told apart. `small`: an append has room for one entry.
+        """
+        timing = Timing(bytes_per_append=1, bytes_in_flight_max=1) if "small" in words else None
+        voters, learners = _roles([word for word in words if word not in {"disks", "small"}])
+        self.group = Group(voters, learners, known_disks="disks" in words, timing=timing)
+
+    def holding(self, node: str, *entries: str) -> None:
+        """Begin with this log, synced and not committed: `holding 2 1:a 1:b 4:c` (term:value)."""
+        group = self.group
+        disk = group.disks[int(node)]
+        for text in entries:
+            term, value = text.split(":")
+            disk.log.append([Entry(disk.log.last_index + 1, int(term), value.encode())])
+        disk.sync()
+        disk.hard_state = HardState(disk.log.last_term, None)
+        group.cores[int(node)] = group.boot(int(node))
+
+    def join(self, node: str) -> None:
+        """Start a node that belongs to nothing; if there was one, it comes back with an empty disk."""
+        self.group.join(int(node))
+
+    def change(self, node: str, *words: str) -> None:
+        """Have a leader propose other members: `change 1 1 2 3 learners 4`."""
+        try:
+            self.group.change(int(node), self.group.configuration(*_roles(list(words))))
+        except (ValueError, ChangeInProgressError) as error:
+            self.group.lines.append(f"refused: {error}")
+
+    def has_caught_up(self, node: str, peer: str) -> None:
+        core = self.group.cores[int(node)]
+        progress = core.progress[int(peer)]
+        caught_up = progress.has_caught_up(core.log.last_index, self.group.now_ms, core.timing.election_timeout_ms)
+        self.group.lines.append(f"n{peer} {'has' if caught_up else 'has not'} caught up")
 
     def connect(self) -> None:
         self.group.connect()
@@ -118,16 +153,42 @@ class Narrator:
         """Forget the committed part of the log, as after a snapshot."""
         self.group.disks[int(node)].log.drop_prefix(self.group.cores[int(node)].commit_index)
 
+    def logs(self) -> None:
+        for n in self.group.cores:
+            terms = "".join(f" {entry.term}" for entry in self.group.disks[n].log.held)
+            self.group.lines.append(f"n{n} terms{terms}")
+
+    def swallow(self, ms: str, *links: str) -> None:
+        """Let time pass in which nothing gets through `links` (`1>2`) and nobody is told; all else arrives at once."""
+        ends = [tuple(map(int, link.split(">"))) for link in links]
+        group, end_ms = self.group, self.group.now_ms + int(ms)
+        while True:
+            for source, target in ends:
+                group.lose(source, target)
+            if group.inbox:
+                group.deliver()
+                continue
+            due = [(core.deadline_ms, n) for n, core in group.cores.items() if core.deadline_ms is not None]
+            if not due or min(due)[0] > end_ms:
+                break
+            group.to_deadline(min(due)[1])
+        group.now_ms = max(group.now_ms, end_ms)
+
     def status(self) -> None:
         for n, core in self.group.cores.items():
             words = [core.role.name.lower(), f"term={core.term}", f"leader={core.leader_id}"]
             words += [f"commit={core.commit_index}", f"log={core.log.first_index}..{core.log.last_index}"]
-            words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent
+            words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent + ["outside"] * core.is_outside
             words += ["uncertain"] * (core.uncertain > 0)
             self.group.lines.append(f"n{n} {' '.join(words)}")
 
     def run(self, words: tuple[str, ...]) -> None:
         getattr(self, words[0])(*words[1:])
+
+
+def _roles(words: list[str]) -> tuple[list[int], list[int]]:
+    voter_count = words.index("learners") if "learners" in words else len(words)
+    return [int(word) for word in words[:voter_count]], [int(word) for word in words[voter_count + 1 :]]
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
