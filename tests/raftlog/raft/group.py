@@ -87,6 +87,11 @@ class Group:
         self.disks[node] = Disk()
         self.cores[node] = self.boot(node)
 
+    def restart_as_after_a_crash(self, node: int) -> None:
+        """Forget all but the disk."""
+        self.disks[node].crash(0)
+        self.cores[node] = self.boot(node)
+
     def change(self, node: int, configuration: Configuration) -> None:
         """Have a leader propose other members."""
         core, log = self.cores[node], self.disks[node].log

@@ -290,3 +290,98 @@ def test_8_leader_checks_before_it_answers_a_read() -> None:
     group.deliver()
     group.deliver(2, 1)
     assert core.answered_round >= asked_round
+
+
+def test_figure_2_commit_index_is_the_lower_of_the_leaders_and_the_last_new_entry() -> None:
+    """Set commitIndex = min(leaderCommit, index of last new entry)."""
+    group = elected()
+    group.propose(1, "a", "b")
+    group.lose()
+    group.step(2, AppendEntries(1, 1, 2, 1, 1, 3, 5, False, [Entry(2, 1, b"a")]))
+    assert group.cores[2].commit_index == 2
+
+
+def test_figure_2_existing_entries_are_not_appended_again() -> None:
+    """Append any new entries not already in the log."""
+    group = elected()
+    group.propose(1, "a")
+    group.settle()
+    ready = group.step(2, AppendEntries(1, 1, 2, 1, 1, 2, 9, False, [Entry(2, 1, b"a"), Entry(3, 1, b"b")]))
+    assert [entry.index for entry in ready.append] == [3]
+
+
+def test_figure_2_a_late_append_truncates_nothing_that_agrees() -> None:
+    """If an existing entry conflicts with a new one, delete it and all that follow it; only then."""
+    group = elected()
+    group.propose(1, "a", "b")
+    group.settle()
+    ready = group.step(2, AppendEntries(1, 1, 2, 1, 1, 1, 9, False, [Entry(2, 1, b"a")]))
+    assert ready.truncate_from is None
+    assert group.values(2) == ["no-op", "a", "b"]
+
+
+def test_figure_2_state_is_saved_before_an_answer_rests_on_it() -> None:
+    """Persistent state is updated on stable storage before responding to RPCs."""
+    group = Group((1, 2, 3))
+    ready = group.cores[2].step(VoteRequest(1, 1, 2, 0, 0, pre=False, transfer=False), 0)
+    assert ready.hard_state is not None
+    assert (ready.hard_state.term, ready.hard_state.voted_for) == (1, 1)
+    assert not ready.messages
+    assert [type(message) for message in ready.messages_after_persist] == [VoteResponse]
+
+
+def test_figure_2_heartbeats_go_to_everybody_upon_election() -> None:
+    """Upon election: send initial AppendEntries to each server; here they carry the no-op."""
+    group = Group((1, 2, 3))
+    group.connect()
+    group.to_deadline(1)
+    while group.cores[1].role is not Role.LEADER:
+        group.deliver()
+    assert {message.target for message in group.inbox if isinstance(message, AppendEntries)} == {2, 3}
+
+
+def test_5_2_a_server_votes_once_in_a_term_first_come_first_served() -> None:
+    """Each server votes for at most one candidate in a given term, on a first-come-first-served basis."""
+    group = Group((1, 2, 3))
+    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
+    group.step(3, VoteRequest(1, 2, 3, 0, 0, pre=False, transfer=False))
+    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
+    votes = [message for message in group.inbox if isinstance(message, VoteResponse)]
+    assert [(vote.target, vote.granted) for vote in votes] == [(1, True), (2, False), (1, True)]
+
+
+def test_5_4_1_the_later_last_term_wins_over_the_longer_log() -> None:
+    """If the logs have last entries with different terms, the log with the later term is more up-to-date."""
+    group = elected()
+    group.propose(1, "a", "b", "c")
+    group.settle()
+    group.lose()
+    for node in (2, 3):
+        group.step(node, PeerSilent(1))
+    group.step(2, VoteRequest(5, 3, 2, 2, 4, pre=False, transfer=False))
+    (vote,) = [message for message in group.inbox if isinstance(message, VoteResponse)]
+    assert vote.granted
+
+
+def test_5_6_a_crashed_server_comes_back_with_what_was_durable() -> None:
+    """Servers restart with their term, vote and log."""
+    group = elected()
+    group.propose(1, "a")
+    group.settle()
+    group.restart_as_after_a_crash(2)
+    core = group.cores[2]
+    assert (core.term, core.log.last_index, core.role) == (1, 2, Role.FOLLOWER)
+    assert group.values(2) == ["no-op", "a"]
+
+
+def test_7_snapshot_carries_the_configuration() -> None:
+    """The snapshot includes the latest configuration in the log as of the last included index."""
+    group = elected(1, 2)
+    group.join(3)
+    group.change(1, group.configuration({1, 2}, {3}))
+    group.settle()
+    group.disks[1].log.drop_prefix(group.cores[1].commit_index)
+    group.step(1, PeerLive(3))
+    group.settle()
+    assert group.cores[3].log.configuration == group.configuration({1, 2}, {3})
+    assert group.disks[3].log.first_index > 1

@@ -142,8 +142,7 @@ class Narrator:
 
     def restart(self, node: str) -> None:
         """Crash, losing what was not synced, and come back."""
-        self.group.disks[int(node)].crash(0)
-        self.group.cores[int(node)] = self.group.boot(int(node))
+        self.group.restart_as_after_a_crash(int(node))
 
     def power(self, node: str, kept_count: str) -> None:
         """Cut its power; its log was in page-cache mode, and comes back with so many entries."""
