@@ -55,14 +55,13 @@ def test_3_10_transfer_that_takes_too_long_is_given_up() -> None:
     """If the transfer does not complete within about an election timeout, the leader resumes."""
     group = elected(1, 2, 3)
     group.step(1, TransferLeadership(2))
-    assert group.cores[1].transfer_target == 2
+    targets = list[int | None]()
     for _ in range(20):
+        targets.append(group.cores[1].transfer_target)
         group.lose(target=2)
         group.settle()
         group.to_deadline(1)
-        if group.cores[1].transfer_target is None:
-            break
-    assert group.cores[1].transfer_target is None
+    assert (targets[0], targets[-1]) == (2, None)
     assert role(group, 1) is Role.LEADER
 
 
@@ -72,7 +71,7 @@ def test_4_1_configuration_holds_as_soon_as_it_is_in_the_log() -> None:
     group.join(4)
     group.change(1, group.configuration({1, 2, 3, 4}))
     assert voters(group, 1) == {1, 2, 3, 4}
-    assert voters(group, 2) == {1, 2, 3}
+    assert group.cores[2].configuration == group.configuration({1, 2, 3})
     group.deliver(1, 2)
     group.step(2, PeerLive(1))
     assert voters(group, 2) == {1, 2, 3, 4}
