@@ -126,6 +126,7 @@ def _liveness_phase(sim: Simulator) -> None:
     # With a window of one append, a member that lacks everything needs a round trip and a sync for each entry.
     entry_count = max(node.disk.log.last_index for node in sim.nodes.values())
     sim.run(HEALING_MS + entry_count * ROUND_TRIP_MS)
+    _retire_forgotten(sim)
     check_converged(sim)
     while forget_lost(sim, _leader_id(sim)):
         sim.run(REMOVAL_MS)
@@ -150,6 +151,14 @@ def _members(sim: Simulator) -> list[Node]:
     return [node for node in sim.nodes.values() if node.member in leading[0].core.configuration.members]
 
 
+def _retire_forgotten(sim: Simulator) -> None:
+    """Stop the removed nodes that know no voter but other removed ones: nobody whom they ask can tell them."""
+    member_ids = {node.node_id for node in _members(sim)}
+    for node in sim.nodes.values():
+        if node.node_id not in member_ids and not node.core.voters & member_ids and not node.core.is_outside:
+            sim.crash(node.node_id)
+
+
 def _leader_id(sim: Simulator) -> int:
     return next(node.node_id for node in sim.nodes.values() if node.core.role.name == "LEADER")
 
@@ -168,7 +177,7 @@ def check_converged(sim: Simulator) -> None:
     ((last_index, _, commit_index),) = ends
     assert last_index == commit_index == sim.history.commit_index
     assert len({core.configuration for core in cores}) == 1, "they disagree about who belongs to the group"
-    waiting = [node.node_id for node in sim.nodes.values() if node.core.deadline_ms is not None]
+    waiting = [node.node_id for node in sim.nodes.values() if node.is_up and node.core.deadline_ms is not None]
     assert not waiting, f"a healthy group with nothing to do is not quiescent: nodes {waiting} wait"
     places = Counter[bytes]()
     for node in members:

@@ -1,8 +1,11 @@
 """The simulator must catch these. If it does not, it is the simulator that is broken.
 
 Each mutant must fail within `SEEDS` seeds; most fail on one of the first three. One that survives is either no
-mistake (say why, and replace it) or shows what the simulator does not look at. Three need a rare accident, and are
+mistake (say why, and replace it) or shows what the simulator does not look at. Some need a rare accident, and are
 caught by about one seed in fifty: their search starts at `FIRST`, so that the test is quick.
+
+Not here, because they change nothing: granting a learner a pre-vote (it does not stand); taking a node with a new disk
+for the voter that it was (its leader ignores it, so its log stays too short to win).
 """
 
 import pytest
@@ -15,6 +18,9 @@ FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
     "one answer is a majority": 35,
+    "only members are given pre-votes": 40,
+    "learners do not vote": 20,
+    "told by a stale member, believed": 24,
 }
 
 MUTANTS = {  # what is broken: (module, the line, the line instead)
@@ -155,7 +161,6 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
         "log_is_current and not request.is_learner and",
         "log_is_current and is_member and not request.is_learner and",
     ),
-    "learners are given pre-votes": ("election", "log_is_current and not request.is_learner and", "log_is_current and"),
     "nobody is told that it was removed": (
         "election",
         "    if committed.voters and committed.member(source) is None:",
@@ -181,11 +186,6 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
         "state",
         "or (index > self.commit_index and self.log.configuration_at(index - 1).has_voter(self.member))",
         "or False",
-    ),
-    "a snapshot without its members": (
-        "replication",
-        "configuration = raft.log.configuration_at(index)",
-        "configuration = raft.log.configuration_at(0)",
     ),
     "strangers wait for a leader": ("core", "if self.is_outside:", "if False:"),
     "quiescent with a follower behind": (

@@ -103,7 +103,8 @@ class GroupHistory:
         With more voters the term itself was durable on a majority before its first entry was written.
         """
         for place in [place for place in self.places if place[0] > last_index and place not in self.shown]:
-            if place[1] in self.lone_terms and self.leader_of_term[place[1]] == node_id:
+            is_committed = self.committed.get(place[0], (0, 0))[0] == place[1]  # and went with a disk, if at all
+            if place[1] in self.lone_terms and self.leader_of_term[place[1]] == node_id and not is_committed:
                 del self.places[place]
 
     def on_sent(self, message: Message, saved: HardState, disk_term: int, member: Member) -> None:
