@@ -14,7 +14,7 @@ been made, written to and acknowledged before the journal heard of it.
 
 from collections.abc import Callable
 
-from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, parse_header
@@ -132,9 +132,16 @@ class _Rebuild:
             wanted = plan.entries_after()
             expected = dict(wanted)
             self._scan(on_disk, lambda index, fields: _is(expected.get(index), fields))
-        self._cut(on_disk)
-        self._append([item for item in wanted if item[0] > self._last_index], payload_of)
-        self._sync(plan)
+        try:
+            self._cut(on_disk)
+            self._append([item for item in wanted if item[0] > self._last_index], payload_of)
+            self._sync(plan)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            # Nothing is lost: journal and checkpoint still say what must be there. So nothing may be concluded for good
+            # about this replica either; a start that tries again may succeed.
+            raise StorageFailedError(f"cannot write to {self._directory}: {error}") from error
         if plan is not None:
             self._note_members(plan.members)
         if plan is not None and plan.state:

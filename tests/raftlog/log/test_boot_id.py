@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
 
 from .memory_files import MemoryFiles
@@ -84,3 +85,14 @@ def test_a_power_loss_during_the_start_after_a_power_loss_changes_nothing() -> N
         node = Node(node.files, boot_id=f"boot {seed + 2}")
         node.files.lose_power(Random(seed))
     assert uncertain(node.files, "boot 9", "page-cache") == [True]
+
+
+def test_a_disk_that_fails_during_recovery_condemns_no_replica() -> None:
+    node = node_with("fsync", boot_id=None)
+    node.files.kill()
+    node.files.failing = lambda call, path: call == "sync" and "replicas" in path
+    with pytest.raises(StorageFailedError, match="cannot write"):
+        Node(node.files)
+    node.files.kill()
+    log = Node(node.files).log()
+    assert (log.failed, log.last_index) == (None, 5)
