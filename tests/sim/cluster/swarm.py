@@ -79,14 +79,16 @@ def choose(seed: int) -> Choice:
     safety_us = rng.randrange(6, 12) * SECOND
     flush_mode = rng.choice(("fsync", "fsync", "page-cache"))
     wanted = {kind for kind in MEAN_US if rng.random() < 0.25}
+    # What strikes one machine of a run only, because a majority must keep what it had.
+    lonely = SPOILS_DISKS | LOSES_POWER if flush_mode == "page-cache" else SPOILS_DISKS
     if flush_mode == "page-cache":
-        wanted -= LOSES_POWER
+        wanted.discard("power_all")
     if factor < 3:
-        wanted -= SPOILS_DISKS
+        wanted -= lonely
     kinds = tuple(sorted(wanted)) or ("crash",)
     # All producers together write some 200 batches, however many they are: more would cost time and show little.
     idempotent_producers, plain_producers = rng.choice((1, 2, 3)), rng.choice((0, 1, 2))
-    faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us))
+    faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us, kind in lonely))
     return Choice(
         seed=seed,
         nodes=nodes,
@@ -115,7 +117,7 @@ def choose(seed: int) -> Choice:
     )
 
 
-def _plan(rng: Random, kind: str, nodes: int, safety_us: int) -> list[Fault]:
+def _plan(rng: Random, kind: str, nodes: int, safety_us: int, is_lonely: bool) -> list[Fault]:
     faults = []
     mean_us = MEAN_US[kind] // rng.choice((1, 1, 2))
     at_us = 2 * SECOND
@@ -124,8 +126,8 @@ def _plan(rng: Random, kind: str, nodes: int, safety_us: int) -> list[Fault]:
         other = rng.randrange(1, nodes + 1)
         side = tuple(sorted(rng.sample(range(1, nodes + 1), rng.randrange(1, max(2, nodes // 2 + 1)))))
         duration_us = rng.choice((30 * MS, 400 * MS, 1_500 * MS, 3_000 * MS))
-        if kind in SPOILS_DISKS:
-            target = other = 1 + nodes // 2  # one machine with a bad disk, not a majority of them
+        if is_lonely:
+            target = other = 1 + nodes // 2
         chosen = side if kind in {"cut", "cut_tcp", "cut_udp"} else (target, other)
         faults.append(Fault(at_us, kind, chosen, duration_us, rng.randrange(1 << 16)))
     return faults
