@@ -3,11 +3,13 @@
 A JVM takes a second or two to start, so one test goes through what a tool can do, and all strategies rebalance at once.
 """
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupState
@@ -68,6 +70,24 @@ def test_topics_are_made_described_grown_and_deleted(tools: Tools, replicas: int
     assert described.count("\tLeader: ") == 5
     topics("--delete")
     workload.wait_until(lambda: name not in tools.run("kafka-topics", "--list").split(), "the topic to be gone")
+
+
+def test_a_partition_moves_to_another_broker(tools: Tools, replicas: int, name: str, tmp_path: Path) -> None:
+    if replicas < 2:
+        pytest.skip("needs a second broker")
+    tools.run("kafka-topics", "--create", "--topic", name, "--replica-assignment", "1")
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": [2]}]}))
+
+    def reassign(*arguments: str) -> str:
+        return tools.run("kafka-reassign-partitions", "--reassignment-json-file", plan, *arguments)
+
+    assert f"Successfully started partition reassignment for {name}-0" in reassign("--execute")
+    done = f"Reassignment of partition {name}-0 is completed."
+    workload.wait_until(lambda: done in reassign("--verify", "--preserve-throttles"), "the partition to have moved")
+    assert "No partition reassignments found." in tools.run("kafka-reassign-partitions", "--list")
+    assert "\tReplicas: 2\t" in tools.run("kafka-topics", "--describe", "--topic", name)
+    tools.run("kafka-topics", "--delete", "--topic", name)
 
 
 def test_every_kind_of_record_comes_back(tools: Tools, bootstrap: str, new_topic: NewTopicMaker) -> None:

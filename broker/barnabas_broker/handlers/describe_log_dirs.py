@@ -1,0 +1,42 @@
+"""DescribeLogDirs: which partitions this broker holds, and how large their logs are.
+
+A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka. The size of the
+volume is not told (-1): to ask the operating system could block, and no tool needs it.
+"""
+
+from barnabas_broker.connections import Exchange
+from barnabas_broker.context import BrokerContext
+from barnabas_clients.protocol.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+__all__ = ["handle", "refuse"]
+
+
+def handle(broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Answer at once."""
+    asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
+    for name, hosted in sorted(broker.partitions.topics.items()):
+        rows = [
+            DescribeLogDirsPartition(
+                partition_index=index,
+                partition_size=partition.log.size_bytes,
+                offset_lag=max(0, partition.log.log_end_offset - partition.high_watermark),
+            )
+            for index, partition in sorted(hosted.partitions.items())
+            if asked is None or index in asked.get(name, ())
+        ]
+        if rows:
+            result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))
+    return DescribeLogDirsResponse(results=[result])
+
+
+def refuse(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Say it for the one directory, where every version has a place for it, and for the whole."""
+    return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])
