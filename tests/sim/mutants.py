@@ -21,7 +21,19 @@ MODULES = (
 
 
 def mutant(module: str, line: str, instead: str) -> Implementation:
-    """Return the core with `line` of `module` replaced, as modules of their own beside the real ones."""
+    """Return the core with `line` of `module` replaced."""
+    source = source_of(module)
+    assert source.count(line) == 1, f"the mutant no longer fits {module}.py; write it anew"
+    return mutant_source(module, source.replace(line, instead))
+
+
+def source_of(module: str) -> str:
+    """Return the text of a module of the core."""
+    return (FOLDER / f"{module}.py").read_text()
+
+
+def mutant_source(module: str, mutated: str) -> Implementation:
+    """Return the core with another text for `module`, as modules of their own beside the real ones."""
     package = ModuleType(CLONE)
     package.__path__ = []
     clones = {CLONE: package, f"{CLONE}.messages": messages, f"{CLONE}.membership": membership}
@@ -29,10 +41,7 @@ def mutant(module: str, line: str, instead: str) -> Implementation:
     sys.modules.update(clones)
     try:
         for name in MODULES:
-            source = (FOLDER / f"{name}.py").read_text()
-            if name == module:
-                assert source.count(line) == 1, f"the mutant no longer fits {module}.py; write it anew"
-                source = source.replace(line, instead)
+            source = mutated if name == module else source_of(name)
             clone = ModuleType(f"{CLONE}.{name}")
             clone.__package__ = CLONE
             sys.modules[clone.__name__] = clone
