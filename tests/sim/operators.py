@@ -11,9 +11,9 @@ The operators: *negate* a comparison or a truth; move a *boundary* (`<` and `<=`
 *drop* a statement that changes something, a persist or a reset among them; drop one *operand* of an `and` or `or`; take
 `min` for `max`; *swap* two neighbouring statements that change something.
 
-Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people: facts and
-their words; constructors, where a statement that is missing shows as an AttributeError; and the swap of two assignments
-of which neither reads what the other writes.
+Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people, facts
+and their words; constructors, where a statement that is missing shows as an AttributeError; and the swap of two
+assignments of which neither reads what the other writes.
 """
 
 import ast
