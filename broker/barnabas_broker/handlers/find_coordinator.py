@@ -2,7 +2,9 @@
 
 The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to
 have a successor: the request waits for that, for as long as an election may take, and only then says
-COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it.
+COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it. A broker
+that is cut off would not hear of the election, and says so at once; it guesses at no coordinator as it does at leaders,
+because a group that goes to the wrong broker waits there.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
 transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
@@ -16,7 +18,7 @@ from typing import Any
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
-from barnabas_broker.partitions import ELECTION_MS
+from barnabas_broker.partitions import ELECTION_MS, HostedTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -61,7 +63,7 @@ async def _wait(broker: BrokerContext, exchange: Exchange, keys: list[str]) -> F
     indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
     try:
         async with asyncio.timeout(ELECTION_MS / 1000):
-            while any(broker.where_to_ask(hosted, index).leader_id < 0 for index in indexes):
+            while any(_may_be_elected(broker, hosted, index) for index in indexes):
                 await broker.partitions.leaders_changed()
     except TimeoutError:
         pass  # Then the answer says that there is none.
@@ -72,11 +74,17 @@ def _find(broker: BrokerContext, group_id: str) -> Coordinator:
     hosted, index = broker.partitions.topics.get(OFFSETS_TOPIC), broker.coordinator.partition_of(group_id)
     if hosted is None or index is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
-    known = broker.image.brokers.get(broker.where_to_ask(hosted, index).leader_id)
+    known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
     if known is None:
         text = f"{OFFSETS_TOPIC}-{index} has no leader"
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
     return Coordinator(key=group_id, node_id=known.node_id, host=known.host, port=known.port, error_message="")
+
+
+def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:
+    """Tell whether a partition without a leader is about to have one that this broker will hear of."""
+    has_leader = broker.leader_of(hosted, index).leader_id >= 0
+    return not has_leader and not broker.partitions.is_cut_off(hosted.topic.partitions[index].replicas)
 
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
