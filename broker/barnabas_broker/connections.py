@@ -368,7 +368,7 @@ class Listener:
         self.accepted_count = self.refused_count = 0
         self.port = 0
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in the order of their beginning
         self._starved: dict[Connection, None] = {}
         self._sending: dict[Connection, None] = {}
         self._feeding: asyncio.Handle | None = None
@@ -420,14 +420,14 @@ class Listener:
                         connection._transport.abort()
 
     def _connected(self, connection: Connection) -> None:
-        self._connections.add(connection)
+        self._connections[connection] = None
         self.accepted_count += 1
         if len(self._connections) > self.limits.connections_max:
             self.refused_count += 1
             connection.close(f"{self.limits.connections_max} connections are open already (max.connections)")
 
     def _disconnected(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._starved.pop(connection, None)
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()

@@ -63,7 +63,7 @@ class BrokerContext:
         self.fetches = FetchCounters()
         self.producer_ids = range(0)
         self.is_stopping = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
 
     @property
     def image(self) -> Image:
@@ -124,7 +124,7 @@ class BrokerContext:
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a request that must wait. Bounded by the unanswered requests of all connections."""
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_done)
 
     async def close(self) -> None:
@@ -139,7 +139,7 @@ class BrokerContext:
             await asyncio.wait(self._tasks)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.on_fatal(error)
 

@@ -74,7 +74,7 @@ class Coordinator:
         self.group_events = EventHistory(self.wall_ms)
         self.shards: dict[int, Shard] = {}
         self._metadata, self._partitions = metadata, partitions
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         self._creation: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self.load_s = LOAD_S
@@ -251,7 +251,7 @@ class Coordinator:
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._on_done)
         return task
 
@@ -265,7 +265,7 @@ class Coordinator:
             await asyncio.wait(self._tasks)
 
     def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
 

@@ -104,7 +104,7 @@ def mutant_source(module: str, mutated: str) -> Implementation:
     finally:
         for name, was in before.items():
             if was is None:
-                del sys.modules[name]
+                sys.modules.pop(name, None)
             else:
                 sys.modules[name] = was
     return Implementation(core=package.core, invariants=package.invariants)

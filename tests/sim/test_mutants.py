@@ -190,8 +190,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     "strangers wait for a leader": ("core", "if self.is_outside:", "if False:"),
     "quiescent with a follower behind": (
         "leadership",
-        "if progress.match_index != last_index:",
-        "if progress.match_index < 0:",
+        "if progress.match_index != last_index or progress.uncertain:",
+        "if progress.uncertain:",
     ),
 }
 

@@ -117,7 +117,7 @@ class CatchUp:
         self._transfers: dict[GroupId, Transfer] = {}
         self._waiting: dict[GroupId, None] = {}
         self._running: dict[GroupId, asyncio.Task[None]] = {}
-        self._others: set[asyncio.Task[None]] = set()
+        self._others: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self.received_bytes = self.finished = 0
@@ -346,10 +346,10 @@ class CatchUp:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)
-        self._others.add(task)
+        self._others[task] = None
         task.add_done_callback(self._on_other_done)
 
     def _on_other_done(self, task: "asyncio.Task[None]") -> None:
-        self._others.discard(task)
+        self._others.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_broken(error)

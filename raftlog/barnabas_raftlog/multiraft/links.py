@@ -118,7 +118,7 @@ class Links:
         self._datagrams = new_datagrams(self._on_datagram)
         self._strangers: dict[Connection, int] = {}  # accepted, not authenticated: deadline, oldest first
         self._admins: dict[Connection, None] = {}
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # in the order of their beginning
         self._all_closed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -301,7 +301,7 @@ class Links:
     # What connections tell us (ConnectionOwner).
 
     def on_connected(self, connection: Connection) -> None:
-        self._connections.add(connection)
+        self._connections[connection] = None
         if self._closing:
             connection.abort("this node is closing")
         elif not connection.is_outgoing:
@@ -366,7 +366,7 @@ class Links:
             raise MalformedMessageError(f"frame of kind {kind} is not allowed here")
 
     def on_closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._strangers.pop(connection, None)
         self._admins.pop(connection, None)
         reason = connection.reason or "closed"

@@ -95,7 +95,7 @@ class Services:
 
     def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
         self._handlers: dict[str, Handler] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         self._running: dict[int, int] = {}  # id of a connection: its calls in progress
         self._on_bug = on_bug
 
@@ -123,7 +123,7 @@ class Services:
         else:
             self._running[id(wire)] = running + 1
             task = asyncio.get_running_loop().create_task(self._serve(handler, source, wire, call_id, body))
-            self._tasks.add(task)
+            self._tasks[task] = None
             task.add_done_callback(lambda task: self._on_done(task, wire, call_id))
 
     async def _serve(self, handler: Handler, source: int, wire: Wire, call_id: int | None, body: bytes) -> None:
@@ -142,7 +142,7 @@ class Services:
         wire.send(encode_frame((FrameKind.REPLY, call_id, error, text[:TEXT_CHARACTERS_MAX]), [body], len(body)))
 
     def _on_done(self, task: asyncio.Task[None], wire: Wire, call_id: int | None) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         running = self._running.pop(id(wire)) - 1
         if running:
             self._running[id(wire)] = running
