@@ -49,15 +49,15 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
     lost = [member for member in present.members if member in sim.lost]
     if lost and sim.rng.random() < 0.5:
         return [_of(voters - {member}, learners - {member}) for member in lost]
-    wanted = [_of(voters - {member}, learners) for member in voters]
-    wanted += [_of(voters - {member}, learners | {member}) for member in voters if sim.rng.random() < 0.5]
-    wanted += [_of(voters, learners - {member}) for member in learners]
+    wanted = [_of(voters - {member}, learners) for member in present.voters]
+    wanted += [_of(voters - {member}, learners | {member}) for member in present.voters if sim.rng.random() < 0.5]
+    wanted += [_of(voters, learners - {member}) for member in present.learners]
     for other in sim.nodes.values():
         if other.node_id not in present.node_ids:
             wanted.append(_of(voters, learners | {other.member}))
             if sim.rng.random() < 0.2:
                 wanted.append(_of(voters | {other.member}, learners))
-    for member in learners:
+    for member in present.learners:
         progress = core.progress.get(member.node_id)
         caught_up = progress and progress.has_caught_up(core.log.last_index, sim.now_ms, CATCH_UP_MS)
         # Most operators wait for that. Promoting too early is allowed, and costs only time.

@@ -18,7 +18,7 @@ FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
     "one answer is a majority": 35,
-    "only members are given pre-votes": 40,
+    "only members are given pre-votes": 20,
     "learners do not vote": 20,
     "told by a stale member, believed": 24,
 }
