@@ -12,6 +12,7 @@ A vote counts once it has left its node. From then on it is remembered across th
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 from unittest.mock import patch
 
@@ -151,24 +152,29 @@ def _checksum(entry: Entry) -> int:
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Let `observer` see every step of every core until the block ends."""
+    """Let `observer` see every step of every core until the block ends.
+
+    Of this thread: beside a simulation real clusters may run in the same process, each in a thread of its own.
+    """
+    here = get_ident()
     decide, carry_out, add = raft_core.RaftCore.step, Driver._step, Outbox.add
 
     def decided(core: Any, event: Event, now_ms: int) -> Ready:
         ready = decide(core, event, now_ms)
-        if ready.append or ready.append_no_op:
+        if (ready.append or ready.append_no_op) and get_ident() == here:
             observer.on_decided(core, ready)
         return ready
 
     def carried_out(driver: Driver, member: Group, event: Event, now_ms: int) -> None:
         before = member.core.commit_index
         carry_out(driver, member, event, now_ms)
-        if not member.is_removed and member.failed is None:
+        if not member.is_removed and member.failed is None and get_ident() == here:
             observer.on_done(member, event, before)
 
     def said(outbox: Outbox, group_id: GroupId, messages: Sequence[Message]) -> None:
-        for message in messages:
-            observer.on_said(group_id, message)
+        if get_ident() == here:
+            for message in messages:
+                observer.on_said(group_id, message)
         add(outbox, group_id, messages)
 
     with (
