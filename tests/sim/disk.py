@@ -1,8 +1,9 @@
 """A node's disk, and the log that lives on it, on virtual time.
 
 Writes queue in order and reach the disk together when a sync completes. A crash keeps any prefix of what was still
-queued and loses the rest. In `page-cache` mode the log's own writes are durable at once, and only hard states queue:
-so log and hard state can reach the disk in either order, which a core must survive.
+queued and loses the rest. In `page-cache` mode the log's own writes survive a crash at once, and only hard states queue:
+so log and hard state can reach the disk in either order, which a core must survive. A loss of power takes any part of the
+log behind the newest change of members: that one, and what comes after it until it is done, waits for a sync.
 """
 
 from collections import deque
@@ -123,11 +124,20 @@ class MemoryLog(Image):
         self.members.drop_prefix(index)
 
 
+def _has_change(arguments: tuple[object, ...]) -> bool:
+    (entries,) = arguments
+    assert isinstance(entries, list)
+    return any(bytes(entry.frame[: len(CHANGE)]) == CHANGE for entry in entries)
+
+
 class Disk:
     """What survives a crash, and what is still on its way there."""
 
+    syncs_changes = True  # False: what this would be without that rule, for a test of the tests
+
     def __init__(self, configuration: Configuration = NOBODY, *, page_cache: bool = False) -> None:
         self.page_cache = page_cache
+        self.kept_index = 0  # A loss of power takes nothing up to here.
         self.image = Image()
         if configuration.voters:
             self.image.members.assign(0, configuration)
@@ -138,8 +148,11 @@ class Disk:
         self.is_uncertain = False
 
     def write(self, kind: str, *arguments: object) -> None:
-        """Queue a write of the log; in `page-cache` mode it is durable by the time this returns."""
-        if self.page_cache:
+        """Queue a write of the log; in `page-cache` mode it is durable by the time this returns, but for changes."""
+        waits = self.syncs_changes and (
+            any(queued != "save" for queued, _ in self.queue) or (kind == "append" and _has_change(arguments))
+        )
+        if self.page_cache and not waits:
             self._apply((kind, arguments))
         else:
             self.queue.append((kind, arguments))
@@ -170,9 +183,11 @@ class Disk:
         self.log = MemoryLog(self)
 
     def lose_power(self, kept_count: int) -> None:
-        """Keep so many entries of a log in `page-cache` mode. To be followed by `crash`."""
+        """Keep so many entries of a log in `page-cache` mode, or more. To be followed by `crash`."""
         assert self.page_cache
         self.is_uncertain = True
+        self.queue = deque(operation for operation in self.queue if operation[0] == "save")
+        kept_count = max(kept_count, self.kept_index - self.image.base_index)
         if kept_count < len(self.image.held):
             self.image.truncate_from(self.image.base_index + kept_count + 1)
 
@@ -184,6 +199,9 @@ class Disk:
             self.hard_state = hard_state
         else:
             getattr(self.image, kind)(*arguments)
+            self.kept_index = min(self.kept_index, self.image.last_index)
+            if self.syncs_changes and kind == "append" and _has_change(arguments):
+                self.kept_index = self.image.last_index
 
     def _durable_index(self) -> int:
         """Where the disk and the log are equal: up to the lowest truncation that is still queued."""

@@ -37,7 +37,7 @@ def change_somehow(sim: Simulator) -> None:
     if leaders:
         node = sim.rng.choice(leaders)
         wanted = _wanted(sim, node)
-        if wanted and _can_decide(sim, new := sim.rng.choice(wanted)):
+        if wanted and can_decide(sim, new := sim.rng.choice(wanted)):
             change(sim, node.node_id, new)
 
 
@@ -49,6 +49,7 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
     lost = [member for member in present.members if member in sim.lost]
     if lost and sim.rng.random() < 0.5:
         return [_of(voters - {member}, learners - {member}) for member in lost]
+    # Never in the order of a set: members hash by their bytes, so a seed would differ from process to process.
     wanted = [_of(voters - {member}, learners) for member in present.voters]
     wanted += [_of(voters - {member}, learners | {member}) for member in present.voters if sim.rng.random() < 0.5]
     wanted += [_of(voters, learners - {member}) for member in present.learners]
@@ -70,10 +71,47 @@ def _of(voters: set[Member], learners: set[Member]) -> Configuration:
     return Configuration(tuple(sorted(voters)), tuple(sorted(learners)) if voters else ())
 
 
-def _can_decide(sim: Simulator, configuration: Configuration, without: Member | None = None) -> bool:
-    """Tell whether a majority of the voters have their disks: what a group cannot live without."""
-    left = [voter for voter in configuration.voters if voter not in sim.lost and voter != without]
-    return len(left) > len(configuration.voters) // 2
+def can_decide(
+    sim: Simulator, configuration: Configuration, without: Member | None = None, forgetful: Member | None = None
+) -> bool:
+    """Tell whether the voters that have their disks, and their memory, are enough to live on: more no Raft survives.
+
+    `without`, `forgetful`: a member that is about to lose its disk, or in page-cache mode the end of its log.
+    """
+    voters = configuration.voters
+    lost = {voter for voter in voters if voter in sim.lost or voter == without}
+    doubtful = {voter for voter in voters if voter == forgetful} - lost
+    for node in sim.nodes.values():
+        if node.disk.is_uncertain and node.member in voters and node.member not in lost:
+            doubtful.add(node.member)
+    needed = len(voters) // 2 + 1
+    if lost:
+        return len(voters) - len(lost) - len(doubtful) >= needed
+    return len(doubtful) < needed  # All of them can still elect; and what was acknowledged, one of the others has.
+
+
+def deciding(sim: Simulator) -> list[Configuration]:
+    """Return the configurations by which anybody might still decide something."""
+    found = list[Configuration]()
+    for node in sim.nodes.values():
+        log = node.disk.log
+        found += [log.configuration, node.disk.image.configuration]
+        found.append(log.configuration_at(min(node.core.commit_index, log.last_index)))
+    return [configuration for configuration in found if configuration.voters]
+
+
+def cut_power(sim: Simulator, node_id: int, down_ms: int) -> None:
+    """Lose a part of a log in page-cache mode, and crash. Of one node at a time: more may lose what counts."""
+    node = sim.nodes[node_id]
+    others = [other.disk for other in sim.nodes.values() if other is not node]
+    if not node.is_up or any(disk.is_uncertain for disk in others):
+        return
+    if all(can_decide(sim, configuration, forgetful=node.member) for configuration in deciding(sim)):
+        sim.counts["power cuts"] += 1
+        sim.history.is_forgetful = True
+        held_count, rng = len(node.disk.image.held), sim.power_rng
+        node.disk.lose_power(max(rng.randrange(held_count + 1), held_count - rng.choice([2, 1000])))
+        sim.crash_for(node_id, down_ms)
 
 
 def replace_disk(sim: Simulator, node_id: int) -> None:
@@ -82,12 +120,8 @@ def replace_disk(sim: Simulator, node_id: int) -> None:
     Only if a majority is left of every configuration that may still decide something: more no Raft survives.
     """
     lost = sim.nodes[node_id]
-    for node in sim.nodes.values():
-        log = node.disk.log
-        deciding = [log.configuration, node.disk.image.configuration]
-        deciding.append(log.configuration_at(min(node.core.commit_index, log.last_index)))
-        if not all(_can_decide(sim, configuration, lost.member) for configuration in deciding if configuration.voters):
-            return
+    if not all(can_decide(sim, configuration, without=lost.member) for configuration in deciding(sim)):
+        return
     sim.counts["disks replaced"] += 1
     if lost.is_up:
         sim.crash(node_id)

@@ -6,7 +6,7 @@ from functools import partial
 
 from barnabas_raftlog.raft.messages import Campaign, TransferLeadership
 
-from .membership import change_somehow, forget_lost, replace_disk
+from .membership import change_somehow, cut_power, forget_lost, replace_disk
 from .simulator import REAL, Implementation, Node, Simulator
 
 SAFETY_MS = 6_000
@@ -68,7 +68,7 @@ def _safety_phase(sim: Simulator) -> None:
 
     every(swarm.propose_interval_ms, lambda: _use(sim))
     every(swarm.crash_interval_ms, lambda: _crash(sim))
-    every(swarm.power_interval_ms, lambda: sim.cut_power(rng.choice(members), rng.choice([0, 30, 700])))
+    every(swarm.power_interval_ms, lambda: cut_power(sim, rng.choice(members), rng.choice([0, 30, 700])))
     every(swarm.cut_interval_ms, lambda: _cut(sim))
     every(swarm.stall_interval_ms, lambda: sim.stall(rng.choice(members), rng.choice([50, 600, 1200, 2500])))
     every(

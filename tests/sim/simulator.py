@@ -92,10 +92,8 @@ class Simulator:
         self.rng, self.now_ms = Random(seed), 0
         self.swarm = Swarm.chosen_by(self.rng)
         self.power_rng = Random(f"power {seed}")
-        is_settled = not (self.swarm.replace_interval_ms or self.swarm.change_interval_ms)
-        if self.swarm.page_cache and self.swarm.voter_count > 1 and is_settled:
-            # A generator of its own, so that other seeds are what they were. Not together with disks that are replaced
-            # (that is a second loss), nor with changes of members: see what `uncertainty` says is not there.
+        if self.swarm.page_cache and self.swarm.voter_count > 1:
+            # A generator of its own, so that other seeds are what they were.
             self.swarm = replace(self.swarm, power_interval_ms=self.power_rng.choice([0, 400, 1500]))
         voters = range(1, self.swarm.voter_count + 1)
         learners = range(101, 101 + self.swarm.learner_count)
@@ -174,19 +172,6 @@ class Simulator:
         if self.nodes[node_id].is_up:
             self.crash(node_id)
             self.after(down_ms, partial(self.boot_if_down, node_id))
-
-    def cut_power(self, node_id: int, down_ms: int) -> None:
-        """Lose a part of a log in page-cache mode, and crash. Of one node at a time: more may lose what counts."""
-        disks = [self.nodes[n].disk for n in self.members if n != node_id]
-        if self.nodes[node_id].is_up and not any(disk.is_uncertain for disk in disks):
-            self.counts["power cuts"] += 1
-            self.history.is_forgetful = True
-            disk = self.nodes[node_id].disk
-            held_count = len(disk.image.held)
-            disk.lose_power(
-                max(self.power_rng.randrange(held_count + 1), held_count - self.power_rng.choice([2, 1000]))
-            )
-            self.crash_for(node_id, down_ms)
 
     def crash(self, node_id: int) -> None:
         """Lose all but the disk, and of what is queued for it all but some first part."""
