@@ -17,7 +17,8 @@ SEEDS = 24
 FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
-    "one answer is a majority": 35,
+    "one answer is a majority": 110,
+    "appends after anything": 45,
     "only members are given pre-votes": 20,
     "learners do not vote": 20,
     "told by a stale member, believed": 24,
@@ -83,8 +84,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "the leader counts what it has not on disk": (
         "replication",
-        "durable_indexes.append(raft.log.durable_index)",
-        "durable_indexes.append(raft.log.last_index)",
+        "durable_index = raft.log.durable_index\n",
+        "durable_index = raft.log.last_index\n",
     ),
     "a lone voter speaks before its vote is safe": (
         "replication",
@@ -118,8 +119,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "counts itself though it left": (
         "replication",
-        "    if raft.is_voter:\n        durable",
-        "    if True:\n        durable",
+        "    if raft.is_voter:\n        # By a configuration",
+        "    if True:\n        # By a configuration",
     ),
     "votes for itself though it left": (
         "election",

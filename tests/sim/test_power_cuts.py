@@ -1,7 +1,8 @@
 """Page-cache mode: a power cut of one machine, crashes of others, and nothing acknowledged is lost.
 
 Every leader must have every committed entry (`GroupHistory`), and at the end every acknowledged value must be there
-once (`scenario.check_converged`). The mutants show that these seeds would notice.
+once (`scenario.check_converged`). Members change meanwhile, and disks are replaced, as long as what is left of every
+configuration is enough to live on (`membership.can_decide`). The mutants show that these seeds would notice.
 """
 
 from collections import Counter
@@ -9,14 +10,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from .disk import Disk
 from .mutants import mutant
 from .scenario import SimulationError, run_seed
 from .simulator import Implementation, Simulator
 
 
-def seeds_with_power_cuts(first: int) -> Iterator[int]:
+def seeds_with_power_cuts(first: int, *, changes: bool = False) -> Iterator[int]:
+    """Yield seeds whose members change, or whose members stay and keep their disks."""
     while True:
-        if Simulator(first).swarm.power_interval_ms:
+        swarm = Simulator(first).swarm
+        is_settled = not (swarm.change_interval_ms or swarm.replace_interval_ms)
+        if swarm.power_interval_ms and (swarm.change_interval_ms if changes else is_settled):
             yield first
         first += 1
 
@@ -35,6 +40,23 @@ def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None
     assert counts["power cuts"] > 30
     assert counts["crashes"] > 50
     assert acknowledged > 500
+
+
+def test_nor_do_they_while_members_change_and_disks_are_replaced() -> None:
+    counts = Counter[str]()
+    for seed, _ in zip(seeds_with_power_cuts(100_000, changes=True), range(25), strict=False):
+        counts.update(run_seed(seed).counts)
+    assert counts["power cuts"] > 40
+    assert counts["changes"] > 80
+    assert counts["disks replaced"] > 10
+
+
+def test_the_seeds_notice_a_disk_that_forgets_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voter then elects itself by a configuration of before; 23084 is the plainest, 22408 has three members."""
+    monkeypatch.setattr(Disk, "syncs_changes", False)
+    for seed in (23_084, 22_408):
+        with pytest.raises(SimulationError, match="lacks committed entry"):
+            run_seed(seed)
 
 
 @pytest.mark.parametrize(

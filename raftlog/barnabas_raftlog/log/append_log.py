@@ -159,6 +159,20 @@ class AppendLog:
         self._put_members(index, term, body)
         self._members.assign(index, configuration)
         self.configuration = configuration
+        if not self._journaled:
+            self._sync_here()
+
+    def _sync_here(self) -> None:
+        """Count what was just placed as durable only when all of the log up to there survives a loss of power."""
+        sync = self._snapshot()
+        sync.directories = [self.directory, self.directory.rpartition("/")[0]]
+        write, operations = self._write, self.operations
+        if write is None or not operations or operations[-1] is not write:
+            # It was written at once: then this stands for it. It takes no more frames, others may be written already.
+            self._serial += 1
+            write, self._write = Write(self._active, self._active.size_bytes, self._serial), None
+            operations.append(write)
+        write.sync = sync
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None:
         """Return (epoch, end_offset) of the newest epoch not above `leader_epoch` (KIP-101, KIP-320); None: older."""
@@ -253,7 +267,10 @@ class AppendLog:
         self.size_bytes += size_all
         if journaled:
             self._durable.queue(ticket, index)
-        if inline:
+        if inline and self.operations:  # a change of members among them
+            self._written.queue(self._serial, index)
+            host.writes.add(self)
+        elif inline:
             self._written.reached = index
             tail.written(index)
         else:

@@ -85,9 +85,12 @@ class SyncDirectory(Operation):
 
 
 class Write(Operation):
-    """Frames that follow each other in one segment; `last_index` is the last one's."""
+    """Frames that follow each other in one segment; `last_index` is the last one's.
 
-    __slots__ = ("buffers", "last_index", "position", "segment", "serial", "size_bytes")
+    `sync`: carried out with it, for what must not be lost in page-cache mode either.
+    """
+
+    __slots__ = ("buffers", "last_index", "position", "segment", "serial", "size_bytes", "sync")
 
     def __init__(self, segment: Segment, position: int, serial: int) -> None:
         self.segment = segment
@@ -96,6 +99,7 @@ class Write(Operation):
         self.buffers: list[Buffer] = []
         self.size_bytes = 0
         self.last_index = 0
+        self.sync: Sync | None = None
 
     def run(self, files: Files, opened: OpenFiles) -> None:
         start, end = self.position, self.position + self.size_bytes
@@ -104,6 +108,8 @@ class Write(Operation):
             begin, stop = start - start % WRITE_BACK_BYTES, end - end % WRITE_BACK_BYTES
             if begin < stop:
                 files.start_write_back(fd, begin, stop - begin)
+        if self.sync is not None:
+            self.sync.run(files, opened)
 
 
 class Remove(Operation):

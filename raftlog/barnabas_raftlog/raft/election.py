@@ -132,7 +132,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         raft.voted_for = request.source
         raft.role = Role.FOLLOWER
         raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
-    elif raft.deadline_ms is None:
+    elif raft.deadline_ms is None and (raft.role is not Role.LEADER or raft.peers):
         raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
     answer = VoteResponse(

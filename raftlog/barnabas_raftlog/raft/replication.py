@@ -190,7 +190,9 @@ def advance_commit(raft: RaftState) -> None:
         0 if progress.uncertain else progress.match_index for progress in raft.progress.values() if progress.is_voter
     ]
     if raft.is_voter:
-        durable_indexes.append(raft.log.durable_index)
+        # By a configuration that its own disk may forget, a leader does not count itself: see `uncertainty`.
+        durable_index = raft.log.durable_index
+        durable_indexes.append(durable_index if durable_index >= raft.configuration_index else 0)
     index = committable_index(durable_indexes, raft.commit_index, raft.term_start_index)
     if index > raft.commit_index:
         assert index <= raft.log.last_index

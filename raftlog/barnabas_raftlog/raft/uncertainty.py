@@ -20,12 +20,22 @@ before that. Then the leader says so (`certain`), with the number: a message fro
 
 Terms and votes are always on disk, in both modes, so nobody votes twice, and rounds of an uncertain voter count.
 
-Not here: a change of members that was lost together with the entries behind it. The rule about every voter takes the
-candidate's own configuration for the newest one; a group of one or two voters that was just growing when one of its
-machines lost power may elect a leader by the configuration of before. Larger groups are safe from one loss, because
-they have a certain majority without the uncertain one. Not here either: how it is known that power was lost
-(`log.startup`), and going on without a voter that never comes back: membership change does that, if a majority of
-certain voters can commit it.
+*Members* may have changed in what was lost, and the second majority above is one of a certain configuration. So in
+page-cache mode a log makes a change of members durable, with all that is before it, before it counts as durable here:
+a voter that comes back knows every configuration that it ever acknowledged, and never one without the entries before
+it. Nor does a leader count itself while its newest configuration is not durable (`replication.advance_commit`): what
+it held then would be committed by the new voters, and forgotten together with them. Otherwise a group of one or two
+voters that was just growing could elect by the configuration of before.
+
+Not here: *a group of one voter*, by any configuration that still decides. What it lost when its power failed is lost;
+it elects itself, and the fact says so. *A change that was overruled*: the leader of three shrinks the group to itself
+and one other, nobody hears of it, the other two elect a leader and commit something; then the other loses power, and
+with it that entry, and is asked by the first, who still believes that they are two. All of its voters vote for it. A
+win by the configuration of before as well would stop that, but whoever has restarted does not know whether its newest
+configuration was committed, and a group of two whose third member is gone for good would never elect anybody again.
+It takes a durable word that a configuration is committed (an equal one appended behind it would do). Not here either:
+how it is known that power was lost (`log.startup`), and going on without a voter that never comes back: membership
+change does that, if a majority of certain voters can commit it.
 """
 
 from .messages import AppendResponse

@@ -88,6 +88,53 @@ def test_it_is_found_again_after_a_restart(mode: Mode, end: str) -> None:
     assert known(node.log(mode=mode)) == (SECOND, 2)
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_in_page_cache_mode_a_change_that_counted_survives_a_loss_of_power(seed: int, *, is_alone: bool) -> None:
+    """With all that is before it, so that no log ever comes back older than what it says of its members."""
+    node = Node(boot_id="before")
+    log = node.log(mode="page-cache")
+    log.begin_with(FIRST)
+    fill(log, 1 + 30 * (seed % 2))  # in one segment or several
+    node.work()
+    if is_alone:
+        changed(log, SECOND)
+    else:
+        frames = [
+            control_frame(log.log_end_offset, 1, ControlKind.NO_OP, b""),
+            control_frame(log.log_end_offset, 1, ControlKind.MEMBERSHIP, SECOND.encode()),
+            control_frame(log.log_end_offset, 1, ControlKind.NO_OP, b""),
+        ]
+        log.append([Entry(log.last_index + 1 + i, 1, memoryview(frame)) for i, frame in enumerate(frames)])
+    index = log.configuration_index
+    assert log.durable_index < index, "it waits for the disk"
+    fill(log, 1)
+    assert log.durable_index < index, "and so does what follows it"
+    node.work()
+    assert log.durable_index == log.last_index
+    fill(log, 5)
+    assert log.durable_index == log.last_index, "which is over when it is there"
+    node.files.lose_power(Random(seed))
+    log = Node(node.files, boot_id="after").log(mode="page-cache")
+    assert log.is_uncertain
+    assert log.failed is None
+    assert log.last_index >= index
+    assert known(log) == (SECOND, index)
+
+
+def test_in_page_cache_mode_a_change_that_cannot_be_synced_counts_for_nothing() -> None:
+    node = Node()
+    log = node.log(mode="page-cache")
+    log.begin_with(FIRST)
+    fill(log, 1)
+    node.work()
+    node.files.failing = lambda call, path: call == "sync" and path.endswith(".log")
+    changed(log, SECOND)
+    node.work()
+    assert log.durable_index < log.configuration_index
+    assert log.failed is not None
+
+
 def test_an_entry_that_the_disk_lost_changes_nothing() -> None:
     node = Node()
     log = node.log()

@@ -42,6 +42,7 @@ class Group:
         self.inbox = list[Message]()
         self.lines = list[str]()  # Every effect, in order, as the stories print it.
         self.slow = set[int]()
+        self.page_cache = False
         self.held = dict[int, list[Message]]()
         self.saving = dict[int, int]()
         # Each with its first disk; unless `known_disks`, nobody can tell that from another.
@@ -65,6 +66,12 @@ class Group:
             snapshot=lambda: self._snapshot(node),
             uncertain=disk.is_uncertain,
         )
+
+    def set_page_cache(self) -> None:
+        """From now on logs are durable at once, but for changes of members."""
+        self.page_cache = True
+        for disk in self.disks.values():
+            disk.page_cache = True
 
     def lose_power(self, node: int, kept_count: int) -> None:
         """Cut the power of a node whose log is in page-cache mode, and boot it with the first entries of its log."""
@@ -106,8 +113,12 @@ class Group:
                 self.step(node, PeerLive(peer))
 
     def step(self, node: int, event: Event) -> Ready:
+        log = self.disks[node].log
+        durable_index = log.durable_index
         ready = self.cores[node].step(event, self.now_ms)
         self._carry_out(node, ready)
+        if self.page_cache and log.durable_index > durable_index:  # at once
+            self._carry_out(node, self.cores[node].step(Persisted(log.durable_index), self.now_ms))
         check_member(self.cores[node])
         if ready.append_no_op:
             self.step(node, Proposed())

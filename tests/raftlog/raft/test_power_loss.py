@@ -1,6 +1,9 @@
 """Page-cache logs after a loss of power: who counts, who does not, and from when on again (design of `uncertainty`)."""
 
+import pytest
+
 from barnabas_raftlog.raft.core import Role
+from barnabas_raftlog.raft.messages import PeerSilent
 
 from .group import Group
 
@@ -122,3 +125,64 @@ def test_a_lone_voter_goes_on_and_says_what_may_be_missing() -> None:
     group.to_deadline(1)
     assert leads(group, 1)
     assert any("acknowledged records may be missing" in line for line in group.lines)
+
+
+def in_page_cache_mode(group: Group) -> Group:
+    group.set_page_cache()
+    return group
+
+
+def test_a_configuration_that_was_acknowledged_is_remembered() -> None:
+    """One voter grows to two. The first loses power and must not go back to deciding alone."""
+    group = in_page_cache_mode(Group([1], [2]))
+    group.elect(1)
+    group.change(1, group.configuration([1, 2]))
+    group.settle()
+    group.propose(1, "a")
+    group.settle()
+    assert group.cores[1].commit_index == 3
+    group.lose_power(1, 0)
+    assert group.cores[1].voters == {1, 2}
+    campaigns(group, 1, without=2)
+    assert not leads(group, 1)
+    group.lose()
+    group.elect(2)
+    assert leads(group, 2)
+    assert "a" in group.values(1)
+
+
+def test_a_leader_does_not_count_itself_by_a_configuration_that_its_disk_may_forget() -> None:
+    """Else 1 and 3 of three would commit what 1 and 2, the voters of before, could still elect a leader without."""
+    group = in_page_cache_mode(Group([1, 2], [3]))
+    group.elect(1)
+    group.slow.add(1)
+    group.propose(1, "a")
+    group.change(1, group.configuration([1, 2, 3]))
+    for _ in range(3):
+        group.lose(target=2)
+        group.deliver()
+    assert group.values(3)[-2:] == ["a", "members[1 2 3]"]
+    assert group.cores[1].progress[3].match_index == 3
+    assert group.cores[1].commit_index == 1
+    group.sync(1)
+    assert group.cores[1].commit_index == 3
+
+
+@pytest.mark.xfail(strict=True, reason="see the last paragraph of `uncertainty`")
+def test_two_of_three_do_not_elect_by_a_change_that_the_third_and_the_forgetful_one_have_overruled() -> None:
+    group = in_page_cache_mode(Group([1, 2, 3]))
+    group.elect(1)
+    group.change(1, group.configuration([1, 2]))
+    group.lose()  # nobody else hears of it
+    for node in (2, 3):
+        group.step(node, PeerSilent(1))
+    campaigns(group, 3, without=1)
+    group.propose(3, "a")
+    campaigns(group, 1, without=1)
+    assert leads(group, 3)
+    assert group.cores[3].commit_index == 3
+    group.lose_power(2, 1)
+    group.connect()
+    for _ in range(20):
+        campaigns(group, 1, without=3)
+    assert not leads(group, 1) or "a" in group.values(1)

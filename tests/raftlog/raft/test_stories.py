@@ -148,6 +148,9 @@ class Narrator:
         """Cut its power; its log was in page-cache mode, and comes back with so many entries."""
         self.group.lose_power(int(node), int(kept_count))
 
+    def page_cache(self) -> None:
+        self.group.set_page_cache()
+
     def compact(self, node: str) -> None:
         """Forget the committed part of the log, as after a snapshot."""
         self.group.disks[int(node)].log.drop_prefix(self.group.cores[int(node)].commit_index)
