@@ -305,3 +305,13 @@ def test_two_leaders_of_one_term_stop_the_node() -> None:
     group = elected()
     with pytest.raises(AssertionError, match="both lead"):
         group.cores[1].step(AppendEntries(1, 2, 1, 1, 1, 1, 9, False, ()), group.now_ms)
+
+
+def test_a_late_vote_request_does_not_make_a_leader_without_peers_wait_for_something() -> None:
+    group = Group([1])
+    group.to_deadline(1)
+    core = group.cores[1]
+    assert core.role is Role.LEADER
+    assert core.deadline_ms is None
+    group.step(1, VoteRequest(core.term, 3, 1, 9, core.term, pre=False, transfer=False))
+    assert core.deadline_ms is None
