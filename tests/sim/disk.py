@@ -2,8 +2,8 @@
 
 Writes queue in order and reach the disk together when a sync completes. A crash keeps any prefix of what was still
 queued and loses the rest. In `page-cache` mode the log's own writes survive a crash at once, and only hard states
-queue: so log and hard state can reach the disk in either order, which a core must survive. A loss of power takes any part
-of the log behind the newest change of members: that one, and what comes after it until it is done, waits for a sync.
+queue: so log and hard state can reach the disk in either order, which a core must survive. A loss of power takes any
+part of the log behind the newest change of members: that one, and what follows it until then, waits for a sync.
 """
 
 from collections import deque
