@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_broker.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -50,6 +51,17 @@ def test_max_bytes_bounds_the_response_but_not_its_first_batch(wire: Wire, topic
     assert [bool(one.partitions[0].records) for one in response.responses] == [True, False, False]
     response = wire.ask(FetchRequest(max_bytes=2_500, topics=topics), 12)
     assert [bool(one.partitions[0].records) for one in response.responses] == [True, True, False]
+
+
+def test_an_unconfirmed_leader_tells_no_high_watermark(wire: Wire, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may know an older one than its predecessor has told (seed 2139 of the simulator)."""
+    wire.produce(topic, batch())
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "can_serve", False)
+        result = wire.fetch(topic, 0)
+    assert (result.error_code, result.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert not result.records
+    assert wire.fetch(topic, 0).high_watermark == 1
 
 
 def test_offsets_outside_the_log_are_out_of_range(wire: Wire, topic: str) -> None:

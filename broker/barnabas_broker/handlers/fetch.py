@@ -8,8 +8,10 @@ as the buffers that the log holds, untouched.
 with something to read gives at least one batch, else a large batch could never be read.
 
 *What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
-OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. Isolation levels do not
-differ, because there are no transactions yet: the last stable offset is the high watermark.
+OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
+the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than what
+its predecessor has told this very client. Isolation levels do not differ, because there are no transactions yet: the
+last stable offset is the high watermark.
 
 *Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
 it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
@@ -210,6 +212,9 @@ class _Look:
         result = self._result(partition, asked)
         self.partitions.append(partition)
         if partition.is_leader and not partition.can_serve:
+            # Not an error that ends the wait: it is about to be confirmed, or deposed.
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
             return result
         if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= end):
             found = log.epoch_end_offset(asked.last_fetched_epoch)
