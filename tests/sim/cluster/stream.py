@@ -49,8 +49,14 @@ class Stream(asyncio.Transport):
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
+        was_lost = self.is_lost
         protocol.connection_made(self)
-        if self._inbox or self._has_eof:
+        if was_lost:
+            # Reset between the handshake and this moment: told as any other loss is.
+            self.loop.arrive(
+                protocol.connection_lost, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+            )
+        elif self._inbox or self._has_eof:
             self.loop.arrive(self._read)
 
     def write(self, data: Any) -> None:
