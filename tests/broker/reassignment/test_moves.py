@@ -109,6 +109,8 @@ def test_a_broker_that_comes_back_with_an_empty_disk_is_a_new_member(six_brokers
             await leader(cluster, "emptied", (4, 5, 6))
             lost = cluster.nodes[6].storage.directory_id
             await cluster.stop(6)
+            # Else what is heard below may still be about the disk that is gone.
+            await in_sync(cluster, "emptied", (4, 5))
             shutil.rmtree(Path(cluster.configs[6].log_dir))
             await cluster.start(6)
             await cluster.wait_ready()
