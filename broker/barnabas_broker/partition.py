@@ -25,7 +25,7 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -55,6 +55,8 @@ what a start after a crash replays; 2,000 entries take about 40 ms. A large tabl
 
 class PartitionLog(GroupLog, Protocol):
     """The part of a replica's log that a partition uses beside what the driver does with it."""
+
+    on_state_needed: Callable[[], None] | None
 
     @property
     def log_start_offset(self) -> int: ...
@@ -445,8 +447,7 @@ class Partition:
 
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what nobody needs any more."""
-        # A start lies within what was committed with it. Only where that was lost, as a loss of power can do to a
-        # majority in page-cache mode, would it lie beyond the log.
+        # It lies beyond the log only where a loss of power took from a majority what was committed with it.
         log, offset = self.log, min(self.starts.offset, self.high_watermark)
         if log.has_segments_before(offset):
             # What is deleted cannot be replayed.

@@ -329,6 +329,7 @@ class Partitions:
         # The topic may have been configured differently while its log was being read.
         partition.configure(topic_settings(topic.name, hosted.topic.configs, config))
         partition.starts, partition.saved_index = state.starts, state.saved_index
+        log.on_state_needed = partition.save_producers
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
         partition.group = self._multiraft.add_group(

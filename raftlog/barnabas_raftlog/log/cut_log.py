@@ -20,7 +20,7 @@ record with it, so that a crash finds both or neither.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -50,6 +50,9 @@ class CutLog(AppendLog):
     _committed_index = 0  # what `drop_before` was told
     _is_named = False  # whether a loss of power leaves the replica's directory where it is
     _saved_index = 0  # the entry that the state on the disk is kept with
+    _asked_index = 0  # up to which entry `on_state_needed` was asked to save it
+    on_state_needed: Callable[[], None] | None = None
+    """Asks the owner to save its state again: its last one is kept with an older entry than what is to be deleted."""
     _pins: Mapping[Segment, int] = MappingProxyType({})  # whose files must stay; replaced, never changed
 
     def offset_after(self, index: int) -> int:
@@ -280,6 +283,7 @@ class CutLog(AppendLog):
         super().on_journaled(durable_ticket)
         if self.log_start_offset > self.base_offset:
             self._drop_unneeded()
+            self._ask_for_state()
 
     def on_operation(self, operation: Operation) -> None:
         super().on_operation(operation)
@@ -287,6 +291,20 @@ class CutLog(AppendLog):
             self._saved_index = max(self._saved_index, operation.index)
         if self.log_start_offset > self.base_offset:
             self._drop_unneeded()
+
+    def _ask_for_state(self) -> None:
+        """Have the state saved anew where this alone keeps a segment.
+
+        The others may have made durable, and so committed, what this disk has only now: then the state was kept with
+        an entry before it, and nothing would delete the segment until somebody writes again.
+        """
+        if self.on_state_needed is None or not self.has_segments_before(self.log_start_offset):
+            return
+        index = self._segments[1].first_index - 1
+        if max(self._saved_index, self._asked_index) < index <= min(self._committed_index, self.durable_index):
+            self._asked_index = index
+            self.on_state_needed()
+            self._host.writes.flush()
 
     def has_segments_before(self, offset: int) -> bool:
         """Tell whether a whole segment lies before `offset`."""

@@ -62,6 +62,19 @@ def test_a_start_inside_the_newest_segment_deletes_nothing_but_is_kept(mode: Mod
     assert log.read(6, 10, 1 << 20) == []
 
 
+def test_a_state_kept_with_an_older_entry_is_asked_for_again_when_the_disk_has_caught_up() -> None:
+    """Others made the last entry durable, and so committed, before this disk did: nothing is to keep its segment."""
+    node = Node()
+    log = filled(node)
+    log.on_state_needed = lambda: log.save_state(log.durable_index, b"state")
+    fill(log, 1)
+    assert log.durable_index < log.last_index
+    drop(log, log.log_end_offset)
+    node.work()
+    assert log.base_offset == log.log_end_offset
+    assert files_of(node) == []
+
+
 @both_modes
 def test_a_log_may_lose_everything_it_has(mode: Mode) -> None:
     node = Node()
