@@ -62,7 +62,11 @@ class FakeCoordinator:
     # What a test does.
 
     def refuse(self, kind: type[Any], *codes: int) -> None:
-        """Answer the next requests of a kind with these codes; 0 lets one pass."""
+        """Answer the next requests of a kind with these codes; 0 lets one pass.
+
+        A heartbeat of before the last join does not count: it comes on a connection of its own, at any time, and no
+        member heeds its answer.
+        """
         self.refusals.setdefault(kind, deque()).extend(codes)
 
     def freeze(self, broker: FakeBroker) -> None:
@@ -111,7 +115,8 @@ class FakeCoordinator:
             if broker in self.frozen:
                 await asyncio.Event().wait()
             if kind not in (FindCoordinatorRequest, MetadataRequest):
-                code = queue.popleft() if (queue := self.refusals.get(kind)) else 0
+                is_late = kind is HeartbeatRequest and self.judge(request.member_id, request.generation_id)
+                code = queue.popleft() if (queue := self.refusals.get(kind)) and not is_late else 0
                 code = code or (0 if broker is self.home else Code.NOT_COORDINATOR)
                 if code:
                     return refusal(request, code)
