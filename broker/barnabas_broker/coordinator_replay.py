@@ -22,7 +22,7 @@ from barnabas_raftlog.records.reader import read_batch
 from .groups.messages import SavedGroup
 from .groups.offsets import OffsetTable
 from .groups.records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
-from .partition import PartitionLog
+from .partition_host import PartitionLog
 from .time_slices import Slices
 
 __all__ = ["STANDBY_ENTRIES", "Replay"]

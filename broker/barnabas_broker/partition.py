@@ -25,102 +25,30 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError
-from barnabas_raftlog.log.compacted_log import Compacted, CompactionLimits, Pause
-from barnabas_raftlog.log.retention import SegmentSpan
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.membership import Configuration
-from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
+from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
+from .partition_host import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
 from .producer_state import ProducerTable
 from .replica_progress import copies_of, copies_of_committed, electable, in_sync, readable_elsewhere
 from .replica_state import note_entries
 from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
 
-__all__ = ["Partition", "PartitionHost", "PartitionLog", "PartitionObserver", "PendingAppend", "high_watermark_at"]
+__all__ = ["Partition", "high_watermark_at"]
 
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
-
-
-class PartitionLog(GroupLog, Protocol):
-    """The part of a replica's log that a partition uses beside what the driver does with it."""
-
-    on_state_needed: Callable[[], None] | None
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    def epoch_at_offset(self, offset: int) -> int: ...
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int] | None: ...
-    def read(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer] | None: ...
-    async def read_cold(self, start_offset: int, end_offset: int, bytes_max: int) -> list[Buffer]: ...
-    async def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> tuple[int, int, int] | None: ...
-    async def max_timestamp(self, end_offset: int) -> tuple[int, int, int] | None: ...
-    def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
-    def save_state(self, index: int, blob: bytes) -> None: ...
-    def load_state(self) -> tuple[int, bytes] | None: ...
-    def has_segments_before(self, offset: int) -> bool: ...
-    def drop_before(self, offset: int, committed_index: int) -> None: ...
-    def spans(self) -> list[SegmentSpan]: ...
-    async def first_timestamp(self) -> int | None: ...
-    def roll(self) -> bool: ...
-    def limit_segments(self, segment_bytes: int) -> None: ...
-    async def compact(self, limits: CompactionLimits, index: int, now_ms: int, pause: Pause, /) -> Compacted | None: ...
-
-
-class PendingAppend(Protocol):
-    """Somebody who waits for an index of this partition."""
-
-    def on_committed(self) -> None:
-        """It is committed, and on as many replicas as the topic asks for."""
-
-    def on_failed(self, code: ErrorCode) -> None:
-        """It will not be known whether it commits."""
-
-
-class PartitionObserver(Protocol):
-    """Who keeps state that rests on this partition, as the group coordinator does. Called before waiters are."""
-
-    def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
-        """One of these has changed."""
-
-    def on_committed(self, commit_index: int) -> None:
-        """Everything up to `commit_index`, inclusive, is committed, and who waited for that was told."""
-
-    def on_ended(self) -> None:
-        """This replica serves nothing any more."""
-
-
-class PartitionHost(Protocol):
-    """What a partition tells its broker."""
-
-    @property
-    def node_id(self) -> int: ...
-    def now_ms(self) -> int: ...
-    def wall_ms(self) -> int: ...
-    def is_live(self, node_id: int) -> bool: ...
-    def wake(self, partition: "Partition") -> None:
-        """Something that fetches wait for has changed."""
-
-    def review_soon(self, partition: "Partition") -> None:
-        """Its in-sync replicas may change: call `review` at the next occasion."""
-
-    def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
-    def hear(self, partition: "Partition", term: int, leader_id: int) -> None: ...
 
 
 def high_watermark_at(log: GroupLog, commit_index: int) -> int:

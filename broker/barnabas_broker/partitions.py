@@ -37,7 +37,8 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
-from .partition import Partition, PartitionLog, PartitionObserver
+from .partition import Partition
+from .partition_host import PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
 from .replica_state import load_replica_state

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.partition import SAVE_ENTRIES, Partition, PartitionLog, high_watermark_at
+from barnabas_broker.partition import SAVE_ENTRIES, Partition, high_watermark_at
+from barnabas_broker.partition_host import PartitionLog
 from barnabas_broker.producer_state import ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition

@@ -12,7 +12,8 @@ from barnabas_broker.coordinator_shard import Shard, ShardState
 from barnabas_broker.coordinator_upkeep import Upkeep
 from barnabas_broker.groups.messages import Effects, GroupConfig, SavedGroup
 from barnabas_broker.groups.records import CommittedOffset, GroupKey, OffsetKey
-from barnabas_broker.partition import Partition, PendingAppend
+from barnabas_broker.partition import Partition
+from barnabas_broker.partition_host import PendingAppend
 from barnabas_broker.timers import Timers
 from barnabas_broker.waiting import CommitWaiters
 from barnabas_clients.protocol.error_codes import ErrorCode

@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import cast
 from uuid import UUID
 
-from barnabas_broker.partition import Partition, PartitionLog
+from barnabas_broker.partition import Partition
+from barnabas_broker.partition_host import PartitionLog
 from barnabas_broker.producer_state import OutOfOrderSequenceError
 from barnabas_broker.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
