@@ -30,7 +30,7 @@ PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
-    "barnabas_raftlog.log.recovery",
+    *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "journal_scan", "journal_entries")),
     *(f"barnabas_raftlog.log.{name}" for name in ("state_file", "checkpoint", "manifest")),
     *(
         f"barnabas_raftlog.multiraft.{name}"

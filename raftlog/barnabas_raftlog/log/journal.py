@@ -21,6 +21,7 @@ stay with the caller, and the next `write` tries the same once more, with anothe
 import itertools
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import StorageFailedError
@@ -35,8 +36,8 @@ from .journal_format import (
     aligned,
     encode_batch,
     encode_file_header,
-    scan,
 )
+from .journal_scan import JournalScan
 
 __all__ = ["Journal", "JournalLimits", "WriteResult"]
 
@@ -285,7 +286,7 @@ class Journal:
 
     def _verify(self, count: int) -> None:
         assert self._current is not None
-        data = self._files.read(self._current.fd, 0, self._place.position)
-        found = scan(memoryview(data), self._place.sequence, FILE_HEADER_BYTES, self._place.batch - 1)
-        if len(found.records) != count:
+        place, read = self._place, partial(self._files.read, self._current.fd)
+        scan = JournalScan(read, place.position, place.sequence, FILE_HEADER_BYTES, place.batch - 1)
+        if sum(1 for _ in scan.records()) != count:
             raise StorageFailedError(f"{self._current.path} does not hold what was written to it")

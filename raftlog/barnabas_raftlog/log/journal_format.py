@@ -1,4 +1,4 @@
-"""The bytes of a journal file: how records are written, and how a scan tells what is really there. Pure.
+"""The bytes of a journal file: how records are written, and what tells them from older ones. Pure.
 
 A journal file is a header sector and then *batches*, one for every sync. A batch begins at a sector boundary with a
 BATCH record that gives its number and its length, and goes on with the records that were waiting at that moment.
@@ -9,7 +9,7 @@ file's header, which is new in every life: a stale record can never pass for a n
 
 What a bad record means depends on what comes after it. The *last* batch may be torn: it was never synced, nobody was
 told, it is cut. But batch n + 1 is only written after batch n was synced. So if any intact batch follows a gap, then
-what stood in the gap had been durable and is damaged, and `scan` says so (`damaged_at`) instead of cutting it. Between
+what stood in the gap had been durable and is damaged, and `journal_scan` says so instead of cutting it. Between
 files the same holds by another means: a file's header names its predecessor, and says up to where that is valid. A file
 that was begun in place of one that had failed, and failed too, is nobody's predecessor: it does not count.
 
@@ -21,25 +21,24 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-import msgspec
-
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
+    "BATCH_MAGIC",
     "FILE_HEADER_BYTES",
     "NO_GROUP",
     "RECORD_BYTES",
+    "RECORD_HEADER",
+    "SECTOR_BYTES",
     "FileHeader",
-    "JournalRecord",
     "QueuedRecord",
     "RecordKind",
-    "Scan",
     "aligned",
     "encode_batch",
     "encode_file_header",
     "parse_file_header",
-    "scan",
+    "record_seed",
 ]
 
 SECTOR_BYTES = 512  # the smallest unit that a disk writes whole or not at all
@@ -50,11 +49,11 @@ VERSION = 2  # version 1 had no `previous_sequence`: it was `sequence` - 1, and 
 NO_GROUP = bytes(20)
 
 _HEADER = struct.Struct(">8sIIQQQ")  # magic, version, crc of what follows, sequence, previous_end, previous_sequence
-_RECORD = struct.Struct(">IIB3x20sQQ")  # crc of what follows, payload length, kind, group, index, term
+RECORD_HEADER = struct.Struct(">IIB3x20sQQ")  # crc of what follows, payload length, kind, group, index, term
 _AFTER_CRC = struct.Struct(">IB3x20sQQ")
 _CRC = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
-RECORD_BYTES = _RECORD.size
+RECORD_BYTES = RECORD_HEADER.size
 
 
 class RecordKind(IntEnum):
@@ -88,26 +87,6 @@ class FileHeader(NamedTuple):
     previous_sequence: int
 
 
-class JournalRecord(msgspec.Struct):
-    """A record as found: `position` and `size_bytes` are those of its payload within the file."""
-
-    kind: int
-    group: bytes
-    index: int
-    term: int
-    position: int
-    size_bytes: int
-
-
-class Scan(NamedTuple):
-    """What `scan` found. `end`: where the valid part ends. `damaged_at`: where durable bytes are damaged, or None."""
-
-    records: list[JournalRecord]
-    end: int
-    last_batch: int
-    damaged_at: int | None
-
-
 def aligned(position: int) -> int:
     """Return the first sector boundary at or after `position`."""
     return -(-position // SECTOR_BYTES) * SECTOR_BYTES
@@ -138,7 +117,8 @@ def parse_file_header(data: Buffer) -> FileHeader | None:
     return FileHeader(sequence, previous_end, previous_sequence)
 
 
-def _seed(sequence: int) -> int:
+def record_seed(sequence: int) -> int:
+    """Return what every checksum in the life `sequence` of a file begins with."""
     return crc32c(_SEQUENCE.pack(sequence))
 
 
@@ -156,7 +136,7 @@ def _encode(buffers: list[Buffer], seed: int, record: QueuedRecord) -> None:
 
 def encode_batch(sequence: int, number: int, records: Iterable[QueuedRecord]) -> tuple[list[Buffer], int]:
     """Return the buffers of one batch, payloads uncopied, and their size; the batch goes to a sector boundary."""
-    seed = _seed(sequence)
+    seed = record_seed(sequence)
     buffers: list[Buffer] = [b"", b""]
     size = RECORD_BYTES + len(BATCH_MAGIC)
     for record in records:
@@ -166,59 +146,3 @@ def encode_batch(sequence: int, number: int, records: Iterable[QueuedRecord]) ->
     _encode(first, seed, (RecordKind.BATCH, NO_GROUP, number, size, BATCH_MAGIC))
     buffers[:2] = first
     return buffers, size
-
-
-def _parse(data: memoryview, position: int, seed: int) -> JournalRecord | None:
-    """Return the record at `position` if it is intact."""
-    body = position + RECORD_BYTES
-    if body > len(data):
-        return None
-    checksum, size, kind, group, index, term = _RECORD.unpack_from(data, position)
-    if body + size > len(data):
-        return None
-    if crc32c(data[position + 4 : body + size], seed) != checksum:
-        return None
-    return JournalRecord(kind, group, index, term, body, size)
-
-
-def scan(data: memoryview, sequence: int, start: int, batch_before: int) -> Scan:
-    """Read the batches from sector boundary `start` on; `batch_before` is the number of the batch that ends there.
-
-    Records of a batch that is torn are returned up to the tear: they were never acknowledged, and may be kept.
-    """
-    seed = _seed(sequence)
-    records: list[JournalRecord] = []
-    position = end = aligned(start)
-    number = batch_before
-    missing = number + 1  # the batch that is not wholly there
-    while True:
-        batch = _parse(data, position, seed)
-        if batch is None or batch.kind != RecordKind.BATCH or batch.index != number + 1:
-            break
-        number = missing = batch.index
-        end_of_batch = position + batch.term
-        position = end = batch.position + batch.size_bytes
-        while position < end_of_batch and (record := _parse(data, position, seed)) is not None:
-            records.append(record)
-            position = end = record.position + record.size_bytes
-        if position != end_of_batch:
-            break
-        position = aligned(position)
-        missing = number + 1
-    later = _batch_after(data, position, seed, missing)
-    return Scan(records, end, number, position if later else None)
-
-
-def _batch_after(data: memoryview, position: int, seed: int, missing: int) -> bool:
-    """True if an intact batch with a number above `missing` begins after `position`: then `missing` was synced."""
-    # find() runs at memory speed; only its few hits are looked at.
-    haystack = data.obj if isinstance(data.obj, bytes | bytearray) and len(data.obj) == len(data) else bytes(data)
-    found = haystack.find(BATCH_MAGIC, position)
-    while found >= 0:
-        begin = found - RECORD_BYTES
-        if begin % SECTOR_BYTES == 0:
-            batch = _parse(data, begin, seed)
-            if batch is not None and batch.kind == RecordKind.BATCH and batch.index > missing:
-                return True
-        found = haystack.find(BATCH_MAGIC, found + 1)
-    return False

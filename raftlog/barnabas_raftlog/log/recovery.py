@@ -21,8 +21,8 @@ until TRUNCATED says otherwise; in fsync mode a file left from before it can onl
 and term: equal entry).
 
 An ADOPT puts other segments, which are complete and synced, in place of all that there was, and says what a checkpoint
-would say of them. Its number tells whether the checkpoint shows it already; then it means nothing any more, because
-what became of those segments since is in the checkpoint too.
+would say of them. Its number tells whether the checkpoint shows it already; then the checkpoint is believed instead,
+because what became of those segments since is in it too. Either way nothing counts that the journal said before.
 
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
 entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
@@ -30,34 +30,27 @@ entry, which may leave with a prefix. A record whose entry is not there in the e
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
-from typing import NamedTuple
-
 from barnabas_raftlog.raft.messages import HardState
 
 from .checkpoint import ReplicaRow, decode_row
-from .journal_format import JournalRecord, RecordKind
+from .journal_entries import JournalEntries
+from .journal_format import RecordKind
+from .journal_scan import JournalRecord
 
-__all__ = ["WITH_PAYLOAD", "Location", "ReplicaPlan", "apply_record", "merge_hard_state"]
+__all__ = ["WITH_PAYLOAD", "ReplicaPlan", "apply_record", "merge_hard_state"]
+
+_ENTRY = int(RecordKind.ENTRY)
 
 WITH_PAYLOAD = frozenset(
     {RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT, RecordKind.MEMBERS}
 )
 
 
-class Location(NamedTuple):
-    """An entry in the journal: its term, and where its frame is."""
-
-    term: int
-    sequence: int
-    position: int
-    size_bytes: int
-
-
 class ReplicaPlan:
     """What must become of one replica. `trusted_index`: the synced part of its segments is right up to here.
 
     After the replay, in fsync mode the log must consist of the segments up to `trusted_index` and then
-    `entries_after()`. In page-cache mode it is whatever the segments hold that is valid, below `cut_from`.
+    `entries.after` it. In page-cache mode it is whatever the segments hold that is valid, below `cut_from`.
     """
 
     def __init__(
@@ -73,13 +66,13 @@ class ReplicaPlan:
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
         self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
-        self.trusted_index = trusted_index
+        self.trusted_index = self._synced_index = trusted_index
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
         self.start: tuple[int, int, int] | None = None
         self.state = b""  # what came with a snapshot, as a state file
         # index: (term, encoded configuration). A replica whose mode changes keeps what it knows of its members.
         self.members: dict[int, tuple[int, bytes]] = before.members if before and before.name == name else {}
-        self._entries: dict[int, Location] = {}
+        self.entries = JournalEntries()
         self._open_truncations: dict[int, int] = {}
         self.truncations = 0
 
@@ -88,25 +81,9 @@ class ReplicaPlan:
         """The first index that the segments must not show, because a truncation was not carried out for sure."""
         return min(self._open_truncations.values(), default=None)
 
-    def entries_after(self) -> list[tuple[int, Location]]:
-        """Return the entries that follow `trusted_index`, in order.
-
-        Raises:
-            ValueError: one is missing. The journal promised it, so this is damage.
-        """
-        found = sorted((index, location) for index, location in self._entries.items() if index > self.trusted_index)
-        for expected, (index, _) in enumerate(found, self.trusted_index + 1):
-            if index != expected:
-                raise ValueError(f"the journal has entry {index} but not entry {expected}")
-        return found
-
-    def entry(self, index: int, location: Location) -> None:
-        self._entries[index] = location
-
     def truncated_from(self, index: int, number: int) -> None:
         self.trusted_index = min(self.trusted_index, index - 1)
-        for gone in [known for known in self._entries if known >= index]:
-            del self._entries[gone]
+        self.entries.truncate_from(index)
         for gone in [known for known in self.members if known >= max(index, 1)]:
             del self.members[gone]
         self._open_truncations[number] = index
@@ -126,11 +103,10 @@ class ReplicaPlan:
         self.start = (index, term, end_offset)
         if index > self.trusted_index:
             self.trusted_index = index
-            for gone in [known for known in self._entries if known <= index]:
-                del self._entries[gone]
+            self.entries.drop_up_to(index)
 
     def installed(self, index: int, term: int, end_offset: int, number: int = 0, state: bytes = b"") -> None:
-        self._entries.clear()
+        self.entries.clear()
         # What holds there was written down first.
         self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
         self._open_truncations = {number: index + 1}
@@ -141,13 +117,16 @@ class ReplicaPlan:
         self.adopted = None
 
     def adopt(self, row: ReplicaRow, number: int) -> None:
-        if number <= self.shown:
-            return
-        self._entries.clear()
+        self.entries.clear()
         self.members.clear()
+        self.start, self.state = None, b""
+        if number <= self.shown:
+            # The checkpoint's row comes from it, so that row counts, and nothing that the journal had said before.
+            self._open_truncations.clear()
+            self.trusted_index = self._synced_index
+            return
         self._open_truncations = {number: row.last_index + 1}
         self.truncations = max(self.truncations, number)
-        self.start, self.state = None, b""
         self.trusted_index = row.last_index
         self.adopted = row
 
@@ -174,7 +153,11 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
     `plans` starts with one plan for each replica of the checkpoint; `deleted` collects directories to remove.
     """
     kind, group = record.kind, record.group
-    if kind == RecordKind.HARD_STATE:
+    if kind == _ENTRY:
+        # Nearly every record is one. A group that is not known is left over from before a DELETE, as below.
+        if (plan := plans.get(group)) is not None:
+            plan.entries.put(record.index, record.term, sequence, record.position, record.size_bytes)
+    elif kind == RecordKind.HARD_STATE:
         voted_for = record.index - 1 if record.index else None
         hard_states[group] = merge_hard_state(hard_states.get(group), HardState(record.term, voted_for))
     elif kind == RecordKind.REPLICA:
@@ -188,8 +171,6 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
     elif (plan := plans.get(group)) is None:
         # Left over from before a DELETE that an earlier checkpoint already contains.
         return
-    elif kind == RecordKind.ENTRY:
-        plan.entry(record.index, Location(record.term, sequence, record.position, record.size_bytes))
     elif kind == RecordKind.TRUNCATE:
         plan.truncated_from(record.index, record.term)
     elif kind == RecordKind.TRUNCATED:

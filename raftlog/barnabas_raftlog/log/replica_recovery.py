@@ -12,7 +12,7 @@ A directory that no row knows is adopted by the same scan, from its beginning: i
 been made, written to and acknowledged before the journal heard of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
@@ -23,9 +23,10 @@ from .checkpoint import ReplicaRow
 from .cold_reads import ColdReads
 from .files import Files, is_disk_full
 from .frame_walk import FrameFields, scan_tail
+from .journal_entries import Location
 from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
-from .recovery import Location, ReplicaPlan
+from .recovery import ReplicaPlan
 from .segment import Segment, parse_generation, parse_stem
 from .segment_adoption import adopt_again
 from .state_file import decode_state
@@ -33,7 +34,7 @@ from .write_queue import Save
 
 __all__ = ["empty_row", "recover_replica"]
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
 
 
 def empty_row(group: bytes, name: str, *, page_cache: bool) -> ReplicaRow:
@@ -114,7 +115,6 @@ class _Rebuild:
 
     def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:
         on_disk = sorted(filter(None, map(parse_stem, self._files.list_directory(self._directory))))
-        wanted: list[tuple[int, Location]] = []
         if plan is None:
             self._adopt(on_disk)
         elif plan.start is not None and plan.is_begun_anew:
@@ -129,12 +129,12 @@ class _Rebuild:
             cut_from = plan.cut_from if plan else None
             self._scan(on_disk, lambda index, _: cut_from is None or index < cut_from)
         else:
-            wanted = plan.entries_after()
-            expected = dict(wanted)
-            self._scan(on_disk, lambda index, fields: _is(expected.get(index), fields))
+            expected = plan.entries.after(self._last_index)
+            self._scan(on_disk, lambda index, fields: _is(next(expected, None), index, fields))
         try:
             self._cut(on_disk)
-            self._append([item for item in wanted if item[0] > self._last_index], payload_of)
+            if plan is not None and not plan.page_cache:
+                self._append(plan.entries.after(self._last_index), payload_of)
             self._sync(plan)
         except OSError as error:
             if is_disk_full(error):
@@ -325,7 +325,7 @@ class _Rebuild:
                 self._remove(Segment(self._directory, *name))
                 self.cut_bytes += 1
 
-    def _append(self, wanted: list[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
+    def _append(self, wanted: Iterable[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
         """Write the entries that only the journal has."""
         buffers: list[Buffer] = []
         start = self._segments[-1].size_bytes
@@ -371,5 +371,8 @@ class _Rebuild:
                 self._files.sync_directory(self._directory.rpartition("/")[0])
 
 
-def _is(location: Location | None, fields: FrameFields) -> bool:
-    return location is not None and location.term == fields.term and location.size_bytes == fields.size_bytes
+def _is(expected: tuple[int, Location] | None, index: int, fields: FrameFields) -> bool:
+    if expected is None:
+        return False
+    location = expected[1]
+    return expected[0] == index and location.term == fields.term and location.size_bytes == fields.size_bytes

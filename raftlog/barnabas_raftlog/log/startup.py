@@ -16,10 +16,12 @@ from barnabas_raftlog.raft.messages import HardState
 
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
 from .files import Files
-from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header, scan
+from .journal_entries import Location
+from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
+from .journal_scan import JournalScan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
-from .recovery import WITH_PAYLOAD, Location, ReplicaPlan, apply_record
+from .recovery import WITH_PAYLOAD, ReplicaPlan, apply_record
 from .replica_recovery import empty_row, recover_replica
 from .write_queue import Save
 
@@ -253,19 +255,18 @@ class _Start:
         start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
         fd = self._files.open(path, create=False)
         try:
-            data = self._files.read(fd, 0, self._files.size(fd))
+            read = partial(self._files.read, fd)
+            scan = JournalScan(read, end or self._files.size(fd), sequence, start, last_batch)
+            for record in scan.records():
+                payload = b""
+                if record.kind in WITH_PAYLOAD:
+                    payload = bytes(read(record.position, record.size_bytes))
+                apply_record(plans, hard_states, deleted, record, sequence, payload)
         finally:
             self._files.close(fd)
-        view = memoryview(data)[:end] if end else memoryview(data)
-        found = scan(view, sequence, start, last_batch)
-        if found.damaged_at is not None or (end and found.end < end - 512):
+        if scan.damaged_at is not None or (end and scan.end < end - 512):
             raise ValueError(
-                f"{path} is damaged at {found.damaged_at or found.end}, in records that had been synced, of any group."
+                f"{path} is damaged at {scan.damaged_at or scan.end}, in records that had been synced, of any group."
                 " Move the whole directory away and start again: this node is then a new member, without data"
             )
-        for record in found.records:
-            payload = b""
-            if record.kind in WITH_PAYLOAD:
-                payload = bytes(view[record.position : record.position + record.size_bytes])
-            apply_record(plans, hard_states, deleted, record, sequence, payload)
-        return found.last_batch
+        return scan.last_batch

@@ -13,8 +13,8 @@ from barnabas_raftlog.log.journal_format import (
     encode_batch,
     encode_file_header,
     parse_file_header,
-    scan,
 )
+from barnabas_raftlog.log.journal_scan import JournalRecord, JournalScan
 
 GROUP = bytes(19) + b"\1"
 RECORDS = st.lists(
@@ -43,12 +43,30 @@ def written(data: bytearray, sequence: int, batches: list[list[QueuedRecord]], f
     return [*places, position]
 
 
+def scanned(
+    data: bytearray, sequence: int, start: int = FILE_HEADER_BYTES, before: int = 0
+) -> tuple[list[JournalRecord], JournalScan]:
+    """Scan with windows of all kinds: smaller than a record, smaller than a batch, larger than the file."""
+    outcomes = []
+    for window_bytes in (512, 1536, 1 << 20):
+
+        def read(position: int, size_bytes: int, limit: int = window_bytes) -> bytearray:
+            assert size_bytes <= limit
+            return data[position : position + size_bytes]
+
+        scan = JournalScan(read, len(data), sequence, start, before, window_bytes=window_bytes)
+        outcomes.append((list(scan.records()), scan))
+    first = outcomes[0]
+    for records, scan in outcomes[1:]:
+        assert records == first[0]
+        assert (scan.end, scan.last_batch, scan.damaged_at) == (first[1].end, first[1].last_batch, first[1].damaged_at)
+    return first
+
+
 def found(data: bytearray, sequence: int, start: int = FILE_HEADER_BYTES, before: int = 0) -> list[QueuedRecord]:
-    result = scan(memoryview(data), sequence, start, before)
-    assert result.damaged_at is None
-    return [
-        (r.kind, r.group, r.index, r.term, bytes(data[r.position : r.position + r.size_bytes])) for r in result.records
-    ]
+    records, scan = scanned(data, sequence, start, before)
+    assert scan.damaged_at is None
+    return [(r.kind, r.group, r.index, r.term, bytes(data[r.position : r.position + r.size_bytes])) for r in records]
 
 
 @given(st.lists(RECORDS, max_size=4), st.lists(RECORDS, max_size=4))
@@ -74,10 +92,10 @@ def test_a_damaged_byte_is_cut_in_the_last_batch_and_reported_before_it(
     number = draw.draw(st.integers(0, len(batches) - 1))
     _, size = encode_batch(5, number + 1, batches[number])
     data[places[number] + draw.draw(st.integers(0, size - 1))] ^= 0x40
-    result = scan(memoryview(data), 5, FILE_HEADER_BYTES, 0)
+    records, scan = scanned(data, 5)
     intact = [record for records in batches[:number] for record in records]
-    assert len(intact) <= len(result.records) < sum(map(len, batches)) or not result.records
-    assert (result.damaged_at is not None) == (number < len(batches) - 1)
+    assert len(intact) <= len(records) < sum(map(len, batches)) or not records
+    assert (scan.damaged_at is not None) == (number < len(batches) - 1)
 
 
 def test_a_torn_batch_gives_the_records_before_the_tear() -> None:
@@ -85,7 +103,7 @@ def test_a_torn_batch_gives_the_records_before_the_tear() -> None:
     record = (int(RecordKind.ENTRY), GROUP, 1, 1, b"x" * 1000)
     places = written(data, 1, [[record, record, record]])
     data[places[0] + 2500 :] = bytes(len(data) - places[0] - 2500)
-    assert len(scan(memoryview(data), 1, FILE_HEADER_BYTES, 0).records) == 2
+    assert len(scanned(data, 1)[0]) == 2
 
 
 def test_file_headers() -> None:

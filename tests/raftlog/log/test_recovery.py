@@ -2,7 +2,9 @@
 
 import pytest
 
-from barnabas_raftlog.log.recovery import Location, ReplicaPlan, merge_hard_state
+from barnabas_raftlog.log.checkpoint import ReplicaRow
+from barnabas_raftlog.log.journal_entries import Location
+from barnabas_raftlog.log.recovery import ReplicaPlan, merge_hard_state
 from barnabas_raftlog.raft.messages import HardState
 
 
@@ -12,6 +14,14 @@ def plan(trusted_index: int, *, page_cache: bool = False) -> ReplicaPlan:
 
 def at(term: int) -> Location:
     return Location(term, 1, 0, 100)
+
+
+def put(replayed: ReplicaPlan, index: int, term: int) -> None:
+    replayed.entries.put(index, *at(term))
+
+
+def wanted(replayed: ReplicaPlan) -> list[tuple[int, Location]]:
+    return list(replayed.entries.after(replayed.trusted_index))
 
 
 @pytest.mark.parametrize(
@@ -31,31 +41,31 @@ def test_a_hard_state_never_goes_back(known: HardState | None, found: HardState,
 def test_entries_that_the_segments_have_are_not_written_again() -> None:
     replayed = plan(2)
     for index in (1, 2, 3, 4):
-        replayed.entry(index, at(1))
-    assert replayed.entries_after() == [(3, at(1)), (4, at(1))]
+        put(replayed, index, 1)
+    assert wanted(replayed) == [(3, at(1)), (4, at(1))]
 
 
 def test_a_replaced_entry_is_never_the_last_word() -> None:
     replayed = plan(5)
-    replayed.entry(5, at(3))
+    put(replayed, 5, 3)
     replayed.truncated_from(5, 1)
-    replayed.entry(5, at(4))
-    assert (replayed.trusted_index, replayed.entries_after()) == (4, [(5, at(4))])
+    put(replayed, 5, 4)
+    assert (replayed.trusted_index, wanted(replayed)) == (4, [(5, at(4))])
 
 
 def test_a_gap_that_a_later_truncation_explains_is_none() -> None:
     replayed = plan(4)  # the checkpoint was taken after the truncation, the journal begins before it
-    replayed.entry(6, at(3))
+    put(replayed, 6, 3)
     replayed.truncated_from(5, 1)
-    replayed.entry(5, at(4))
-    assert replayed.entries_after() == [(5, at(4))]
+    put(replayed, 5, 4)
+    assert wanted(replayed) == [(5, at(4))]
 
 
 def test_a_gap_that_nothing_explains_is_damage() -> None:
     replayed = plan(4)
-    replayed.entry(6, at(3))
+    put(replayed, 6, 3)
     with pytest.raises(ValueError, match="entry 6 but not entry 5"):
-        replayed.entries_after()
+        wanted(replayed)
 
 
 def test_in_page_cache_mode_a_truncation_counts_until_it_was_carried_out() -> None:
@@ -72,27 +82,27 @@ def test_in_page_cache_mode_a_truncation_counts_until_it_was_carried_out() -> No
 
 def test_a_snapshot_forgets_what_came_before_it() -> None:
     replayed = plan(9)
-    replayed.entry(10, at(1))
+    put(replayed, 10, 1)
     replayed.installed(100, 7, 555)
-    replayed.entry(101, at(7))
-    assert (replayed.start, replayed.entries_after()) == ((100, 7, 555), [(101, at(7))])
+    put(replayed, 101, 7)
+    assert (replayed.start, wanted(replayed)) == ((100, 7, 555), [(101, at(7))])
 
 
 def test_a_dropped_prefix_within_the_synced_part_leaves_the_rest_trusted() -> None:
     replayed = plan(9)
-    replayed.entry(10, at(1))
+    put(replayed, 10, 1)
     replayed.prefix_dropped(4, 1, 40)
     assert not replayed.is_begun_anew
-    assert (replayed.trusted_index, replayed.entries_after()) == (9, [(10, at(1))])
+    assert (replayed.trusted_index, wanted(replayed)) == (9, [(10, at(1))])
 
 
 def test_a_dropped_prefix_that_takes_all_of_the_synced_part_begins_the_log_behind_it() -> None:
     replayed = plan(9)
     for index in (10, 11, 12):
-        replayed.entry(index, at(1))
+        put(replayed, index, 1)
     replayed.prefix_dropped(11, 1, 110)
     assert replayed.is_begun_anew
-    assert (replayed.start, replayed.entries_after()) == ((11, 1, 110), [(12, at(1))])
+    assert (replayed.start, wanted(replayed)) == ((11, 1, 110), [(12, at(1))])
 
 
 def test_a_prefix_dropped_before_a_snapshot_says_nothing_afterwards() -> None:
@@ -109,3 +119,17 @@ def test_in_page_cache_mode_a_snapshot_counts_as_a_truncation_of_everything_unti
     assert replayed.cut_from == 101
     replayed.truncation_done(2)
     assert replayed.cut_from is None
+
+
+def test_an_adoption_that_the_checkpoint_shows_ends_what_the_journal_said_before_it() -> None:
+    """What a truncation took was adopted, not written again: entries seemed to be missing, and the replica failed."""
+    replayed = ReplicaPlan("t-0", 60, page_cache=False, shown=2)
+    for index in (45, 61, 62, 63):
+        put(replayed, index, 1)
+    replayed.members[45] = (1, b"of an entry that is gone")
+    replayed.truncated_from(40, 1)
+    replayed.adopt(ReplicaRow(b"", "t-0", False, "", 30, 50, 90, 2, [], []), 2)
+    for index in (59, 60, 61, 62):
+        put(replayed, index, 2)
+    assert (replayed.trusted_index, replayed.cut_from, replayed.members, replayed.adopted) == (60, None, {}, None)
+    assert wanted(replayed) == [(61, at(2)), (62, at(2))]
