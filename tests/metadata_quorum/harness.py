@@ -130,6 +130,9 @@ class MemoryLog:
         self.all.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
 
+    def limit_segments(self, segment_bytes: int) -> None:
+        raise AssertionError("the metadata group has no witness")
+
     def drop_prefix(self, index: int) -> None:
         kept = self.all[index - self.start_index :]
         term, offset = self.term_at(index), self.offset_after(index)

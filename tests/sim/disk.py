@@ -82,6 +82,16 @@ class Image:
         del self.held[index - self.base_index - 1 :]
         self.members.truncate_from(index)
 
+    def drop_prefix(self, index: int) -> None:
+        """Forget what a snapshot of `index`, or somebody else, stands for.
+
+        Of a log as its owner sees it this is only about memory: its disk keeps it all.
+        """
+        term = self.term_at(index)
+        assert term is not None
+        self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
+        self.members.drop_prefix(index)
+
     def install(self, index: int, term: int, configuration: Configuration) -> None:
         self.base_index, self.base_term, self.held = index, term, []
         self.members.restart(index, configuration if configuration.voters else self.configuration)
@@ -116,12 +126,14 @@ class MemoryLog(Image):
         super().install(index, term, configuration)
         self.disk.write("install", index, term, configuration)
 
-    def drop_prefix(self, index: int) -> None:
-        """Forget what a snapshot of `index` covers. The disk keeps it; only space is at stake."""
-        term = self.term_at(index)
-        assert term is not None
-        self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
-        self.members.drop_prefix(index)
+    def forget(self, index: int) -> int:
+        """Forget the durable entries up to `index`, on the disk too; return up to where, 0 if there was nothing."""
+        index = min(index, self.durable_index)
+        if index <= self.base_index:
+            return 0
+        self.drop_prefix(index)
+        self.disk.write("drop_prefix", index)
+        return index
 
 
 def _has_change(arguments: tuple[object, ...]) -> bool:

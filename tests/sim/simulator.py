@@ -312,11 +312,11 @@ class Simulator:
         assert self.history.committed[index][0] == term
         node.disk.log.install(index, term, snapshot.configuration)
 
-    def _snapshot(self, node: Node) -> tuple[int, int, bytes] | None:
-        log, index = node.disk.log, node.core.commit_index
-        term = log.term_at(index)
+    def _snapshot(self, node: Node, start_index: int | None) -> tuple[int, int, bytes] | None:
+        index = node.core.commit_index if start_index is None else start_index
+        term = node.disk.log.term_at(index)
         assert term is not None
-        return index, term, b"state"
+        return index, term, b"state" if start_index is None else b""
 
     def _introduce(self, node: Node) -> None:
         """Say of its new peers which are live, as a driver does: the core asked for no news of them before."""

@@ -241,7 +241,7 @@ class Driver:
 
     def resign(self, group: Group) -> None:
         """Tell the members that this node does not lead any more; their trust in a live node would last else."""
-        if group.is_leader:
+        if group.core.role is Role.LEADER and group.failed is None:  # also a witness
             for member in sorted(group.members - {self.node_id}):
                 self.outbox.add(group.group_id, [LeadershipEnded(group.core.term, self.node_id, member)])
             self.schedule()
@@ -348,6 +348,8 @@ class Driver:
                 return
         if group.log.durable_index != group.durable_index:
             self._report_durable(group, now_ms)
+        if group.core.is_witness:
+            group.forget()
 
     def _begin_anew(self, group: Group, error: DiskFullError) -> None:
         self.resign(group)
@@ -449,7 +451,7 @@ class Driver:
 
     def _tell_leadership(self, group: Group) -> None:
         core, leads = group.core, group.is_leader
-        leadership = (core.term, core.leader_id, leads, leads and core.confirmed and not group.stall_pending)
+        leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
             group.leadership = leadership
             if core.leader_id is not None and core.leader_id not in group.members:

@@ -29,6 +29,9 @@ __all__ = ["START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage", 
 
 Frame = bytearray | memoryview
 START_ROUND = StartRound()
+WITNESS_SEGMENT_BYTES = (
+    4 << 20
+)  # A witness's log goes a segment at a time, so up to two of these stay (`raft.witness`).
 
 
 class GroupLog(LogReader, Protocol):
@@ -52,6 +55,10 @@ class GroupLog(LogReader, Protocol):
     def truncate_from(self, index: int) -> None: ...
 
     def offset_after(self, index: int) -> int: ...
+
+    def drop_prefix(self, index: int) -> None: ...
+
+    def limit_segments(self, segment_bytes: int) -> None: ...
 
     def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None: ...
 
@@ -95,7 +102,7 @@ class GroupListener(Protocol):
         """Everything up to `commit_index`, inclusive, is committed."""
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
-        """One of these has changed."""
+        """One of these has changed. A witness never leads, as far as this tells: it is about to hand on."""
 
     def on_configuration(self, configuration: Configuration) -> None:
         """These are the members from here on, unless what says so is truncated again. It need not be committed yet."""
@@ -130,6 +137,9 @@ class Group:
     the nodes in it, and the leader whoever it is. A group whose log failed has `failed` set, leads
     nothing, and takes no more part; only removing and adding it again revives it. If the node's storage failed, and not
     the log alone, it `is_suspended` too, and goes on by itself when the storage works again.
+
+    On a witness (`is_witness`) the log forgets its beginning by itself. It never `is_leader`, nor is its node anybody's
+    `leader_id`, also while its core leads: that is only until somebody else can.
     """
 
     __slots__ = (
@@ -141,6 +151,7 @@ class Group:
         "deadline_ms",
         "durable_index",
         "failed",
+        "forgotten_index",
         "group_id",
         "high_watermark",
         "is_removed",
@@ -186,20 +197,28 @@ class Group:
         self.stall_pending = False
         self.notices: list[tuple[Callable[..., None], object]] = []
         self.sends_files = False  # Its snapshots are segments, sent by `catch_up`; set by whoever owns the group.
+        self.forgotten_index = -1  # as a witness; -1: it was none yet
         self.prepared: Prepared | None = None  # what `catch_up` received, about to become the log
 
     @property
     def is_leader(self) -> bool:
-        return self.core.role is Role.LEADER and self.failed is None
+        return self.core.role is Role.LEADER and self.failed is None and not self.core.is_witness
+
+    @property
+    def is_witness(self) -> bool:
+        """Votes here and keeps what another voter still lacks: must serve nobody. False before it knows that it is."""
+        return self.core.is_witness
 
     @property
     def confirmed(self) -> bool:
         """Leads, and a majority has said so since this node last stalled; False while its tick is late."""
-        return self.core.confirmed and not self.stall_pending and self.failed is None and self._driver.is_punctual
+        return self.core.confirmed and not self.stall_pending and self.is_leader and self._driver.is_punctual
 
     @property
     def leader_id(self) -> int | None:
-        return self.core.leader_id
+        """Who serves; None while nobody is known to lead, or a witness does."""
+        leader_id = self.core.leader_id
+        return None if leader_id in self.core.witnesses else leader_id
 
     def propose(self, frame: Frame) -> Entry:
         """Append `frame` to the log at once, stamped with offset and term; send it at the end of this iteration.
@@ -268,11 +287,20 @@ class Group:
             self._driver.post(self, START_ROUND)
         await asyncio.shield(answer)
 
-    def snapshot(self) -> tuple[int, int, bytes] | None:
+    def snapshot(self, start_index: int | None = None) -> tuple[int, int, bytes] | None:
         """Return the listener's snapshot, with the log's end offset in front, which the receiver's log needs.
 
         Without data it is an offer: the receiver is to fetch files (`catch_up`), up to this index or a later one.
+        `start_index`: only the offset there, for a witness, whose log begins behind that entry.
         """
+        if start_index is not None:
+            try:
+                end_offset = self.log.offset_after(start_index)
+            except StorageFailedError:
+                return None  # A damaged segment: it is asked again when that was mended, or somebody else leads.
+            term = self.log.term_at(start_index)
+            assert term is not None, start_index
+            return start_index, term, end_offset.to_bytes(8, "big")
         if self.sends_files:
             index = self.log.first_index - 1
             term = self.log.term_at(index)
@@ -303,8 +331,8 @@ class Group:
             raise NotLeaderError(self.core.transfer_target)
 
     def _check_leader(self) -> None:
-        if self.core.role is not Role.LEADER or self.failed is not None or self.is_removed:
-            raise NotLeaderError(self.core.leader_id if self.core.role is not Role.LEADER else None)
+        if not self.is_leader or self.is_removed:
+            raise NotLeaderError(self.leader_id if self.core.role is not Role.LEADER else None)
 
     # For the driver.
 
@@ -312,6 +340,16 @@ class Group:
         """Begin anew from what is stored, as after a crash: the core went ahead of a log that could not follow."""
         self.core = self._make_core(self.commit_index)
         self.proposed = None
+
+    def forget(self) -> None:
+        """Drop the beginning of a witness's log, which every full voter has."""
+        if self.forgotten_index < 0:
+            self.log.limit_segments(WITNESS_SEGMENT_BYTES)
+            self.forgotten_index = self.log.first_index - 1
+        index = self.core.forgettable_index
+        if index > self.forgotten_index:
+            self.forgotten_index = index
+            self.log.drop_prefix(index)
 
     def on_round_started(self) -> None:
         """Note which round will answer the newest reader."""
@@ -328,7 +366,7 @@ class Group:
     def tell_readers(self) -> None:
         """Answer those whose round a majority has answered, or all when there is nothing left to confirm."""
         if not self.is_leader:
-            self.fail_readers(NotLeaderError(self.core.leader_id))
+            self.fail_readers(NotLeaderError(self.leader_id))
             return
         if not self.core.confirmed or self.stall_pending:
             return

@@ -133,8 +133,8 @@ class MultiRaft:
         assert group_id not in self.groups
         driver, now_ms = self._driver, self._driver.now()
 
-        def snapshot() -> tuple[int, int, bytes] | None:
-            return group.snapshot()
+        def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
+            return group.snapshot(start_index)
 
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(

@@ -7,7 +7,8 @@ with a new disk cannot speak for the lost one. It stands in each frame, not in t
 A message is an array of small ints: its kind, the group id, the term, and what its kind needs. Source and target are
 not sent: the connection knows both, so nobody can speak in another's name. Entries follow `prev_index` without a gap,
 so no index is sent; their terms are run-length encoded, and left out when all equal the message's own term (the
-steady state); their sizes are listed; their frames follow the header as raw bytes in message order.
+steady state); their sizes are listed; their frames follow the header as raw bytes in message order. What a witness may
+forget is one number more, in appends to witnesses only.
 
 Decoding trusts nothing. Every count and size is checked against what is there, every entry's CRC and its stamped
 leader epoch are verified (`records.header.verify`), and a contradiction raises `MalformedMessageError`, which closes
@@ -106,7 +107,8 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             entries = message.entries
             terms, sizes = _describe(entries, message.term, payloads) if entries else ((), ())
             head = (_APPEND, group_id, message.term, message.prev_index, message.prev_term, message.commit_index)
-            return (*head, message.round, message.quiesce | message.certain << 1, terms, sizes)
+            head = (*head, message.round, message.quiesce | message.certain << 1)
+            return (*head, message.released_index, terms, sizes) if message.released_index else (*head, terms, sizes)
         case AppendResponse():
             head = (_APPEND_RESPONSE, group_id, message.term, message.match_index, message.round)
             return (*head, message.rejected | message.uncertain << 1, message.hint_index, message.hint_term)
@@ -242,8 +244,11 @@ def _take(payload: memoryview, position: int, size: int, *, share: bool) -> memo
 def _decode_append(
     item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
 ) -> tuple[AppendEntries, int]:
-    _, _, term, prev_index, prev_term, commit_index, round_, flags, terms, sizes = item
-    _check((term, prev_index, prev_term, commit_index, round_, flags))
+    _, _, term, prev_index, prev_term, commit_index, round_, flags, *released, terms, sizes = item
+    _check((term, prev_index, prev_term, commit_index, round_, flags, *released))
+    if len(released) > 1:
+        raise MalformedMessageError(f"an append of {len(item)} fields")
+    released_index = released[0] if released else 0
     quiesce, certain = flags & 1 != 0, flags >> 1
     if type(sizes) is not tuple or type(terms) is not tuple:
         raise MalformedMessageError("sizes and terms of an append are arrays")
@@ -251,7 +256,7 @@ def _decode_append(
         if terms:
             raise MalformedMessageError("an append without entries has terms")
         fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
-        return AppendEntries(*fields, (), certain), position
+        return AppendEntries(*fields, (), certain, released_index), position
     _check(sizes)
     total = sum(sizes)
     taken = _take(payload, position, total, share=share)
@@ -268,7 +273,7 @@ def _decode_append(
             raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
         entries.append(Entry(number, entry_term, frame))
     fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
-    append = AppendEntries(*fields, entries, certain)
+    append = AppendEntries(*fields, entries, certain, released_index)
     return append, position + total
 
 

@@ -250,7 +250,7 @@ def _on_start_round(raft: RaftState, _: StartRound) -> None:
 
 
 def _on_campaign(raft: RaftState, _: Campaign) -> None:
-    if raft.role is not Role.LEADER and raft.may_stand:
+    if raft.role is not Role.LEADER and raft.may_stand and not raft.is_witness:
         election.campaign(raft, "asked to", pre=True)
 
 

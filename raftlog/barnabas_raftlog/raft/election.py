@@ -12,7 +12,7 @@ Timers: a follower stands when it has not heard from its leader for an election 
 leader's node is reported silent, within 400 ms when there is no leader at all. The preferred replica is always
 early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to about an
 election timeout, so that slow disks and links do not keep candidates cutting each other off. A learner has the
-same timers, but all it ever does is ask.
+same timers, but all it ever does is ask. A witness waits longer than everybody else (`witness`).
 
 Who is asked, and who counts, is what the newest configuration in the candidate's log says. Whoever is asked answers,
 member or not (thesis 4.1): a learner may have been promoted by an entry that it has not got yet, and without its vote
@@ -32,6 +32,7 @@ from .progress import Progress
 from .quorum import majority
 from .state import RaftState, Role
 from .uncertainty import has_won, note_elected
+from .witness import leaves_it_to_this
 
 __all__ = [
     "become_follower",
@@ -112,6 +113,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
     if request.pre:
         granted = log_is_current and not request.is_learner and request.term > raft.term and not raft.trusts_leader()
+        granted = granted and not leaves_it_to_this(raft, request)
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
         answer = VoteResponse(
@@ -201,6 +203,7 @@ def _become_leader(raft: RaftState) -> None:
             *(peer, raft.directories[peer], raft.term_start_index, raft.now_ms),
             is_voter=peer in raft.voters,
             live=peer not in raft.silent,
+            is_witness=peer in raft.witnesses,
         )
         for peer in raft.peers
     }
@@ -255,7 +258,7 @@ def _forget_verified(raft: RaftState) -> None:
 
 def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:
     """The leader wants this node to take over: stand at once, without a pre-vote."""
-    if raft.may_stand and message.source == raft.leader_id:
+    if raft.may_stand and not raft.is_witness and message.source == raft.leader_id:
         campaign(raft, f"leader {message.source} hands over", pre=False, transfer=True)
 
 

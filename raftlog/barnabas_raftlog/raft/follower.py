@@ -30,6 +30,8 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     raft.heard_ms = raft.now_ms
     if append.certain:
         become_certain(raft, append.certain)
+    if append.released_index:
+        raft.released_index = max(raft.released_index, append.released_index)
     is_newest_round = append.round >= raft.leader_round
     if is_newest_round:
         raft.leader_round = append.round

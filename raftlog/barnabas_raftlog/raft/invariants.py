@@ -46,7 +46,8 @@ def check_member(core: RaftState) -> None:
     assert not core.confirmed or core.commit_index >= core.term_start_index, "confirmed without an entry of its own"
     assert core.progress.keys() == set(core.peers), f"leads {sorted(core.progress)} instead of {core.peers}"
     for progress in core.progress.values():
-        assert progress.is_voter == (progress.peer in core.voters), f"node {progress.peer} counts for what it is not"
+        roles = (progress.peer in core.voters, progress.peer in core.witnesses)
+        assert (progress.is_voter, progress.is_witness) == roles, f"node {progress.peer} counts for what it is not"
         ends = (progress.match_index, progress.next_index, last_index)
         assert progress.match_index < progress.next_index <= last_index + 1, f"(match, next, last) {ends}"
         assert progress.in_flight_bytes == sum(size for _, size in progress.in_flight), "the window leaks"

@@ -27,6 +27,7 @@ from .quorum import majority
 from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
 from .state import RaftState, Role
 from .uncertainty import note_answer
+from .witness import heir, releasable_index
 
 __all__ = [
     "mark_lost",
@@ -40,6 +41,7 @@ __all__ = [
     "on_stalled",
     "on_start_round",
     "on_transfer",
+    "tell_witnesses",
 ]
 
 # How long a leader waits at least between two announcements that all is committed and quiet.
@@ -152,18 +154,15 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
     last_index = raft.log.last_index
     if raft.quiescent or not raft.confirmed or raft.commit_index != last_index or raft.transfer_target is not None:
         return raft.quiescent
+    if raft.is_witness:
+        _hand_on(raft)
+        return False
     if raft.asked_round:
         if raft.answered_round < raft.asked_round:
             return False
         raft.asked_round = 0
-    live_voter_count = int(raft.is_voter)
-    for progress in raft.progress.values():
-        if progress.live:
-            if progress.match_index != last_index or progress.uncertain:
-                return False
-            live_voter_count += progress.is_voter
     # A leader that is no voter any more is about to leave: nobody must go on trusting it in silence.
-    if live_voter_count < majority(len(raft.voters)) or not raft.peers or not raft.is_voter:
+    if not raft.peers or not raft.is_voter or not _all_have_everything(raft):
         return False
     due_ms = raft.noticed_ms + NOTICE_INTERVAL_MS
     if raft.now_ms < due_ms:
@@ -178,6 +177,29 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
             heartbeat(raft, progress, quiesce=True)
     _remind_missed(raft)
     return True
+
+
+def _all_have_everything(raft: RaftState) -> bool:
+    """Tell whether no live member lacks anything, and the live ones are a majority."""
+    live_voter_count, last_index = int(raft.is_voter), raft.log.last_index
+    for progress in raft.progress.values():
+        if progress.live:
+            if progress.match_index != last_index or progress.uncertain:
+                return False
+            live_voter_count += progress.is_voter
+    return live_voter_count >= majority(len(raft.voters))
+
+
+def tell_witnesses(raft: RaftState, returned: Progress) -> None:
+    """Say at rest what witnesses may forget: to one that returned, or to all if a full voter had kept it back.
+
+    A farewell said again wakes nobody, is not answered, and may be lost: then it is said with the next entry.
+    """
+    before_index = raft.released_index
+    is_news = releasable_index(raft) > before_index
+    for progress in raft.progress.values():
+        if progress.is_witness and progress.live and (is_news or progress is returned):
+            heartbeat(raft, progress, quiesce=True)
 
 
 def _remind_missed(raft: RaftState) -> None:
@@ -261,14 +283,21 @@ def on_stalled(raft: RaftState) -> None:
 def on_transfer(raft: RaftState, event: TransferLeadership) -> None:
     """Begin to hand over; until it succeeds or an election timeout passes, the driver should not propose."""
     progress = raft.progress.get(event.peer)
-    if progress is None or not progress.is_voter or not raft.confirmed:
-        raft.note("transfer refused", f"node {event.peer} is no other voter, or leadership is not confirmed")
+    if progress is None or not progress.is_voter or progress.is_witness or not raft.confirmed:
+        raft.note("transfer refused", f"node {event.peer} is no other full voter, or leadership is not confirmed")
         return
     raft.note("transfer", f"to node {event.peer}")
     _wake(raft)
     raft.transfer_target = event.peer
     raft.transfer_deadline_ms = raft.now_ms + raft.timing.election_timeout_ms
     _pursue_transfer(raft)
+
+
+def _hand_on(raft: RaftState) -> None:
+    """Let a full voter lead as soon as one has everything: this node is a witness, and serves nobody."""
+    successor = heir(raft)
+    if successor is not None and successor.match_index == raft.log.last_index:
+        on_transfer(raft, TransferLeadership(successor.peer))
 
 
 def _pursue_transfer(raft: RaftState) -> None:

@@ -95,6 +95,11 @@ class Configuration(msgspec.Struct, frozen=True):
         return frozenset([member.node_id for member in self.learners])
 
     @property
+    def full_voter_ids(self) -> frozenset[int]:
+        """The voters that keep the log, and may serve."""
+        return self.voter_ids.difference(self.witnesses)
+
+    @property
     def node_ids(self) -> frozenset[int]:
         return self.voter_ids | self.learner_ids
 

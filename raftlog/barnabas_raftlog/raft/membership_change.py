@@ -31,6 +31,7 @@ from .messages import Removed, TimeoutNow
 from .progress import Progress
 from .replication import heartbeat
 from .state import RaftState, Role
+from .witness import heir, lacks_released
 
 __all__ = ["adopt", "check", "on_committed"]
 
@@ -39,7 +40,8 @@ def check(raft: RaftState, new: Configuration) -> None:
     """Refuse to change members now, or to `new` at all.
 
     Raises:
-        ChangeInProgressError: another change, or the first entry of this leadership, is not committed yet.
+        ChangeInProgressError: another change, or the first entry of this leadership, is not committed yet; or a
+            member to be is not far enough (`witness`).
         ValueError: `new` differs by more than one voter, or says nothing new.
     """
     assert raft.role is Role.LEADER
@@ -51,6 +53,10 @@ def check(raft: RaftState, new: Configuration) -> None:
         raise ChangeInProgressError(f"the change at entry {raft.log.configuration_index} is not committed yet")
     if raft.commit_index < raft.term_start_index:
         raise ChangeInProgressError(f"no entry of term {raft.term} is committed yet")
+    if present.witnesses:
+        for node_id in sorted(new.full_voter_ids - present.full_voter_ids):
+            if lacks_released(raft, node_id):
+                raise ChangeInProgressError(f"node {node_id} lacks entries that a witness may have forgotten")
 
 
 def adopt(raft: RaftState) -> None:
@@ -59,6 +65,7 @@ def adopt(raft: RaftState) -> None:
     configuration = raft.configuration = raft.log.configuration
     raft.configuration_index = raft.log.configuration_index
     raft.voters, raft.learners = configuration.voter_ids, configuration.learner_ids
+    raft.witnesses = frozenset(configuration.witnesses)
     raft.directories = {member.node_id: member.directory_id for member in configuration.members}
     raft.peers = tuple(sorted(raft.directories.keys() - {raft.node_id}))
     raft.take_place()
@@ -83,7 +90,7 @@ def _lead(raft: RaftState) -> None:
             progress = Progress(peer, raft.directories[peer], next_index, raft.now_ms, is_voter=False, live=False)
             progress.caught_up_ms = 0  # Unlike those that a new leader finds, it never was.
             raft.silent.add(peer)
-        progress.is_voter = peer in raft.voters
+        progress.is_voter, progress.is_witness = peer in raft.voters, peer in raft.witnesses
         raft.progress[peer] = progress
     if raft.transfer_target is not None and raft.transfer_target not in raft.voters:
         raft.transfer_target = None
@@ -109,11 +116,9 @@ def on_committed(raft: RaftState) -> None:
 
 def _hand_over(raft: RaftState) -> None:
     """Let the others know what is committed, and the most advanced of them take over without waiting for a timeout."""
-    heir: Progress | None = None
     for progress in raft.progress.values():
         heartbeat(raft, progress)
-        if progress.is_voter and progress.live and (heir is None or progress.match_index > heir.match_index):
-            heir = progress
-    if heir is not None:
-        raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, heir.peer))
+    successor = heir(raft)
+    if successor is not None:
+        raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, successor.peer))
     election.become_follower(raft, raft.term, f"no voter since entry {raft.configuration_index}")

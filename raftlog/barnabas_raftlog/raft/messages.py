@@ -156,6 +156,7 @@ class AppendEntries(msgspec.Struct):
     `round` numbers the leader's questions "do you still follow me?"; the answer echoes it (ReadIndex, CheckQuorum).
     `quiesce`: the receiver may fall silent if its log ends exactly here and all of it is committed.
     `certain`: the receiver of this number has caught up with all that it may have lost (`uncertainty`); 0: nothing.
+    `released_index`: what a witness may forget up to; 0 for everybody else (`witness`).
     """
 
     term: int
@@ -168,6 +169,7 @@ class AppendEntries(msgspec.Struct):
     quiesce: bool
     entries: Sequence[Entry]
     certain: int = 0
+    released_index: int = 0
 
 
 class AppendResponse(msgspec.Struct):
@@ -176,7 +178,6 @@ class AppendResponse(msgspec.Struct):
     On rejection `match_index` is the `prev_index` that was refused, by which the leader knows an old rejection;
     `hint_index` is the highest index that could match and `hint_term` the term the follower has there,
     so that the leader skips a whole term at a time (Raft paper, end of 5.3). `directory_id` as in a vote.
-    so that the leader skips a whole term at a time (Raft paper, end of 5.3).
     `uncertain`: 0, or the number of a follower that may have lost what it acknowledged earlier (`uncertainty`).
     """
 
@@ -195,7 +196,7 @@ class AppendResponse(msgspec.Struct):
 class InstallSnapshot(msgspec.Struct):
     """The state up to `snapshot_index`, for a follower whose next entry the leader no longer has.
 
-    `configuration` is what holds there.
+    `configuration` is what holds there. For a witness it is only the place where its log is to begin.
     """
 
     term: int

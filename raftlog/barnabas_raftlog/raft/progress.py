@@ -46,6 +46,7 @@ class Progress:
         "is_missed",
         "is_told",
         "is_voter",
+        "is_witness",
         "last_answer_ms",
         "last_sent_ms",
         "live",
@@ -65,10 +66,18 @@ class Progress:
     )
 
     def __init__(
-        self, peer: int, directory_id: bytes, next_index: int, now_ms: int, *, is_voter: bool, live: bool
+        self,
+        peer: int,
+        directory_id: bytes,
+        next_index: int,
+        now_ms: int,
+        *,
+        is_voter: bool,
+        live: bool,
+        is_witness: bool = False,
     ) -> None:
         self.peer, self.directory_id, self.since_ms = peer, directory_id, now_ms
-        self.is_voter = is_voter
+        self.is_voter, self.is_witness = is_voter, is_witness
         self.match_index = 0
         self.next_index = next_index
         self.state = ProgressState.PROBE

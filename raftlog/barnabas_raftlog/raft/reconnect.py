@@ -66,6 +66,8 @@ def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
         progress.become_probe(log.last_index + 1)
     progress.acknowledge(log.last_index, log.last_index, raft.now_ms)
     progress.become_replicate()
+    if raft.witnesses:
+        leadership.tell_witnesses(raft, progress)
 
 
 def _take_for_a_heartbeat(raft: RaftState, digest: PeerDigest) -> None:

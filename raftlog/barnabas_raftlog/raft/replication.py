@@ -18,6 +18,7 @@ from .messages import AppendEntries, AppendResponse, Entry, InstallSnapshot, Tim
 from .progress import Progress, ProgressState
 from .quorum import committable_index
 from .state import RaftState
+from .witness import releasable_index
 
 __all__ = [
     "advance_commit",
@@ -65,10 +66,14 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
     """Send one append with entries; return False if it must wait for the disk or for a snapshot."""
     start_index = progress.next_index
     prev_term = _prev_term(raft, start_index)
-    if prev_term is None or start_index < raft.log.first_index:
+    is_idle = progress.state is ProgressState.PROBE
+    if prev_term is None or start_index < raft.log.first_index or (is_idle and _needs_none(raft, progress)):
         _send_snapshot(raft, progress)
         return False
     entries, size_bytes = _entries_from(raft, start_index)
+    if entries is None and _needs_none(raft, progress):
+        _send_snapshot(raft, progress)
+        return False
     if entries is None:
         progress.loading = True
         return False
@@ -80,6 +85,7 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
             *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, False),
             entries,
             progress.uncertain if progress.is_told else 0,
+            releasable_index(raft) if progress.is_witness else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -88,6 +94,11 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
     else:
         progress.probe_sent = True
     return True
+
+
+def _needs_none(raft: RaftState, progress: Progress) -> bool:
+    """Tell whether this is a witness whose next entry all full voters have: its log may begin behind it."""
+    return progress.is_witness and progress.next_index <= releasable_index(raft)
 
 
 def _entries_from(raft: RaftState, start_index: int) -> tuple[Sequence[Entry] | None, int]:
@@ -121,6 +132,7 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
             *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, quiesce),
             (),
             progress.uncertain if progress.is_told else 0,
+            releasable_index(raft) if progress.is_witness else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -128,8 +140,11 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
 
 
 def _send_snapshot(raft: RaftState, progress: Progress) -> None:
+    if raft.is_witness:
+        return  # It has none to give; whoever leads next has.
     assert raft.snapshot_source is not None, f"entry {progress.next_index} is gone and there is no snapshot"
-    snapshot = raft.snapshot_source()
+    start = max(releasable_index(raft), raft.log.first_index - 1) if progress.is_witness else None
+    snapshot = raft.snapshot_source(start)
     if snapshot is None or not progress.live:
         return  # The next heartbeat asks again.
     index, term, data = snapshot
@@ -137,7 +152,8 @@ def _send_snapshot(raft: RaftState, progress: Progress) -> None:
     progress.become_snapshot(index, term, raft.now_ms)
     configuration = raft.log.configuration_at(index)
     raft.out_messages.append(InstallSnapshot(raft.term, raft.node_id, progress.peer, index, term, data, configuration))
-    raft.note("snapshot sent", f"node {progress.peer} needs entries before {raft.log.first_index}")
+    why = f"needs entries before {raft.log.first_index}" if start is None else f"is a witness, and begins after {index}"
+    raft.note("snapshot sent", f"node {progress.peer} {why}")
 
 
 def on_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> None:

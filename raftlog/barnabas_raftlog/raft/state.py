@@ -17,8 +17,10 @@ from .quorum import majority_value
 
 __all__ = ["RaftState", "Role", "SnapshotSource", "Timing"]
 
-SnapshotSource = Callable[[], tuple[int, int, bytes] | None]
-"""Returns (last index covered, its term, state) of the newest snapshot, or None while there is none."""
+SnapshotSource = Callable[[int | None], tuple[int, int, bytes] | None]
+"""Returns (last index covered, its term, state) of the newest snapshot, or None while there is none.
+
+Called with an index of the log, or the one before its first: of that very place, without a state, for a witness."""
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class RaftState:
         "is_lone_voter",
         "is_outside",
         "is_voter",
+        "is_witness",
         "leader_id",
         "leader_round",
         "learners",
@@ -94,6 +97,7 @@ class RaftState:
         "progress",
         "quiescent",
         "refusals",
+        "released_index",
         "removed_index",
         "reported_index",
         "rng",
@@ -111,6 +115,7 @@ class RaftState:
         "voted_for",
         "voters",
         "votes",
+        "witnesses",
     )
 
     def __init__(  # noqa: PLR0913, PLR0915 - the list of what a member is, once
@@ -149,9 +154,11 @@ class RaftState:
         # The members, as the log has them.
         self.configuration, self.configuration_index = log.configuration, log.configuration_index
         self.voters, self.learners = self.configuration.voter_ids, self.configuration.learner_ids
+        self.witnesses = frozenset(self.configuration.witnesses)
         self.directories = {m.node_id: m.directory_id for m in self.configuration.members}
         self.peers = tuple(sorted(self.directories.keys() - {self.node_id}))
-        self.is_voter = self.is_lone_voter = self.may_stand = self.is_outside = False
+        self.is_voter = self.is_lone_voter = self.may_stand = self.is_witness = self.is_outside = False
+        self.released_index = 0  # Every full voter has the log up to here: said by a leader, or heard by a witness.
         self.removed_index = -1  # The highest commit index of which somebody said that this node is no member there.
         # Members that nothing was heard of since their link was last reported down, or ever.
         self.silent = set(self.peers)
@@ -190,7 +197,7 @@ class RaftState:
         self.take_place()
         if self.is_lone_voter:
             self.deadline_ms = now_ms
-        elif preferred and self.term and not self.is_outside:
+        elif preferred and self.term and not self.is_outside and not self.is_witness:
             # A member that was away: whoever leads by now has the time of some round trips to say so.
             self.deadline_ms = now_ms + rng.randrange(100, 151)
         elif not self.is_outside:
@@ -220,6 +227,14 @@ class RaftState:
         )
         is_learner = not was_told and configuration.has_learner(self.member)
         self.is_outside = not self.may_stand and not is_learner
+        self.is_witness = self.node_id in self.witnesses or (
+            self.may_stand and not self.is_voter and self.node_id in self.log.configuration_at(index - 1).witnesses
+        )
+
+    @property
+    def forgettable_index(self) -> int:
+        """Up to where this node, as a witness, may forget its log; 0 on everybody else."""
+        return min(self.released_index, self.commit_index) if self.is_witness else 0
 
     def is_of(self, peer: int, directory_id: bytes) -> bool:
         """Tell whether what came from node `peer` came from the member of that id, not from another disk."""
@@ -244,8 +259,13 @@ class RaftState:
         self.deadline_ms = self.now_ms + self.election_timeout_ms()
 
     def election_timeout_ms(self) -> int:
-        """Draw a timeout; the preferred replica's is short, so that two rarely stand at once."""
+        """Draw a timeout; the preferred replica's is short, so that two rarely stand at once.
+
+        A witness waits for at least another half of it after the last full voter would have stood.
+        """
         timeout_ms = self.timing.election_timeout_ms
+        if self.is_witness:
+            return 2 * timeout_ms + self.rng.randrange(0, 1 + timeout_ms // 2)
         if self.preferred:
             return timeout_ms + self.rng.randrange(0, 1 + timeout_ms // 20)
         return timeout_ms + self.rng.randrange(timeout_ms // 20, 1 + timeout_ms // 2)
@@ -257,10 +277,15 @@ class RaftState:
     def stand_within(self, start_ms: int, stop_ms: int, preferred_ms: int) -> None:
         """Stand for election `start_ms` to `stop_ms` from now, preferred replicas within `preferred_ms`.
 
-        An earlier deadline stays.
+        A witness waits until all the others have had the time to. An earlier deadline stays.
         """
         self.quiescent = False
-        delay_ms = self.rng.randrange(0, preferred_ms) if self.preferred else self.rng.randrange(start_ms, stop_ms)
+        if self.is_witness:
+            delay_ms = self.rng.randrange(stop_ms, 2 * stop_ms)
+        elif self.preferred:
+            delay_ms = self.rng.randrange(0, preferred_ms)
+        else:
+            delay_ms = self.rng.randrange(start_ms, stop_ms)
         deadline_ms = self.now_ms + delay_ms
         if self.deadline_ms is None or deadline_ms < self.deadline_ms:
             self.deadline_ms = deadline_ms

@@ -58,6 +58,7 @@ class MemoryLog:
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.start_index, self.start_term, self.start_offset = 0, 0, 0
+        self.segment_bytes = 1 << 30
         self.members = ConfigurationHistory()
 
     @property
@@ -150,6 +151,9 @@ class MemoryLog:
         start = (index, self.term_at(index) or 0, self.offset_after(index))
         self.items, (self.start_index, self.start_term, self.start_offset) = kept, start
         self.members.drop_prefix(index)
+
+    def limit_segments(self, segment_bytes: int) -> None:
+        self.segment_bytes = segment_bytes
 
     def offset_after(self, index: int) -> int:
         if index <= self.start_index:

@@ -42,8 +42,9 @@ def appends(draw: st.DrawFn) -> AppendEntries:
     terms = sorted(draw(st.lists(st.integers(max(0, term - 2), term), max_size=5)))
     entries: Sequence[Entry] = [entry(prev_index + n, t, draw(st.binary(max_size=40))) for n, t in enumerate(terms, 1)]
     prev_term, commit_index, round_ = (draw(NUMBERS) for _ in range(3))
-    quiesce = draw(st.booleans())
-    return AppendEntries(term, SOURCE, TARGET, prev_index, prev_term, commit_index, round_, quiesce, entries)
+    quiesce, certain, released_index = draw(st.booleans()), draw(NUMBERS), draw(st.just(0) | NUMBERS)
+    place = (prev_index, prev_term, commit_index, round_, quiesce)
+    return AppendEntries(term, SOURCE, TARGET, *place, entries, certain, released_index)
 
 
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
@@ -211,3 +212,11 @@ def test_append_layout_is_pinned() -> None:
     (frame,), _ = encode_messages([(group, append)])
     head = "9306" + "91" + "9a" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
     assert bytes(frame[0])[8:].hex() == head + "90" + "913e" + "c410" + bytes(16).hex()
+
+
+def test_an_append_to_a_witness_has_one_number_more() -> None:
+    group = GroupId(bytes(range(20)))
+    append = AppendEntries(5, SOURCE, TARGET, 7, 4, 6, 300, quiesce=True, entries=[entry(8, 5)], released_index=7)
+    (frame,), _ = encode_messages([(group, append)])
+    head = "9306" + "91" + "9b" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
+    assert bytes(frame[0])[8:].hex() == head + "07" + "90" + "913e" + "c410" + bytes(16).hex()

@@ -16,6 +16,7 @@ from barnabas_raftlog.raft.messages import (
     InstallSnapshot,
     Message,
     PeerLive,
+    PeerSilent,
     Persisted,
     Proposed,
     Ready,
@@ -34,6 +35,7 @@ class Group:
         preferred: int = 1,
         timing: Timing | None = None,
         known_disks: bool = False,
+        witnesses: Iterable[int] = (),
     ) -> None:
         self.voters, self.learners = frozenset(voters), frozenset(learners)
         self.preferred, self.timing = preferred, timing or Timing()
@@ -42,12 +44,13 @@ class Group:
         self.inbox = list[Message]()
         self.lines = list[str]()  # Every effect, in order, as the stories print it.
         self.slow = set[int]()
+        self.dead = set[int]()
         self.page_cache = False
         self.held = dict[int, list[Message]]()
         self.saving = dict[int, int]()
         # Each with its first disk; unless `known_disks`, nobody can tell that from another.
         self.members = {n: Member(n, disk_id(int(known_disks))) for n in sorted(self.voters | self.learners)}
-        configuration = self.configuration(self.voters, self.learners)
+        configuration = self.configuration(self.voters, self.learners, witnesses)
         self.disks = {n: Disk(configuration) for n in sorted(self.voters | self.learners)}
         self.cores = {n: self.boot(n) for n in self.disks}
 
@@ -63,7 +66,7 @@ class Group:
             self.rng,
             preferred=node == self.preferred,
             now_ms=self.now_ms,
-            snapshot=lambda: self._snapshot(node),
+            snapshot=lambda start: self._snapshot(node, start),
             uncertain=disk.is_uncertain,
         )
 
@@ -81,21 +84,31 @@ class Group:
         disk.crash(0)
         self.cores[node] = self.boot(node)
 
-    def configuration(self, voters: Iterable[int], learners: Iterable[int] = ()) -> Configuration:
+    def configuration(
+        self, voters: Iterable[int], learners: Iterable[int] = (), witnesses: Iterable[int] = ()
+    ) -> Configuration:
         """Return a configuration of nodes with the disks that they have now."""
         ends = [tuple(self.members[n] for n in sorted(nodes)) for nodes in (voters, learners)]
-        return Configuration(ends[0], ends[1])
+        return Configuration(ends[0], ends[1], tuple(sorted(witnesses)))
 
     def join(self, node: int) -> None:
         """Start a node that belongs to nothing yet; or, if there was one, with another disk, which is empty."""
+        self.dead.discard(node)
         known = self.members.get(node)
         number = 0 if known is None else known.directory_id[-1] + 1
         self.members[node] = Member(node, disk_id(number or max(m.directory_id[-1] for m in self.members.values())))
         self.disks[node] = Disk()
         self.cores[node] = self.boot(node)
 
+    def die(self, node: int) -> None:
+        """Crash for as long as `restart_as_after_a_crash` or `join` does not end it; all others are told."""
+        self.dead.add(node)
+        for other in sorted(self.cores.keys() - self.dead):
+            self.step(other, PeerSilent(node))
+
     def restart_as_after_a_crash(self, node: int) -> None:
         """Forget all but the disk."""
+        self.dead.discard(node)
         self.disks[node].crash(0)
         self.cores[node] = self.boot(node)
 
@@ -119,6 +132,7 @@ class Group:
         self._carry_out(node, ready)
         if self.page_cache and log.durable_index > durable_index:  # at once
             self._carry_out(node, self.cores[node].step(Persisted(log.durable_index), self.now_ms))
+        self._forget(node)
         check_member(self.cores[node])
         if ready.append_no_op:
             self.step(node, Proposed())
@@ -135,6 +149,13 @@ class Group:
             self.held[node] = []
             if moved:
                 self._carry_out(node, self.cores[node].step(Persisted(disk.log.durable_index), self.now_ms))
+        self._forget(node)
+
+    def _forget(self, node: int) -> None:
+        """As a witness, drop what every full voter has."""
+        index = self.disks[node].log.forget(self.cores[node].forgettable_index)
+        if index:
+            self._print(node, f"forget up to {index}")
 
     def propose(self, node: int, *values: str) -> None:
         log = self.disks[node].log
@@ -149,7 +170,8 @@ class Group:
         """Deliver what is under way now (on one link); return how many messages that was."""
         batch = self._take(source, target)
         for message in batch:
-            self.step(message.target, message)
+            if message.target not in self.dead:
+                self.step(message.target, message)
         return len(batch)
 
     def lose(self, source: int | None = None, target: int | None = None) -> int:
@@ -223,9 +245,9 @@ class Group:
     def _print(self, node: int, text: str) -> None:
         self.lines.append(f"n{node} {text}")
 
-    def _snapshot(self, node: int) -> tuple[int, int, bytes]:
-        index = self.cores[node].commit_index
-        return index, self.disks[node].log.term_at(index) or 0, b"state"
+    def _snapshot(self, node: int, start_index: int | None) -> tuple[int, int, bytes]:
+        index = self.cores[node].commit_index if start_index is None else start_index
+        return index, self.disks[node].log.term_at(index) or 0, b"state" if start_index is None else b""
 
 
 def disk_id(number: int) -> bytes:
@@ -251,7 +273,7 @@ def _message(message: Message) -> str:
         fields["data"] = bytes(message.data).decode()
         fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
-    usual |= {"uncertain": 0, "certain": 0}
+    usual |= {"uncertain": 0, "certain": 0, "released_index": 0}
     usual |= {"is_learner": False, "disk": 0}
     if "directory_id" in fields:
         fields["disk"] = max(0, fields.pop("directory_id")[-1] - 1)  # how often it was replaced
@@ -260,9 +282,14 @@ def _message(message: Message) -> str:
 
 
 def _members(configuration: Configuration) -> str:
-    """Who votes; learners behind a plus; how often the disk of a node was replaced as a prime."""
+    """Who votes; learners behind a plus; how often the disk of a node was replaced as a prime; witnesses with a w."""
     names = [
-        " ".join(f"{member.node_id}" + "'" * (member.directory_id[-1] - 1) for member in members)
+        " ".join(
+            f"{member.node_id}"
+            + "'" * (member.directory_id[-1] - 1)
+            + "w" * (member.node_id in configuration.witnesses)
+            for member in members
+        )
         for members in (configuration.voters, configuration.learners)
     ]
     return " + ".join(filter(None, names))

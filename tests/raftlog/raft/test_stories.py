@@ -35,13 +35,13 @@ class Narrator:
     group: Group
 
     def group_of(self, *words: str) -> None:
-        """Make a group: `group_of 1 2 3 learners 4`. Node 1 is preferred.
+        """Make a group: `group_of 1 2 3 learners 4`, `group_of 1 2 3w` with 3 a witness. Node 1 is preferred.
 
         `disks`: they can be told apart. `small`: an append has room for one entry.
         """
         timing = Timing(bytes_per_append=1, bytes_in_flight_max=1) if "small" in words else None
-        voters, learners = _roles([word for word in words if word not in {"disks", "small"}])
-        self.group = Group(voters, learners, known_disks="disks" in words, timing=timing)
+        roles = _roles([word for word in words if word not in {"disks", "small"}])
+        self.group = Group(roles[0], roles[1], known_disks="disks" in words, timing=timing, witnesses=roles[2])
 
     def holding(self, node: str, *entries: str) -> None:
         """Begin with this log, synced and not committed: `holding 2 1:a 1:b 4:c` (term:value)."""
@@ -144,6 +144,21 @@ class Narrator:
         """Crash, losing what was not synced, and come back."""
         self.group.restart_as_after_a_crash(int(node))
 
+    def dies(self, node: str) -> None:
+        """Crash until it is restarted (or joins with an empty disk); the others are told."""
+        self.group.die(int(node))
+
+    def back(self, node: str) -> None:
+        """Restart it, and tell everybody that the links work."""
+        self.group.restart_as_after_a_crash(int(node))
+        self.introduce(node)
+
+    def introduce(self, node: str) -> None:
+        """Tell it and all the others that their links work."""
+        for other in sorted(self.group.cores.keys() - self.group.dead - {int(node)}):
+            self.group.step(int(node), PeerLive(other))
+            self.group.step(other, PeerLive(int(node)))
+
     def power(self, node: str, kept_count: str) -> None:
         """Cut its power; its log was in page-cache mode, and comes back with so many entries."""
         self.group.lose_power(int(node), int(kept_count))
@@ -178,6 +193,9 @@ class Narrator:
 
     def status(self) -> None:
         for n, core in self.group.cores.items():
+            if n in self.group.dead:
+                self.group.lines.append(f"n{n} is dead")
+                continue
             words = [core.role.name.lower(), f"term={core.term}", f"leader={core.leader_id}"]
             words += [f"commit={core.commit_index}", f"log={core.log.first_index}..{core.log.last_index}"]
             words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent + ["outside"] * core.is_outside
@@ -188,9 +206,12 @@ class Narrator:
         getattr(self, words[0])(*words[1:])
 
 
-def _roles(words: list[str]) -> tuple[list[int], list[int]]:
+def _roles(words: list[str]) -> tuple[list[int], list[int], list[int]]:
+    """Return voters, learners and witnesses, which are among the voters."""
     voter_count = words.index("learners") if "learners" in words else len(words)
-    return [int(word) for word in words[:voter_count]], [int(word) for word in words[voter_count + 1 :]]
+    voters = words[:voter_count]
+    witnesses = [int(word[:-1]) for word in voters if word.endswith("w")]
+    return [int(word.rstrip("w")) for word in voters], [int(word) for word in words[voter_count + 1 :]], witnesses
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
