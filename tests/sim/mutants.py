@@ -20,8 +20,8 @@ CLONE = "barnabas_raftlog.raft_mutant"
 # In the order in which they import each other. `messages` and `membership` stay the real ones: they are the language
 # of the simulator.
 MODULES = (
-    *("quorum", "progress", "state", "uncertainty", "election", "follower", "replication", "leadership", "reconnect"),
-    "membership_change",
+    *("quorum", "progress", "state", "uncertainty", "witness", "election", "follower", "replication", "leadership"),
+    *("reconnect", "membership_change"),
     *("invariants", "core"),
 )
 
