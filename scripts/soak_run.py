@@ -138,7 +138,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
                 break
             struck.append(time.monotonic() - sampler.began)
             target, pause = strike(load, machines, fault, chance)
-            print(f"{struck[-1] / 60:6.1f} min: {fault.name:22} broker {target:4} {pause:6.3f} s", flush=True)
+            print(f"{struck[-1] / 60:6.1f} min: {fault.name:22} broker {target:4} {pause.seconds:6.3f} s", flush=True)
         sampler.finish()
         load.finish()
         wait_whole(machines.bootstrap)

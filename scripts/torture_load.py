@@ -7,8 +7,8 @@ all the time. A watcher asks for high watermarks. An *audit* reads every partiti
 Each of them is a thread. `Recorder` is the one place where all of them tell what they do and see: it numbers the lines,
 writes the file, and feeds the checker at once, so that a violation is known in the round in which it shows.
 
-Clients here ask again sooner than by default (requests end after two seconds without an answer, metadata is asked for
-every 20 ms while a leader is missing): what is measured is how long the brokers take, not how patient a client is.
+Clients here ask again sooner than by default (requests end after a second or two without an answer, metadata is asked
+for every 20 ms while a leader is missing): what is measured is how long the brokers take, not how patient a client is.
 """
 
 import contextlib
@@ -162,6 +162,8 @@ class Producing(Worker):
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 2,
+                # All by which it knows that it is cut off with a broker: it waits as long as brokers do for each other.
+                "socket.timeout.ms": 1_000,
                 "request.timeout.ms": 1_000,
                 "message.timeout.ms": 120_000,
                 "retry.backoff.ms": 10,
@@ -443,11 +445,13 @@ def log_starts(recorder: Recorder, bootstrap: str, partitions: int) -> list[int]
     return starts
 
 
-def audit(recorder: Recorder, bootstrap: str, name: str, starts: Sequence[int], limit_s: float = 120.0) -> list[int]:
+def audit(
+    recorder: Recorder, bootstrap: str, name: str, starts: Sequence[int], limit_s: float = WAIT_LIMIT_S
+) -> list[int]:
     """Read every partition from its start to its end, tell it all, and return the ends.
 
     Raises:
-        HangError: it did not reach every end within the limit.
+        HangError: nothing came for longer than the limit.
     """
     consumer = Consumer(
         {
@@ -466,7 +470,10 @@ def audit(recorder: Recorder, bootstrap: str, name: str, starts: Sequence[int], 
     deadline = time.monotonic() + limit_s
     try:
         while going:
-            for message in consumer.consume(5000, 0.5):
+            found = consumer.consume(5000, 0.5)
+            if any(message.error() is None for message in found):
+                deadline = time.monotonic() + limit_s
+            for message in found:
                 partition = message.partition()
                 error = message.error()
                 if error is None and partition in going:
@@ -478,7 +485,7 @@ def audit(recorder: Recorder, bootstrap: str, name: str, starts: Sequence[int], 
                     offset = message.offset() if error.code() == KafkaError._PARTITION_EOF else ends[partition]
                     recorder.tell(e.EndReached(consumer=name, partition=name_of(partition), offset=offset))
             if time.monotonic() > deadline:
-                raise HangError(f"partitions {sorted(going)} could not be read to their ends within {limit_s:.0f} s")
+                raise HangError(f"partitions {sorted(going)} have not ended, and nothing came for {limit_s:.0f} s")
     finally:
         consumer.close()
     return ends

@@ -40,7 +40,7 @@ from barnabas_broker.config import BrokerConfig
 INSIDE = "TORTURE_INSIDE"
 EXT4_SHUTDOWN, WITHOUT_FLUSHING_ITS_JOURNAL = 0x8004587D, 2
 CLIENT_PORT, PEER_PORT = 9092, 10092
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0  # a few seconds on a quiet computer
 FILLER = "filler"
 SHIM = Path(__file__).with_name("torture_shim.c")
 # Below every rule of ours stands the table of local addresses, so that packets to clients can be dropped as well.

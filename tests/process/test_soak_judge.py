@@ -5,7 +5,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from soak_judge import plot, trend
-from torture_run import percentile
 
 MIB = 1 << 20
 
@@ -50,9 +49,3 @@ def test_the_plot_has_a_line_for_each_broker_and_a_stroke_for_each_fault() -> No
     space = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{space}polyline")) == 3
     assert len(root.findall(f"{space}line")) == 4
-
-
-def test_a_percentile_is_a_value_that_so_many_do_not_exceed() -> None:
-    assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
-    assert percentile([float(i) for i in range(1, 201)], 0.99) == 198.0
-    assert percentile([5.0], 0.5) == 5.0
