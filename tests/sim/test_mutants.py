@@ -175,8 +175,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     "leads on after it was removed": ("membership_change", "    if not raft.is_voter:\n", "    if False:\n"),
     "falls silent before it leaves": (
         "leadership",
-        " or not raft.peers or not raft.is_voter:",
-        " or not raft.peers:",
+        "not raft.is_voter or not _all_have_everything(raft)",
+        "not _all_have_everything(raft)",
     ),
     "members are not taken in": (
         "core",

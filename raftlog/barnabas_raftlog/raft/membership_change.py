@@ -90,7 +90,8 @@ def _lead(raft: RaftState) -> None:
             progress = Progress(peer, raft.directories[peer], next_index, raft.now_ms, is_voter=False, live=False)
             progress.caught_up_ms = 0  # Unlike those that a new leader finds, it never was.
             raft.silent.add(peer)
-        progress.is_voter, progress.is_witness = peer in raft.voters, peer in raft.witnesses
+        progress.is_voter = peer in raft.voters
+        progress.is_witness = peer in raft.witnesses
         raft.progress[peer] = progress
     if raft.transfer_target is not None and raft.transfer_target not in raft.voters:
         raft.transfer_target = None
