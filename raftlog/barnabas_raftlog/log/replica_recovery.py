@@ -8,6 +8,10 @@ rest of the plan is written from the journal. Then everything is synced, and the
 Damage in the trusted part is never cut away: the row then says why the replica has failed. It takes part in nothing
 until an operator deletes it, and it is filled again from the leader.
 
+A file that cannot be written or synced is never synced again, but nothing is lost yet: what was synced can be read, and
+the journal has the rest. So a copy takes its place, and the replica is recovered once more. If that fails too, the
+caller is told (`StorageFailedError`), and decides whether it is the replica or the disk.
+
 A directory that no row knows is adopted by the same scan, from its beginning: in page-cache mode a replica may have
 been made, written to and acknowledged before the journal heard of it.
 """
@@ -53,6 +57,10 @@ def recover_replica(
     """Make the files in `directory` what they must be, synced; return the new row, entries written, bytes cut.
 
     `plan` is None for a directory that neither checkpoint nor journal knows.
+
+    Raises:
+        StorageFailedError: they cannot be written, and neither can new files in their place.
+        OSError: there is no room.
     """
     if row.failed:
         return row, 0, 0
@@ -63,7 +71,13 @@ def recover_replica(
         files.make_directory(directory)
         if plan is not None and plan.adopted is not None:
             adopt_again(files, directory, row.last_index)
-        rebuild.run(plan, payload_of)
+        try:
+            rebuild.run(plan, payload_of)
+        except StorageFailedError:
+            rebuild.close()
+            rebuild.renew_files()
+            rebuild = _Rebuild(files, directory, row, segment_bytes)
+            rebuild.run(plan, payload_of)
     except (OSError, CorruptBatchError, ValueError) as error:
         if isinstance(error, OSError) and is_disk_full(error):
             raise  # Nothing is wrong with the replica: the next start, with room, begins where this one did.
@@ -139,13 +153,28 @@ class _Rebuild:
         except OSError as error:
             if is_disk_full(error):
                 raise
-            # Nothing is lost: journal and checkpoint still say what must be there. So nothing may be concluded for good
-            # about this replica either; a start that tries again may succeed.
             raise StorageFailedError(f"cannot write to {self._directory}: {error}") from error
         if plan is not None:
             self._note_members(plan.members)
         if plan is not None and plan.state:
             self._save_state(plan.state)
+
+    def renew_files(self) -> None:
+        """Put a copy in the place of each file that was to be written or synced.
+
+        Raises:
+            StorageFailedError: that cannot be done either.
+        """
+        try:
+            for segment in self._touched:
+                for handle in segment.handles:
+                    if self._files.exists(handle.path):
+                        _copy_over(self._files, handle.path)
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            if is_disk_full(error):
+                raise
+            raise StorageFailedError(f"cannot write to {self._directory}: {error}") from error
 
     def _adopt(self, on_disk: list[tuple[int, int]]) -> None:
         if on_disk:
@@ -369,6 +398,27 @@ class _Rebuild:
             self._files.sync_directory(self._directory)
             if plan is None:  # else whoever recovers them all does it once
                 self._files.sync_directory(self._directory.rpartition("/")[0])
+
+
+def _copy_over(files: Files, path: str) -> None:
+    """Put a synced copy of a file in its place; a crash leaves one or the other."""
+    target = f"{path}.new"
+    if files.exists(target):
+        files.remove(target)
+    source_fd = files.open(path, create=False)
+    try:
+        fd = files.open(target, create=True)
+        try:
+            position = 0
+            while chunk := files.read(source_fd, position, CHUNK_BYTES):
+                files.write(fd, [chunk], position)
+                position += len(chunk)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+    finally:
+        files.close(source_fd)
+    files.rename(target, path)
 
 
 def _is(expected: tuple[int, Location] | None, index: int, fields: FrameFields) -> bool:

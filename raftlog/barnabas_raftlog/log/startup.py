@@ -3,6 +3,10 @@
 Everything here runs in the write worker and may block. After a clean stop it reads `meta.json`, `checkpoint` and the
 first sector of each journal file, whatever the amount of data. After a crash it reads the journal from the checkpoint
 on and brings every replica's files in order; then it writes a new checkpoint, and the journal is empty again.
+
+Failures: a replica whose files cannot be written, not even new ones in their place, fails alone, as at any other time.
+If those are many, or all, or the checkpoint cannot be written, it is the disk: the start is refused, nothing is
+changed for good, and the next start begins with the same sources. So is a start without room.
 """
 
 import json
@@ -30,6 +34,9 @@ __all__ = ["DELETED_SUFFIX", "Started", "read_file", "save", "start"]
 VERSION = 1
 CLEAN_STOP = "clean-stop"
 DELETED_SUFFIX = ".deleted"
+# One replica in ten, and one, may have files that cannot be written; more, or all, are taken for a disk that fails. A
+# guess, on the side of keeping what may still be saved.
+UNWRITABLE_PERCENT_MAX = 10
 
 
 class Started(NamedTuple):
@@ -202,14 +209,19 @@ class _Start:
         for name in sorted(deleted):
             if files.exists(f"{directory}/replicas/{name}"):
                 files.remove_tree(f"{directory}/replicas/{name}")
-        jobs: list[Callable[[], tuple[ReplicaRow, int, int]]] = []
+        jobs: list[Callable[[], tuple[ReplicaRow, int, int] | StorageFailedError]] = []
+        unwritable: dict[bytes, StorageFailedError] = {}
         for group, plan in plans.items():
             row = checkpoint.rows.get(group)
             if row is None or row.name != plan.name:
                 row = empty_row(group, plan.name, page_cache=plan.page_cache)
             path = f"{directory}/replicas/{plan.name}"
-            jobs.append(partial(recover_replica, files, path, row, plan, payload_of, self._config.segment_bytes))
+            rows[group] = row
+            jobs.append(partial(_recovered, files, path, row, plan, payload_of, self._config.segment_bytes))
         for (group, plan), found in zip(plans.items(), files.run_all(jobs), strict=True):
+            if isinstance(found, StorageFailedError):
+                unwritable[group] = found
+                continue
             rows[group], before = found[0], checkpoint.rows.get(group)
             was_page_cache = plan.page_cache or (before is not None and before.page_cache)
             found[0].uncertain |= power_lost and was_page_cache
@@ -217,6 +229,12 @@ class _Start:
             cut += found[2]
         for fd in descriptors.values():
             files.close(fd)
+        if unwritable and len(unwritable) >= min(len(jobs), 2 + len(jobs) * UNWRITABLE_PERCENT_MAX // 100):
+            # It is the disk. Nothing is lost, because journal and checkpoint still say what must be there, so nothing
+            # may be concluded for good about these replicas: a start that tries again may succeed.
+            raise next(iter(unwritable.values()))
+        for group, error in unwritable.items():
+            rows[group].failed = str(error)
         place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, last_batch)
         fresh = Checkpoint(checkpoint.number + 1, place, rows, hard_states)
         packed = [encode_row(row) for row in rows.values()]
@@ -270,3 +288,17 @@ class _Start:
                 " Move the whole directory away and start again: this node is then a new member, without data"
             )
         return scan.last_batch
+
+
+def _recovered(
+    files: Files,
+    path: str,
+    row: ReplicaRow,
+    plan: ReplicaPlan,
+    payload_of: Callable[[Location], bytearray],
+    segment_bytes: int,
+) -> tuple[ReplicaRow, int, int] | StorageFailedError:
+    try:
+        return recover_replica(files, path, row, plan, payload_of, segment_bytes)
+    except StorageFailedError as error:
+        return error

@@ -186,9 +186,11 @@ class Save(Operation):
     def run(self, files: Files, opened: OpenFiles) -> None:
         del opened
         temporary = f"{self.path}.new"
+        if files.exists(temporary):
+            # Left by an attempt that failed, perhaps in its sync: that file is not synced again.
+            files.remove(temporary)
         fd = files.open(temporary, create=True)
         try:
-            files.truncate(fd, 0)
             files.write(fd, [self.data], 0)
             files.sync(fd)
         finally:
