@@ -178,7 +178,11 @@ class Partitions:
             self._queue.append((True, topic))
         self._queue.extend((True, topic) for topic in created)
         self._unled |= {topic.topic_id: None for topic in (*created, *changed)}
+        self._reconcile_soon()
+
+    def _reconcile_soon(self) -> None:
         if self._queue and self._reconciling is None and not self._closing:
+            self._multiraft.hold_elections()
             self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
             self._reconciling.add_done_callback(self._on_reconciled)
 
@@ -297,9 +301,12 @@ class Partitions:
 
     def _on_reconciled(self, task: asyncio.Task[None]) -> None:
         self._reconciling = None
+        self._multiraft.release_elections()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_fatal(error)
         self._fire_changed()
+        # The image may have changed between the task's last look at the queue and now.
+        self._reconcile_soon()
 
     async def _open(self, hosted: HostedTopic, index: int) -> None:
         topic = hosted.topic

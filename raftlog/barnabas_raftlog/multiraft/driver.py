@@ -52,6 +52,7 @@ from barnabas_raftlog.raft.messages import (
 )
 from barnabas_raftlog.records.header import ControlKind
 
+from .candidacies import Candidacies
 from .deadlines import Deadlines
 from .group import START_ROUND, Group, GroupStorage, SnapshotFetcher
 from .outbox import Outbox
@@ -105,6 +106,7 @@ class Driver:
         self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
         self.deadlines: Deadlines[Group] = Deadlines()
+        self.candidacies: Candidacies[Group] = Candidacies()
         self.is_paused = False
         self.last_tick_ms = self.now_ms = clock()
         self.stall_ms = 500
@@ -144,6 +146,11 @@ class Driver:
         (self._first if group.group_id == METADATA_GROUP else self._events).append((group, event))
         if not self._is_scheduled:
             self.schedule()
+
+    def touch(self, group: Group) -> None:
+        """See at the end of the next drive what there is to tell of `group`, without an event."""
+        self._touched[group] = None
+        self.schedule()
 
     def post_bulk(self, event: Event, groups: Sequence[Group]) -> None:
         """Queue one event for many groups, to be worked off in slices, in this order."""
@@ -197,8 +204,7 @@ class Driver:
         group.failed, group.is_suspended = error, False
         self._facts.append((group.group_id, Fact("replica failed", group.core.term, str(error))))
         self.retire(group)
-        self._touched[group] = None
-        self.schedule()
+        self.touch(group)
 
     def leave(self, group: Group, error: StorageFailedError) -> None:
         """Take a group out of service whose log cannot go on, for good or until the disk, or a segment, is mended."""
@@ -218,8 +224,7 @@ class Driver:
             self.resign(group)
             group.failed, group.is_suspended = error, True
             self.retire(group)
-            self._touched[group] = None
-            self.schedule()
+            self.touch(group)
 
     def resume(self, group: Group) -> None:
         """Let a suspended group take part again, with what its log and the storage hold, as after a crash.
@@ -248,6 +253,7 @@ class Driver:
 
     def retire(self, group: Group) -> None:
         self.deadlines.set(group, None)
+        self.candidacies.end(group)
         group.fail_readers(NotLeaderError())
 
     # The drive.
@@ -302,17 +308,22 @@ class Driver:
                 break
 
     def _step_due(self, now_ms: int) -> None:
-        due = self.deadlines.due(now_ms, BULK_PER_DRIVE)
-        self._has_due = len(due) == BULK_PER_DRIVE
+        """Judge what is due: heartbeats at once, elections in their turn.
+
+        What a candidate waits for may be in the queue, so it waits for that; not for ever, overload may last.
+        """
+        due, candidacies = self.deadlines.due(now_ms, BULK_PER_DRIVE), self.candidacies
+        live = {self.node_id, *self._live_peers()} if due else set[int]()
         for group in due:
-            core = group.core
-            if self._events and core.role is not Role.LEADER and now_ms - (core.deadline_ms or 0) < 2 * self.stall_ms:
-                # What it waits for may be in the queue. Not for ever: overload may last.
-                group.deadline_ms = now_ms + 1
-                self.deadlines.set(group, now_ms + 1)
+            group.deadline_ms = None
+            if group.may_miss_leader(now_ms):
+                candidacies.wait(group, now_ms, is_first=group.is_first_to_stand(self.node_id, live))
             else:
-                group.deadline_ms = None
                 self._step(group, TICK, now_ms)
+        if not self._events or candidacies.waits_ms(now_ms) > 2 * self.stall_ms:
+            for group in candidacies.admit(BULK_PER_DRIVE):
+                self._step(group, TICK, now_ms)
+        self._has_due = len(due) == BULK_PER_DRIVE or candidacies.has_turn
 
     def _step_bulk(self, now_ms: int, left: int) -> None:
         while left and self._bulk:
@@ -410,9 +421,8 @@ class Driver:
         touched, self._touched = self._touched, {}
         for group in touched:
             core, listener = group.core, group.listener
-            if group.failed is None and core.deadline_ms != group.deadline_ms and not group.is_removed:
-                group.deadline_ms = core.deadline_ms
-                self.deadlines.set(group, core.deadline_ms)
+            if core.deadline_ms != group.deadline_ms:
+                self._file_deadline(group)
             if group.notices:
                 notices, group.notices = group.notices, []
                 group.proposed = None  # It is among the notices: nobody may add to it from here on.
@@ -434,6 +444,18 @@ class Driver:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:
                 self._on_fact(group_id, fact)
+
+    def _file_deadline(self, group: Group) -> None:
+        if group.failed is not None or group.is_removed:
+            return
+        group.deadline_ms = group.core.deadline_ms
+        group.is_held = group.is_held and group.core.leader_id is None
+        if not group.is_held:
+            self.deadlines.set(group, group.deadline_ms)
+        if self.candidacies.is_standing(group) and group.is_settled:
+            # An election ends with a change of the deadline, whoever won it.
+            self.candidacies.end(group)
+            self._has_due = self._has_due or self.candidacies.has_turn
 
     def _tell_configuration(self, group: Group) -> None:
         """Take in who the members are from here on; the core has not heard yet which of the new ones are live."""

@@ -22,6 +22,8 @@ from barnabas_raftlog.raft.messages import (
 )
 from barnabas_raftlog.records.header import ControlKind
 
+from .wire import METADATA_GROUP
+
 if TYPE_CHECKING:
     from .driver import Driver
 
@@ -154,6 +156,7 @@ class Group:
         "forgotten_index",
         "group_id",
         "high_watermark",
+        "is_held",
         "is_removed",
         "is_suspended",
         "leadership",
@@ -183,7 +186,7 @@ class Group:
         self.configuration = core.configuration
         self.members = self.configuration.node_ids
         self.failed: StorageFailedError | None = None
-        self.is_removed = self.is_suspended = False
+        self.is_removed = self.is_suspended = self.is_held = False
         # What the driver last told whom; it compares after every step.
         self.commit_index = core.commit_index
         self.high_watermark = log.offset_after(core.commit_index)
@@ -219,6 +222,34 @@ class Group:
         """Who serves; None while nobody is known to lead, or a witness does."""
         leader_id = self.core.leader_id
         return None if leader_id in self.core.witnesses else leader_id
+
+    @property
+    def is_settled(self) -> bool:
+        """Leads, and a majority has said so, or knows who does; or takes no part."""
+        core = self.core
+        if core.role is Role.LEADER:
+            return core.confirmed or self.failed is not None
+        return core.leader_id is not None or self.failed is not None or self.is_removed
+
+    def may_miss_leader(self, now_ms: int) -> bool:
+        """Tell whether a deadline that passes now may be the beginning of an election among several nodes."""
+        core = self.core
+        if core.role is Role.LEADER or core.is_lone_voter or self.group_id == METADATA_GROUP:
+            return False
+        return core.leader_id is None or now_ms - core.heard_ms >= core.timing.election_timeout_ms
+
+    def is_first_to_stand(self, node_id: int, live: set[int]) -> bool:
+        """Tell whether this node should stand before the other live members do, if it must choose among many groups.
+
+        It should where it is preferred. Where somebody is missing, which may be who is preferred, one of those that
+        are live should, too: every node finds the same one, and each of them as many as any other.
+        """
+        if self.core.preferred:
+            return True
+        able = live & self.members
+        if len(able) == len(self.members):
+            return False
+        return sorted(able)[int.from_bytes(self.group_id[-4:], "big") % len(able)] == node_id
 
     def propose(self, frame: Frame) -> Entry:
         """Append `frame` to the log at once, stamped with offset and term; send it at the end of this iteration.

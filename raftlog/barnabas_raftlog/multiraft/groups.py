@@ -48,6 +48,8 @@ __all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftSt
 TICK_MS = 25
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
+HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
+OTHERS_MS = (150, 401)  # what the core gives a preferred replica that may be there (`RaftState.stand_without_leader`)
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,8 @@ class MultiRaft:
         self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
         self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
+        self._held: list[Group] | None = None  # what `hold_elections` holds back, None: nothing is to be
+        self._held_until_ms = 0
         self._driver = Driver(
             *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
             *(lambda: links.live_peers, self._on_members),
@@ -112,6 +116,7 @@ class MultiRaft:
         """Return all counters by name."""
         counters: dict[str, int] = msgspec.structs.asdict(self.stats)
         counters |= {"groups": len(self.groups), "groups_awake": len(self._driver.deadlines)}
+        counters |= {"groups_waiting_to_stand": self._driver.candidacies.waiting_count}
         counters |= {"messages_out": self._outbox.sent, "messages_dropped": self._outbox.dropped}
         counters |= {"digests_out": self._greetings.said, "digest_bytes_out": self._greetings.said_bytes}
         return counters | {"messages_stray": self._strays.dropped}
@@ -168,8 +173,47 @@ class MultiRaft:
         for message in self._strays.claim(group_id, now_ms):
             if not (isinstance(message, InstallSnapshot) and not message.data):
                 driver.post(group, message)  # What is left out is said again.
-        driver.post(group, TICK)
+        self._begin(group, now_ms)
         return group
+
+    def _begin(self, group: Group, now_ms: int) -> None:
+        """Let a group that was added look at its deadline, or hold it."""
+        if self._held is None or group.group_id == METADATA_GROUP or group.core.is_lone_voter:
+            self._driver.post(group, TICK)
+            return
+        group.is_held = True
+        self._held.append(group)
+        self._held_until_ms = now_ms + HELD_MS
+        self._driver.touch(group)  # A tick that comes late would make it stand.
+
+    def hold_elections(self) -> None:
+        """Let the groups that are added from now on stand for no election before `release_elections`.
+
+        For whoever opens thousands of groups at once, as every node of a cluster does that starts: half of the votes
+        would be asked of nodes that have not come to that group yet, again and again, and the asking would keep them
+        from getting there. A held group votes, and follows whoever leads; it is held until it knows a leader, and not
+        for longer than `HELD_MS` after the newest group was added: one that takes long to open keeps nobody waiting.
+        """
+        if self._held is None:
+            self._held = []
+            self._held_until_ms = self._driver.now() + HELD_MS
+
+    def release_elections(self) -> None:
+        """Let every group stand again: preferred replicas at once, the others as if they had just been opened."""
+        held, self._held = self._held or [], None
+        self._release(held)
+
+    def _release(self, held: Sequence[Group]) -> None:
+        driver = self._driver
+        now_ms = driver.now()
+        for group in held:
+            if not group.is_held:
+                continue
+            group.is_held = False
+            if group.deadline_ms is not None and group.failed is None and not group.is_removed:
+                delay_ms = 0 if group.core.preferred else self._rng.randrange(*OTHERS_MS)
+                driver.deadlines.set(group, max(group.deadline_ms, now_ms + delay_ms))
+        driver.on_due(now_ms)
 
     def remove_group(self, group_id: GroupId) -> None:
         """Leave a group; a leader tells the members. Its log is the caller's to close or delete."""
@@ -344,6 +388,9 @@ class MultiRaft:
         for peer in [peer for peer, until_ms in self._held_silences.items() if until_ms <= now_ms]:
             del self._held_silences[peer]
             self._tell_silence(peer)
+        if self._held and self._held_until_ms <= now_ms:
+            held, self._held = self._held, []
+            self._release(held)
         if gap_ms > driver.stall_ms:
             self._on_stall(gap_ms)
         elif not driver.is_paused:
