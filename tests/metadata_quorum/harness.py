@@ -65,7 +65,7 @@ class MemoryLog:
         self.all: list[Entry] = []
         self.start_index = self.start_term = self.start_offset = 0
         self.failed: StorageFailedError | None = None
-        self.is_uncertain = False
+        self.is_uncertain = self.may_forget = False
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.configuration, self.configuration_index = NOBODY, 0

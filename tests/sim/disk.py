@@ -48,6 +48,10 @@ class Image:
         return self.last_index
 
     @property
+    def may_forget(self) -> bool:
+        return False
+
+    @property
     def first_index(self) -> int:
         return self.base_index + 1
 
@@ -113,6 +117,10 @@ class MemoryLog(Image):
     @property
     def durable_index(self) -> int:
         return self.synced_index
+
+    @property
+    def may_forget(self) -> bool:
+        return self.disk.page_cache
 
     def append(self, entries: Sequence[Entry]) -> None:
         super().append(entries)

@@ -37,7 +37,7 @@ from barnabas_raftlog.raft.messages import (
     Tick,
 )
 
-from .disk import Disk
+from .disk import CHANGE, Disk
 from .swarm import Swarm
 
 TICK_MS = 25
@@ -242,6 +242,7 @@ class Simulator:
             self._introduce(node)
         if ready.append_no_op:
             self.counts["elections"] += 1
+        if ready.append_no_op or ready.repeat_members:
             self.step(node, Proposed())
         self._schedule_tick(node)
 
@@ -257,6 +258,8 @@ class Simulator:
         if ready.append_no_op:
             # Distinct, as if it carried a time: two leaderships of one term must show.
             self.append(node, b"no-op %d" % self.counts["elections"])
+        if ready.repeat_members:
+            self.append(node, CHANGE + log.configuration.encode())
         if ready.install is not None:
             self._install(node, ready.install)
         if ready.hard_state is not None:

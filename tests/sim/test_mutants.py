@@ -109,7 +109,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "two changes at once": (
         "membership_change",
-        "if raft.commit_index < raft.log.configuration_index:",
+        "if raft.commit_index < index and raft.log.configuration_at(index - 1) != present:",
         "if raft.commit_index < 0:",
     ),
     "a change before an entry of the own term": (
@@ -119,18 +119,18 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "counts itself though it left": (
         "replication",
-        "    if raft.is_voter:\n        # By a configuration",
-        "    if True:\n        # By a configuration",
+        "    if raft.is_voter:\n        durable_indexes.append",
+        "    if True:\n        durable_indexes.append",
     ),
     "votes for itself though it left": (
-        "election",
-        "{raft.node_id} if raft.is_voter else set[int](), ",
-        "{raft.node_id}, ",
+        "uncertainty",
+        "if len(certain & voters) >= majority(len(voters)):",
+        "if len(certain | {raft.node_id}) >= majority(len(voters)):",
     ),
     "a new disk votes for the lost one": (
         "election",
-        " or not raft.is_of(response.source, response.directory_id):",
-        ":",
+        "voter = Member(response.source, response.directory_id)",
+        "voter = Member(response.source)",
     ),
     "a new disk acknowledges for the lost one": (
         "leadership",
@@ -169,8 +169,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "told by a stale member, believed": (
         "state",
-        "was_told = self.removed_index >= index",
-        "was_told = self.removed_index >= 0",
+        "was_told = self.removed_at >= (self.removed_at[0] if term is None else term, index)",
+        "was_told = self.removed_at[1] >= 0",
     ),
     "leads on after it was removed": ("membership_change", "    if not raft.is_voter:\n", "    if False:\n"),
     "falls silent before it leaves": (

@@ -104,6 +104,10 @@ class AppendLog:
         return self._durable.reached if self._journaled else self._written.reached
 
     @property
+    def may_forget(self) -> bool:
+        return not self._journaled
+
+    @property
     def base_offset(self) -> int:
         """The end offset of what was before `first_index`; at most `log_start_offset`."""
         return self._segments[0].base_offset

@@ -388,6 +388,9 @@ class Driver:
             no_op = log.append_control(group.core.term, ControlKind.NO_OP)
             notices.append((listener.on_appended, [no_op]))
             self.stats.elections_won += 1
+        if ready.repeat_members:
+            repeated = log.append_control(group.core.term, ControlKind.MEMBERSHIP, log.configuration.encode())
+            notices.append((listener.on_appended, [repeated]))
         if ready.install is not None:
             self._install(group, ready.install)
         if ready.hard_state is not None:
@@ -398,7 +401,7 @@ class Driver:
             self._promises.say_after(group, ready.messages_after_persist)
         for fact in ready.facts:
             self._facts.append((group.group_id, fact))
-        if ready.append_no_op:
+        if ready.append_no_op or ready.repeat_members:
             self._step(group, PROPOSED, now_ms)
 
     def _install(self, group: Group, install: InstallSnapshot) -> None:

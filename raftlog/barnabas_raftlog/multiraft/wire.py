@@ -116,7 +116,8 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             flags = message.pre | message.transfer << 1 | message.is_learner << 2
             return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
         case VoteResponse():
-            return (_VOTE_RESPONSE, group_id, message.term, message.granted | message.pre << 1 | message.uncertain << 2)
+            flags = message.granted | message.pre << 1 | message.uncertain << 2
+            return (_VOTE_RESPONSE, group_id, message.term, flags, message.commit_index, message.commit_term)
         case InstallSnapshot():
             payloads.append(message.data)
             head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
@@ -126,7 +127,7 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
         case LeadershipEnded():
             return (_ENDED, group_id, message.term)
         case Removed():
-            return (_REMOVED, group_id, message.term, message.index)
+            return (_REMOVED, group_id, message.term, message.index, message.index_term)
 
 
 def _describe(entries: Sequence[Entry], term: int, payloads: list[Buffer]) -> tuple[Sequence[int], Sequence[int]]:
@@ -221,11 +222,12 @@ def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id:
         pre, transfer, is_learner = flags & 1 != 0, flags & 2 != 0, flags & 4 != 0
         return VoteRequest(term, source, target, last_index, last_term, pre, transfer, is_learner)
     if kind == _VOTE_RESPONSE:
-        term, flags = numbers
-        return VoteResponse(term, source, target, flags & 1 != 0, flags & 2 != 0, directory_id, flags & 4 != 0)
+        term, flags, commit_index, commit_term = numbers
+        granted, pre, uncertain = flags & 1 != 0, flags & 2 != 0, flags & 4 != 0
+        return VoteResponse(term, source, target, granted, pre, directory_id, uncertain, commit_index, commit_term)
     if kind == _REMOVED:
-        term, index = numbers
-        return Removed(term, source, target, index)
+        term, index, index_term = numbers
+        return Removed(term, source, target, index, index_term)
     (term,) = numbers
     if kind == _TIMEOUT_NOW:
         return TimeoutNow(term, source, target)

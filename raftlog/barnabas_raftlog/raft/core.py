@@ -92,6 +92,7 @@ class RaftCore(RaftState):
             or self.out_facts
             or self.out_append_no_op
             or self.out_install is not None
+            or self.out_repeat_members
         ):
             return self._take_ready(None)
         return NOTHING
@@ -120,12 +121,13 @@ class RaftCore(RaftState):
             messages,
             after_persist,
             self.out_facts,
+            self.out_repeat_members,
         )
         if self.out_facts:
             self.out_facts = []
         self.out_append = ()
         self.out_truncate_from = self.out_install = None
-        self.out_append_no_op = False
+        self.out_append_no_op = self.out_repeat_members = False
         return ready
 
 

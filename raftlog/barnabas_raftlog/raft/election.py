@@ -19,6 +19,7 @@ member or not (thesis 4.1): a learner may have been promoted by an entry that it
 nobody could ever send it. A vote counts only with the directory id that the candidate knows of that voter.
 """
 
+from .membership import Member
 from .messages import (
     LeadershipEnded,
     PeerLive,
@@ -46,6 +47,7 @@ __all__ = [
     "on_timeout_now",
     "on_vote_request",
     "on_vote_response",
+    "removed",
 ]
 
 
@@ -76,8 +78,9 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         raft.note("campaign" if stands else "leader missed", cause)
     raft.role = Role.CANDIDATE if stands else Role.FOLLOWER
     raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
-    # A candidate that its own newest configuration leaves out does not count itself.
-    raft.votes, raft.refusals = {raft.node_id} if raft.is_voter else set[int](), set[int]()
+    # A candidate that its own newest configuration leaves out does not count itself in that one.
+    votes_itself = raft.is_voter or raft.rivals.has_voter(raft.member)
+    raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), set[int]()
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
@@ -94,9 +97,8 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         return
     last_index, last_term, term = raft.log.last_index, raft.log.last_term, raft.term + pre
     outbox = raft.out_messages if pre else raft.out_after_persist
-    for peer in raft.peers:
-        if peer in raft.voters:
-            outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer, not stands))
+    for peer in sorted((raft.voters | raft.rivals.voter_ids) - {raft.node_id}):
+        outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer, not stands))
 
 
 def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
@@ -116,10 +118,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         granted = granted and not leaves_it_to_this(raft, request)
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
-        answer = VoteResponse(
-            *(term, raft.node_id, request.source, granted, True, raft.directory_id), uncertain=raft.uncertain > 0
-        )
-        raft.out_messages.append(answer)
+        raft.out_messages.append(_answer(raft, request, term, granted=granted))
         if raft.quiescent and is_member and raft.role is Role.FOLLOWER:
             # Somebody misses the leader we trust in silence: hear from it, or agree.
             raft.expect_leader()
@@ -137,24 +136,33 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     elif raft.deadline_ms is None and (raft.role is not Role.LEADER or raft.peers):
         raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
-    answer = VoteResponse(
-        *(raft.term, raft.node_id, request.source, granted, False, raft.directory_id), uncertain=raft.uncertain > 0
-    )
-    raft.out_after_persist.append(answer)
+    raft.out_after_persist.append(_answer(raft, request, raft.term, granted=granted))
+
+
+def _answer(raft: RaftState, request: VoteRequest, term: int, *, granted: bool) -> VoteResponse:
+    index = min(raft.commit_index, request.last_index) if raft.log.may_forget else 0
+    told = (raft.directory_id, raft.uncertain > 0, index, raft.log.term_at(index) or 0)
+    return VoteResponse(term, raft.node_id, request.source, granted, request.pre, *told)
 
 
 def _tell_removed(raft: RaftState, source: int) -> None:
     """Answer a stranger that it is no member, if that is committed: else it would ask for ever."""
     committed = raft.log.configuration_at(raft.commit_index)
     if committed.voters and committed.member(source) is None:
-        raft.out_messages.append(Removed(raft.term, raft.node_id, source, raft.commit_index))
+        raft.out_messages.append(removed(raft, source))
+
+
+def removed(raft: RaftState, node_id: int) -> Removed:
+    """Return the word that a node is no member by the last entry that is known to be committed here."""
+    index = raft.commit_index
+    return Removed(raft.term, raft.node_id, node_id, index, raft.log.term_at(index) or 0)
 
 
 def on_removed(raft: RaftState, message: Removed) -> None:
     """Wait for nothing any more, unless the log here has a configuration that may be newer."""
     if raft.role is Role.LEADER:
         return
-    raft.removed_index = max(raft.removed_index, message.index)
+    raft.removed_at = max(raft.removed_at, (message.index_term, message.index))
     was_outside = raft.is_outside
     raft.take_place()
     if raft.is_outside and not was_outside:
@@ -167,8 +175,11 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
     raft.silent.discard(response.source)
     if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting:
         return
-    if response.source not in raft.voters or not raft.is_of(response.source, response.directory_id):
+    voter = Member(response.source, response.directory_id)
+    if not raft.configuration.has_voter(voter) and not raft.rivals.has_voter(voter):
         return  # Also if it comes from the right node with another disk: that one never voted before.
+    if response.commit_index > raft.commit_index and not _learn_committed(raft, response):
+        return
     if not response.granted:
         raft.refusals.add(response.source)
     elif response.term == raft.term + raft.pre_voting:
@@ -182,6 +193,21 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
         retry_ms = raft.timing.retry_ms
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
+
+
+def _learn_committed(raft: RaftState, response: VoteResponse) -> bool:
+    """Take in what a voter knows to be committed; False if this node is no voter by that, and stands no longer.
+
+    Equal index and term: it is committed here, too (5.3). Who has left the group may have the longest log of all: it
+    refuses every vote, stands no more, and is still asked while those that stay do not know that it may leave.
+    """
+    index = response.commit_index
+    if raft.log.term_at(index) == response.commit_term:
+        raft.commit_index, raft.verified_index = index, max(index, raft.verified_index)
+        raft.take_place()
+        if not raft.may_stand:
+            become_follower(raft, raft.term, "no voter")
+    return raft.role is Role.CANDIDATE
 
 
 def _on_majority(raft: RaftState) -> None:
@@ -225,7 +251,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
         raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
         raft.note("leadership ended", cause)
         raft.progress = {}
-        raft.confirmed = False
+        raft.confirmed = raft.out_repeat_members = False
         raft.transfer_target = None
         raft.deadline_ms = None
         _forget_verified(raft)

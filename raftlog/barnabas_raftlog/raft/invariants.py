@@ -95,7 +95,9 @@ class GroupHistory:
         """A leader begins a change: of one voter, after the last one, and after an entry of its own, were committed."""
         assert core.role is Role.LEADER
         check_change(core.log.configuration, new)
-        assert core.commit_index >= core.log.configuration_index, "two changes at once"
+        index = core.log.configuration_index
+        is_repeated = core.log.configuration_at(index - 1) == core.log.configuration
+        assert is_repeated or core.commit_index >= index, "two changes at once"
         assert core.commit_index >= core.term_start_index, "a change before an entry of the own term is committed"
 
     def forget_lost(self, node_id: int, last_index: int) -> None:

@@ -152,7 +152,8 @@ def _wake(raft: RaftState) -> None:
 def _fall_silent_when_done(raft: RaftState) -> bool:
     """Fall silent if nothing is left to do, or see to it that this is asked again soon."""
     last_index = raft.log.last_index
-    if raft.quiescent or not raft.confirmed or raft.commit_index != last_index or raft.transfer_target is not None:
+    has_work = raft.commit_index != last_index or raft.out_repeat_members or raft.transfer_target is not None
+    if raft.quiescent or not raft.confirmed or has_work:
         return raft.quiescent
     if raft.is_witness:
         _hand_on(raft)

@@ -27,7 +27,7 @@ from barnabas_raftlog.errors import ChangeInProgressError
 
 from . import election
 from .membership import Configuration, check_change
-from .messages import Removed, TimeoutNow
+from .messages import TimeoutNow
 from .progress import Progress
 from .replication import heartbeat
 from .state import RaftState, Role
@@ -49,8 +49,9 @@ def check(raft: RaftState, new: Configuration) -> None:
     check_change(present, new)
     if new == present:
         raise ValueError("nothing would change")
-    if raft.commit_index < raft.log.configuration_index:
-        raise ChangeInProgressError(f"the change at entry {raft.log.configuration_index} is not committed yet")
+    index = raft.log.configuration_index
+    if raft.commit_index < index and raft.log.configuration_at(index - 1) != present:
+        raise ChangeInProgressError(f"the change at entry {index} is not committed yet")
     if raft.commit_index < raft.term_start_index:
         raise ChangeInProgressError(f"no entry of term {raft.term} is committed yet")
     if present.witnesses:
@@ -62,16 +63,11 @@ def check(raft: RaftState, new: Configuration) -> None:
 def adopt(raft: RaftState) -> None:
     """Take the newest configuration in the log for the one that holds."""
     known, before = raft.configuration, raft.directories
-    configuration = raft.configuration = raft.log.configuration
-    raft.configuration_index = raft.log.configuration_index
-    raft.voters, raft.learners = configuration.voter_ids, configuration.learner_ids
-    raft.witnesses = frozenset(configuration.witnesses)
-    raft.directories = {member.node_id: member.directory_id for member in configuration.members}
-    raft.peers = tuple(sorted(raft.directories.keys() - {raft.node_id}))
+    raft.read_members()
     raft.take_place()
     # Whoever is new is silent until it is reported live.
     raft.silent = {peer for peer in raft.peers if peer in raft.silent or peer not in before}
-    if configuration != known:
+    if raft.configuration != known:
         voters, learners = sorted(raft.voters), sorted(raft.learners)
         raft.note("configuration", f"voters {voters}, learners {learners}, since entry {raft.configuration_index}")
     if raft.role is Role.LEADER:
@@ -110,7 +106,7 @@ def on_committed(raft: RaftState) -> None:
         return
     before = raft.log.configuration_at(raft.configuration_index - 1)
     for node_id in sorted(before.node_ids - raft.configuration.node_ids - {raft.node_id}):
-        raft.out_messages.append(Removed(raft.term, raft.node_id, node_id, raft.commit_index))
+        raft.out_messages.append(election.removed(raft, node_id))
     if not raft.is_voter:
         _hand_over(raft)
 

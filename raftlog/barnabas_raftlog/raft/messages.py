@@ -88,6 +88,10 @@ class LogReader(Protocol):
     def durable_index(self) -> int:
         """Highest index that the group's durability mode calls durable. At most `last_index`."""
 
+    @property
+    def may_forget(self) -> bool:
+        """A loss of power may take what is called durable, changes of members excepted (page-cache mode)."""
+
     def term_at(self, index: int) -> int | None:
         """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
 
@@ -138,7 +142,8 @@ class VoteResponse(msgspec.Struct):
     """The answer; a refusal is sent too. A granted `pre` vote echoes the term that was asked for.
 
     `directory_id` says which disk promises this: a node with another disk does not vote in the lost one's name.
-    `uncertain`: the voter may have forgotten entries that it acknowledged (`uncertainty`).
+    `uncertain`: the voter may have forgotten entries that it acknowledged (`uncertainty`). `commit_*`: the last entry
+    that it knows to be committed, no later than the candidate's last one; said only where logs may forget, else 0.
     """
 
     term: int
@@ -148,6 +153,8 @@ class VoteResponse(msgspec.Struct):
     pre: bool
     directory_id: bytes = UNKNOWN_DIRECTORY
     uncertain: bool = False
+    commit_index: int = 0
+    commit_term: int = 0
 
 
 class AppendEntries(msgspec.Struct):
@@ -225,12 +232,13 @@ class LeadershipEnded(msgspec.Struct):
 
 
 class Removed(msgspec.Struct):
-    """`target` is no member according to the configuration that holds at `index`, which is committed."""
+    """`target` is no member according to what holds at entry `index` of term `index_term`, which is committed."""
 
     term: int
     source: int
     target: int
     index: int
+    index_term: int
 
 
 class Tick(msgspec.Struct):
@@ -342,7 +350,8 @@ class Ready(msgspec.Struct):
 
     1. `truncate_from`: drop entries at and after this index.
     2. `append`: add these entries verbatim.  `append_no_op`: the node just won `core.term`; append one NO_OP
-       control frame of that term, then step `Proposed`.
+       control frame of that term, then step `Proposed`.  `repeat_members`: append the newest configuration of the log
+       once more, then step `Proposed`.
     3. `install`: replace log and state by this snapshot; when durable, step `Persisted`.
     4. `hard_state`: save it. `messages_after_persist` leave only when it is on disk (thesis 3.8).
     5. `messages` leave at once.
@@ -356,3 +365,4 @@ class Ready(msgspec.Struct):
     messages: Sequence[Message] = ()
     messages_after_persist: Sequence[Message] = ()
     facts: Sequence[Fact] = ()
+    repeat_members: bool = False

@@ -6,8 +6,8 @@ such an entry on a majority and overwritten afterwards. It is committed together
 leader's own term, which is why every leader starts its term with an empty one.
 
 The leader counts itself like anybody else, by what its own disk holds; a leader whose disk is slow may therefore
-commit what it could still lose itself, which is sound, because the others could not. It counts itself for nothing while
-its newest configuration is not on its own disk (`uncertainty` has the reason).
+commit what it could still lose itself, which is sound, because the others could not. Where they could, too, it counts
+nothing while its newest configuration is not on its own disk (`uncertainty` has the reason).
 
 A leader that its newest configuration leaves out is not among those that are counted (thesis 4.2.2).
 

@@ -202,17 +202,20 @@ def _on_refusal(raft: RaftState, progress: Progress, response: AppendResponse) -
 
 def advance_commit(raft: RaftState) -> None:
     """Commit what a majority of the voters holds durably: those of the newest configuration, committed or not."""
+    durable_index = raft.log.durable_index
+    if durable_index < raft.configuration_index and raft.log.may_forget:
+        return  # Nobody counts by a configuration that this disk may forget: see `uncertainty`.
     durable_indexes = [
         0 if progress.uncertain else progress.match_index for progress in raft.progress.values() if progress.is_voter
     ]
     if raft.is_voter:
-        # By a configuration that its own disk may forget, a leader does not count itself: see `uncertainty`.
-        durable_index = raft.log.durable_index
-        durable_indexes.append(durable_index if durable_index >= raft.configuration_index else 0)
+        durable_indexes.append(durable_index)
     index = committable_index(durable_indexes, raft.commit_index, raft.term_start_index)
     if index > raft.commit_index:
         assert index <= raft.log.last_index
         raft.commit_index = index
+        if raft.replaced.voters and index >= raft.configuration_index:
+            raft.out_repeat_members = True  # Where no loss of power takes it, the log says that this is committed.
         if not raft.confirmed:
             confirm(raft)
 

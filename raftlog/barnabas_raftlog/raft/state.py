@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from .membership import Member, same_directory
+from .membership import NOBODY, Configuration, Member, same_directory
 from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Rng
 from .progress import Progress
 from .quorum import majority_value
@@ -52,7 +52,8 @@ class RaftState:
     `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
     `deadline_ms` is None on a quiescent member (unless it leads and must remind somebody), on a lone leader, and on
     whoever is outside. `configuration` is what the log says, as of the beginning of the newest step; `voters`,
-    `learners`, `peers` and what follows them are taken from it and from nowhere else (`membership_change.adopt`).
+    `learners`, `peers` and what follows them are taken from it and from nowhere else (`read_members`). `replaced` is
+    the one before it, if the log may forget and no repetition in it says that the change was committed; else nobody.
     """
 
     __slots__ = (
@@ -90,6 +91,7 @@ class RaftState:
         "out_facts",
         "out_install",
         "out_messages",
+        "out_repeat_members",
         "out_truncate_from",
         "peers",
         "pre_voting",
@@ -98,7 +100,8 @@ class RaftState:
         "quiescent",
         "refusals",
         "released_index",
-        "removed_index",
+        "removed_at",
+        "replaced",
         "reported_index",
         "rng",
         "role",
@@ -152,14 +155,11 @@ class RaftState:
         self.deadline_ms: int | None = None
         self.quiescent = False
         # The members, as the log has them.
-        self.configuration, self.configuration_index = log.configuration, log.configuration_index
-        self.voters, self.learners = self.configuration.voter_ids, self.configuration.learner_ids
-        self.witnesses = frozenset(self.configuration.witnesses)
-        self.directories = {m.node_id: m.directory_id for m in self.configuration.members}
-        self.peers = tuple(sorted(self.directories.keys() - {self.node_id}))
+        self.read_members()
         self.is_voter = self.is_lone_voter = self.may_stand = self.is_witness = self.is_outside = False
         self.released_index = 0  # Every full voter has the log up to here: said by a leader, or heard by a witness.
-        self.removed_index = -1  # The highest commit index of which somebody said that this node is no member there.
+        # The last (term, index) that is committed and of which somebody said that this node is no member there.
+        self.removed_at = (-1, -1)
         # Members that nothing was heard of since their link was last reported down, or ever.
         self.silent = set(self.peers)
         # As a follower.
@@ -190,7 +190,7 @@ class RaftState:
         self.out_after_persist = list[Message]()
         self.out_facts = list[Fact]()
         self.out_append: Sequence[Entry] = ()
-        self.out_append_no_op = False
+        self.out_append_no_op = self.out_repeat_members = False
         self.out_truncate_from: int | None = None
         self.out_install: InstallSnapshot | None = None
         self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
@@ -211,6 +211,23 @@ class RaftState:
             rounds.append(self.round)
         return majority_value(rounds)
 
+    def read_members(self) -> None:
+        """Take from the log who belongs to the group, and what that replaced while it may be in doubt."""
+        log = self.log
+        configuration = self.configuration = log.configuration
+        index = self.configuration_index = log.configuration_index
+        self.voters, self.learners = configuration.voter_ids, configuration.learner_ids
+        self.witnesses = frozenset(configuration.witnesses)
+        self.directories = {member.node_id: member.directory_id for member in configuration.members}
+        self.peers = tuple(sorted(self.directories.keys() - {self.node_id}))
+        before = log.configuration_at(index - 1) if log.may_forget else NOBODY
+        self.replaced = NOBODY if before == configuration else before
+
+    @property
+    def rivals(self) -> Configuration:
+        """Who may have overruled the newest change; nobody if it is known to be committed (`uncertainty`)."""
+        return self.replaced if self.configuration_index > self.commit_index else NOBODY
+
     def take_place(self) -> None:
         """Find out what this node is in the configuration that holds, under its own directory and no other.
 
@@ -219,7 +236,9 @@ class RaftState:
         learner, or told that it was removed later than anything it has: *outside*. It waits for nothing then.
         """
         configuration, index = self.configuration, self.configuration_index
-        was_told = self.removed_index >= index
+        term = self.log.term_at(index)
+        # By term first: what is of an older term than a committed entry stands before it, or was discarded.
+        was_told = self.removed_at >= (self.removed_at[0] if term is None else term, index)
         self.is_voter = configuration.has_voter(self.member)
         self.is_lone_voter = self.is_voter and len(self.voters) == 1
         self.may_stand = not was_told and (

@@ -20,22 +20,31 @@ before that. Then the leader says so (`certain`), with the number: a message fro
 
 Terms and votes are always on disk, in both modes, so nobody votes twice, and rounds of an uncertain voter count.
 
-*Members* may have changed in what was lost, and the second majority above is one of a certain configuration. So in
+*Members* may have changed in what was lost, and the majorities above are those of a configuration that must hold. So in
 page-cache mode a log makes a change of members durable, with all that is before it, before it counts as durable here:
 a voter that comes back knows every configuration that it ever acknowledged, and never one without the entries before
-it. Nor does a leader count itself while its newest configuration is not durable (`replication.advance_commit`): what
-it held then would be committed by the new voters, and forgotten together with them. Otherwise a group of one or two
-voters that was just growing could elect by the configuration of before.
+it. Nor does a leader commit anything while its newest configuration is not durable on its own disk
+(`replication.advance_commit`): what it held then would be committed by the new voters, and forgotten together with
+them. Otherwise a group of one or two voters that was just growing could elect by the configuration of before.
 
-Not here: *a group of one voter*, by any configuration that still decides. What it lost when its power failed is lost;
-it elects itself, and the fact says so. *A change that was overruled*: the leader of three shrinks the group to itself
-and one other, nobody hears of it, the other two elect a leader and commit something; then the other loses power, and
-with it that entry, and is asked by the first, who still believes that they are two. All of its voters vote for it. A
-win by the configuration of before as well would stop that, but whoever has restarted does not know whether its newest
-configuration was committed, and a group of two whose third member is gone for good would never elect anybody again.
-It takes a durable word that a configuration is committed (an equal one appended behind it would do). Not here either:
-how it is known that power was lost (`log.startup`), and going on without a voter that never comes back: membership
-change does that, if a majority of certain voters can commit it.
+*A change may have been overruled*: the leader of three shrinks the group to itself and one other, nobody hears of it,
+the other two elect a leader and commit something; then the other loses power, and with it that entry. All voters of
+what the first one takes for the group would vote for it. So "every voter" is enough only by a configuration that is
+known to be committed; by any other the candidate must win in the one before as well, which was committed (`rivals`): a
+majority of that one's certain voters, or all of them. Whoever overruled the change did so with a majority of the voters
+before it, or of what replaced them, one voter apart; and that replacement is durable wherever it was acknowledged. A
+majority of certain votes needs no more than that, in neither configuration.
+
+What is known must survive a restart: a leader that commits a change appends the same configuration once more
+(`Ready.repeat_members`), which no loss of power takes. A newest configuration that is equal to the one before it was
+committed, wherever it is found, committed itself or not. A group of two whose third member is gone for good can thus
+elect by two, as soon as the repetition is on the disk of one of them that has the longer log. Whoever answers a
+candidate says what it knows to be committed, too: the one that has left may have the longest log of all. Only a change
+that was interrupted within that moment still waits for the voter that it would have removed.
+
+Not here: *a group of one voter*. What it lost when its power failed is lost; it elects itself, and the fact says so.
+Not here either: how it is known that power was lost (`log.startup`), and going on without a voter that never comes
+back: membership change does that, if a majority of certain voters can commit it.
 """
 
 from .messages import AppendResponse
@@ -48,13 +57,18 @@ __all__ = ["become_certain", "has_won", "note_answer", "note_elected"]
 
 def has_won(raft: RaftState) -> bool:
     """Tell whether the votes (or pre-votes) of this campaign are enough."""
-    votes, voters = raft.votes, raft.voters
-    return len(votes - raft.doubtful) >= majority(len(voters)) or (bool(voters) and votes >= voters)
+    votes, voters, rivals = raft.votes, raft.voters, raft.rivals.voter_ids
+    certain = votes - raft.doubtful
+    if len(certain & voters) >= majority(len(voters)):
+        return True
+    if not voters or not votes >= voters:
+        return False
+    return votes >= rivals or len(certain & rivals) >= majority(len(rivals))
 
 
 def note_elected(raft: RaftState) -> None:
     """Be certain, and say if acknowledged entries may be missing."""
-    certain = raft.votes - raft.doubtful
+    certain = (raft.votes - raft.doubtful) & raft.voters
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)

@@ -53,7 +53,7 @@ class MemoryLog:
         self.is_lazy = is_lazy
         self.durable_index = 0
         self.broken: StorageFailedError | None = None
-        self.is_uncertain = False
+        self.is_uncertain = self.may_forget = False
         self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None

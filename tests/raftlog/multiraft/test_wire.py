@@ -53,7 +53,12 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         AppendResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), NUMBERS, NUMBERS
     ),
     st.builds(VoteRequest, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, *3 * [st.booleans()]),
-    st.builds(VoteResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), st.booleans(), st.booleans()),
+    st.builds(
+        *(VoteResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), st.booleans(), st.booleans()),
+        uncertain=st.booleans(),
+        commit_index=NUMBERS,
+        commit_term=NUMBERS,
+    ),
     st.builds(
         InstallSnapshot,
         *(NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.binary(max_size=50)),
@@ -61,7 +66,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(TimeoutNow, NUMBERS, st.just(SOURCE), st.just(TARGET)),
     st.builds(LeadershipEnded, NUMBERS, st.just(SOURCE), st.just(TARGET)),
-    st.builds(Removed, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS),
+    st.builds(Removed, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS),
 )
 
 

@@ -21,6 +21,7 @@ from barnabas_raftlog.raft.messages import (
     Proposed,
     Ready,
     Tick,
+    VoteResponse,
 )
 
 
@@ -134,7 +135,7 @@ class Group:
             self._carry_out(node, self.cores[node].step(Persisted(log.durable_index), self.now_ms))
         self._forget(node)
         check_member(self.cores[node])
-        if ready.append_no_op:
+        if ready.append_no_op or ready.repeat_members:
             self.step(node, Proposed())
         if node not in self.slow:
             self.sync(node)
@@ -223,6 +224,9 @@ class Group:
         if ready.append_no_op:
             self._print(node, f"append no-op at {log.last_index + 1}")
             log.append([Entry(log.last_index + 1, self.cores[node].term, b"no-op")])
+        if ready.repeat_members:
+            self._print(node, f"repeat members[{_members(log.configuration)}] at {log.last_index + 1}")
+            log.append([Entry(log.last_index + 1, self.cores[node].term, CHANGE + log.configuration.encode())])
         if ready.install is not None:
             self._print(node, f"install the snapshot of {ready.install.snapshot_index}")
             log.install(ready.install.snapshot_index, ready.install.snapshot_term, ready.install.configuration)
@@ -273,7 +277,9 @@ def _message(message: Message) -> str:
         fields["data"] = bytes(message.data).decode()
         fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
-    usual |= {"uncertain": 0, "certain": 0, "released_index": 0}
+    usual |= {"uncertain": 0, "certain": 0, "released_index": 0, "commit_term": 0}
+    if isinstance(message, VoteResponse):
+        usual |= {"commit_index": 0}
     usual |= {"is_learner": False, "disk": 0}
     if "directory_id" in fields:
         fields["disk"] = max(0, fields.pop("directory_id")[-1] - 1)  # how often it was replaced
