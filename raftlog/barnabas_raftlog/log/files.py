@@ -5,7 +5,8 @@ own, which loses and tears what was not synced. Nothing here retries, logs or re
 caller, who decides whose failure it is. Paths are strings, because they are built once per segment and compared often.
 
 What only Linux has stands behind a fallback: RWF_NOWAIT (without it, cold reads always go to a thread), fdatasync
-(fsync), posix_fallocate (zeros are not written; the file grows as it is written), sync_file_range (nothing).
+(fsync), posix_fallocate (zeros are not written; the file grows as it is written), sync_file_range (nothing), syncfs
+(the caller syncs file by file). Python has no `os.syncfs`, so it is the C library's.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import errno
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
@@ -51,6 +53,14 @@ class Files(Protocol):
     def sync(self, fd: int) -> None:
         """Put the file's data, and its size, on the disk."""
 
+    def sync_file_system(self, fd: int) -> bool:
+        """Put everything on the disk that was written to the file system of this file: data, sizes and names.
+
+        Raises `OSError` if any of it may be missing since `fd` was opened, whoever wrote it; which file it was, only
+        syncing them one by one can tell. False, and nothing is done, if this machine has no such call, or one that
+        keeps failures to itself.
+        """
+
     def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
         """Let the disk begin with this range; says nothing about when it is there."""
 
@@ -87,7 +97,22 @@ def _load_sync_file_range() -> "ctypes._NamedFuncPointer | None":
     return function
 
 
+def _load_syncfs() -> "ctypes._NamedFuncPointer | None":
+    # Before Linux 5.8 it waits for the write-back, and does not say that some of it failed.
+    release = os.uname().release.split(".")
+    if sys.platform != "linux" or [int(part) for part in release[:2] if part.isdecimal()] < [5, 8]:
+        return None
+    try:
+        function = ctypes.CDLL(None, use_errno=True).syncfs
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int,)
+    function.restype = ctypes.c_int
+    return function
+
+
 _sync_file_range = _load_sync_file_range()
+_syncfs = _load_syncfs()
 _sync_data = getattr(os, "fdatasync", os.fsync)
 _no_wait: int = getattr(os, "RWF_NOWAIT", 0)
 
@@ -144,6 +169,14 @@ class OsFiles:
 
     def sync(self, fd: int) -> None:
         _sync_data(fd)
+
+    def sync_file_system(self, fd: int) -> bool:
+        if _syncfs is None:
+            return False
+        if _syncfs(fd):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return True
 
     def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
         if _sync_file_range is not None:

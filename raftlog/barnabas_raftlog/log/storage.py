@@ -7,8 +7,8 @@ carries entries on into segment files, and syncs those at checkpoints. `on_durab
 
 A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It
 takes the journal's durable end as its starting point, then lets the write worker sync each log that changed, a few at
-a time so that other writes go on between them, then writes the checkpoint file; then the journal files before that
-point are free to be used again.
+a time so that other writes go on between them (at a stop all together, see `write_queue`), then writes the checkpoint
+file; then the journal files before that point are free to be used again.
 
 Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
 is, and so does a timer, every `retry_s`. A journal that cannot be written, not even in a new file, is as good as a
@@ -101,6 +101,7 @@ class Storage:
         self._checkpoint_place: JournalPlace | None = None  # of the checkpoint that is being made
         self._checkpoint_wanted = False
         self._to_sync: list[AppendLog] = []
+        self._syncs_at_once = SYNCS_AT_ONCE
         self._syncing: set[AppendLog] = set()
         self._is_writing_checkpoint = False
         self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the checkpoint has them that is being written
@@ -265,6 +266,8 @@ class Storage:
         is_settled = await self._settled()
         if is_settled:
             number = self._number
+            self._syncs_at_once = len(self._logs)
+            self._writes.sync_with = (self._lock_fd, self._host.config.synced_together_min)
             self.checkpoint(at_end=True)
             is_settled = await self._settled() and self._number > number
         self._is_closed = True
@@ -383,7 +386,7 @@ class Storage:
         place = self._checkpoint_place
         if place is None or self._is_writing_checkpoint:
             return
-        while self._to_sync and len(self._syncing) < SYNCS_AT_ONCE:
+        while self._to_sync and len(self._syncing) < self._syncs_at_once:
             log = self._to_sync.pop()
             if log.failed is not None:
                 self._note_failed(log)

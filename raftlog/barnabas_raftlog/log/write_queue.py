@@ -14,12 +14,20 @@ A checkpoint that meets a closed gate takes the state from before it, which the 
 that checkpoint, so it must not wait for the gate. The record of a closed gate is not in the journal yet, or is not
 durable, so it comes after the place in the journal that the checkpoint names.
 
+*Many syncs.* When a node stops, all of its logs are synced, and thousands of them take a while even side by side. So
+from then on (`sync_with`) many syncs that are due together are one call for the whole file system. Not while it runs:
+that call waits for everything that anybody has written to the disk. For the same reason a few are always synced one by
+one. (2,000 dirty logs on a file system of their own: 2.4 to 7.7 s one by one, 0.7 to 4.0 s together; on one that others
+kept writing to, 3 and 6 s.) If it fails, or there is none, the files are synced one by one: each of them then says
+itself whether what was written to it is there.
+
 *Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
 tail cache keeps what is not written. Any other error is final for that log.
 """
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -161,11 +169,18 @@ class Sync(Operation):
         self.index_writes = index_writes
         self.directories = directories
 
-    def run(self, files: Files, opened: OpenFiles) -> None:
+    def prepare(self, files: Files, opened: OpenFiles) -> None:
+        """Write what is to be synced, and let every file that `row` names be there."""
         for handle, position, rows, size_bytes in self.index_writes:
             with opened.borrow(handle, create=True) as fd:
                 files.write(fd, [rows], position)
                 files.truncate(fd, size_bytes)
+        for handle in self.handles:
+            with opened.borrow(handle, create=True):
+                pass
+
+    def run(self, files: Files, opened: OpenFiles) -> None:
+        self.prepare(files, opened)
         for handle in self.handles:
             with opened.borrow(handle, create=True) as fd:
                 files.sync(fd)
@@ -251,6 +266,8 @@ class WriteQueue:
         self._stalled: dict[QueuedLog, None] = {}
         self._in_flight = False
         self.waiting_bytes = 0
+        # A descriptor in the file system, opened before anything was written; and how many syncs are many.
+        self.sync_with: tuple[int, int] | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -305,7 +322,7 @@ class WriteQueue:
                 self._take(log, work)
         if work:
             self._in_flight = True
-            self._worker.submit(partial(_carry_out, self._files, self._opened, work), self._carried_out)
+            self._worker.submit(partial(_Job(self._files, self._opened, self.sync_with).run, work), self._carried_out)
 
     def _take(self, log: QueuedLog, work: list[Work]) -> None:
         operations = log.operations
@@ -347,31 +364,54 @@ class WriteQueue:
         self._on_done()
 
 
-def _carry_out(files: Files, opened: OpenFiles, work: list[Work]) -> Outcome:
-    """Do the operations in order, syncs of different logs together. After an error of a log, its later ones get it."""
-    outcome: Outcome = []
-    errors: dict[QueuedLog, OSError] = {}
-    syncs: dict[QueuedLog, Operation] = {}
+class _Job:
+    """What the write worker does for one `flush`: operations in order, syncs of different logs together.
 
-    def run(log: QueuedLog, operation: Operation) -> None:
-        error = errors.get(log)
+    After an error of a log, its later operations get it, too.
+    """
+
+    def __init__(self, files: Files, opened: OpenFiles, sync_with: tuple[int, int] | None) -> None:
+        self._files = files
+        self._opened = opened
+        self._sync_with = sync_with
+        self._outcome: Outcome = []
+        self._errors: dict[QueuedLog, OSError] = {}
+        self._syncs: dict[QueuedLog, Sync] = {}
+
+    def run(self, work: list[Work]) -> Outcome:
+        for log, operation in work:
+            if log in self._syncs:
+                self._run_syncs()
+            if isinstance(operation, Sync):
+                self._syncs[log] = operation
+            else:
+                self._run(log, operation)
+        self._run_syncs()
+        return self._outcome
+
+    def _run(self, log: QueuedLog, operation: Operation) -> None:
+        error = self._errors.get(log)
         if error is None:
             try:
-                operation.run(files, opened)
+                operation.run(self._files, self._opened)
             except OSError as caught:
-                error = errors[log] = caught
-        outcome.append((log, operation, error))
+                error = self._errors[log] = caught
+        self._outcome.append((log, operation, error))
 
-    def run_syncs() -> None:
-        files.run_all([partial(run, log, operation) for log, operation in syncs.items()])
-        syncs.clear()
+    def _run_syncs(self) -> None:
+        if self._sync_with is not None and len(self._syncs) >= self._sync_with[1]:
+            with suppress(OSError):  # Which file it is comes out when they are synced one by one.
+                self._sync_together(self._sync_with[0])
+        self._files.run_all([partial(self._run, log, operation) for log, operation in self._syncs.items()])
+        self._syncs.clear()
 
-    for log, operation in work:
-        if log in syncs:
-            run_syncs()
-        if isinstance(operation, Sync):
-            syncs[log] = operation
-        else:
-            run(log, operation)
-    run_syncs()
-    return outcome
+    def _sync_together(self, fd: int) -> None:
+        """Sync what can be in one call, and take it out of what is to be synced."""
+        prepared: list[QueuedLog] = []
+        for log, operation in self._syncs.items():
+            with suppress(OSError):  # As above.
+                if log not in self._errors:
+                    operation.prepare(self._files, self._opened)
+                    prepared.append(log)
+        if self._files.sync_file_system(fd):
+            self._outcome += [(log, self._syncs.pop(log), None) for log in prepared]

@@ -83,6 +83,7 @@ class MemoryFiles:
         self.crash_in: int | None = None  # calls until `CrashError`
         self.full_at_bytes: int | None = None
         self.failing: Callable[[str, str], bool] = lambda call, path: False  # EIO when true
+        self.has_syncfs = True
         self.cold = False  # nothing is in the page cache
         self.calls: list[tuple[str, str]] = []
 
@@ -181,6 +182,17 @@ class MemoryFiles:
     def sync(self, fd: int) -> None:
         self._call("sync", self._open[fd])
         self._inodes[fd].sync()
+
+    def sync_file_system(self, fd: int) -> bool:
+        self._call("sync_file_system", self._open[fd])
+        if not self.has_syncfs:
+            return False
+        for inode in self.names.values():
+            if inode is not None:
+                inode.sync()
+        self._durable_names = dict(self.names)
+        self._changed.clear()
+        return True
 
     def start_write_back(self, fd: int, position: int, size_bytes: int) -> None: ...
 

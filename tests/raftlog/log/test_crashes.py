@@ -38,6 +38,7 @@ CONFIG = StorageConfig(
     tail_cache_bytes=6 << 10,
     checkpoint_bytes=24 << 10,
     open_files_max=3,
+    synced_together_min=2,
 )
 GROUPS: list[tuple[GroupId, str, Mode]] = [
     (GroupId(bytes(19) + b"\1"), "a-0", "fsync"),

@@ -106,6 +106,15 @@ class Directory:
         self.synced = dict(self.entries)
         self._changes.clear()
 
+    def sync_all(self) -> None:
+        """Sync what is below, too."""
+        for node in self.entries.values():
+            if isinstance(node, Directory):
+                node.sync_all()
+            else:
+                node.sync()
+        self.sync()
+
     def lose_power(self, rng: Random) -> int:
         kept = rng.choice((0, len(self._changes), rng.randrange(len(self._changes) + 1)))
         for changes in self._changes[:kept]:
@@ -307,6 +316,18 @@ class VirtualFiles:
             self._open[fd].dirty.clear()
             raise OSError(errno.EIO, "Input/output error")
         self._open[fd].sync()
+
+    def sync_file_system(self, fd: int) -> bool:
+        assert fd in self._open
+        disk, world = self.disk, self._loop.world
+        world.counts["syncs of all"] += 1
+        self._call(changes=True, spent_us=2 * disk.rng.randrange(100, disk.sync_us_max + 101))
+        if disk.sync_errors:
+            # Which file it was, the next sync of each of them would say; here it is the first that is asked.
+            world.note(disk.name, "a sync of all failed")
+            raise OSError(errno.EIO, "Input/output error")
+        disk.root.sync_all()
+        return True
 
     def start_write_back(self, fd: int, position: int, size_bytes: int) -> None:
         del position, size_bytes
