@@ -180,7 +180,7 @@ class Driver:
 
     def on_due(self, now_ms: int) -> None:
         """Have due deadlines judged, if there are any."""
-        if self.deadlines.has_due(now_ms):
+        if self.deadlines.has_due(now_ms) or self.candidacies.has_turn:
             self._has_due = True
             self.schedule()
 
@@ -427,10 +427,7 @@ class Driver:
             if core.deadline_ms != group.deadline_ms:
                 self._file_deadline(group)
             if group.notices:
-                notices, group.notices = group.notices, []
-                group.proposed = None  # It is among the notices: nobody may add to it from here on.
-                for notify, argument in notices:
-                    notify(argument)
+                self._tell_notices(group)
             if group.log.configuration is not group.configuration:
                 self._tell_configuration(group)
             if core.commit_index != group.commit_index:
@@ -443,10 +440,24 @@ class Driver:
                     listener.on_committed(core.commit_index)
             self._tell_leadership(group)
             group.after_steps()
+            if self.candidacies.is_standing(group):
+                self._look_at_turn(group)
         if self._facts:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:
                 self._on_fact(group_id, fact)
+
+    def _tell_notices(self, group: Group) -> None:
+        notices, group.notices = group.notices, []
+        group.proposed = None  # It is among the notices: nobody may add to it from here on.
+        for notify, argument in notices:
+            notify(argument)
+
+    def _look_at_turn(self, group: Group) -> None:
+        """Let the next one stand if this one has, or knows, a leader: also one that knew before its turn came."""
+        if group.is_settled:
+            self.candidacies.end(group)
+            self._has_due = self._has_due or self.candidacies.has_turn
 
     def _file_deadline(self, group: Group) -> None:
         if group.failed is not None or group.is_removed:
@@ -455,10 +466,6 @@ class Driver:
         group.is_held = group.is_held and group.core.leader_id is None
         if not group.is_held:
             self.deadlines.set(group, group.deadline_ms)
-        if self.candidacies.is_standing(group) and group.is_settled:
-            # An election ends with a change of the deadline, whoever won it.
-            self.candidacies.end(group)
-            self._has_due = self._has_due or self.candidacies.has_turn
 
     def _tell_configuration(self, group: Group) -> None:
         """Take in who the members are from here on; the core has not heard yet which of the new ones are live."""

@@ -225,11 +225,11 @@ class Group:
 
     @property
     def is_settled(self) -> bool:
-        """Leads, and a majority has said so, or knows who does; or takes no part."""
+        """Leads, and a majority has said so, or knows who does; or waits for nothing."""
         core = self.core
-        if core.role is Role.LEADER:
-            return core.confirmed or self.failed is not None
-        return core.leader_id is not None or self.failed is not None or self.is_removed
+        if core.deadline_ms is None or self.failed is not None or self.is_removed:
+            return True
+        return core.confirmed if core.role is Role.LEADER else core.leader_id is not None
 
     def may_miss_leader(self, now_ms: int) -> bool:
         """Tell whether a deadline that passes now may be the beginning of an election among several nodes."""

@@ -132,3 +132,19 @@ async def test_the_groups_of_a_lost_node_are_shared_out_and_nobody_stands_twice(
     assert all(network.nodes[2].group(n).confirmed or network.nodes[3].group(n).confirmed for n in range(1, 61))
     assert sum(won) == 60
     assert min(won) >= 20, won
+
+
+async def test_who_waited_and_heard_of_a_leader_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidacies, "STANDING_MAX", 3)
+    network = opening(3, range(1, 41))
+    await network.pass_ms(500)
+    for node_id in (3, 2, 1):  # So that all three want to stand in the same groups.
+        network.nodes[node_id].raft.release_elections()
+    await network.pass_ms(3_000)
+    for node in network.nodes.values():
+        assert all(node.group(number).leader_id for number in range(1, 41))
+        assert node.raft.status()["groups_waiting_to_stand"] == 0
+    network.connect((1, 2), (1, 3), live=False)
+    await network.pass_ms(3_000)
+    others = (network.nodes[2], network.nodes[3])
+    assert all(any(node.group(number).confirmed for node in others) for number in range(1, 41))
