@@ -17,7 +17,9 @@ knows of any change, does not wait behind thousands of others. What was received
 heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
 by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a peer
 fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
-put to rest again; waking them all together is how a cluster keeps itself busy for ever.
+put to rest again; waking them all together is how a cluster keeps itself busy for ever. A leader
+does not judge its followers while their answers may be in its queue, for another election timeout at most; and after a
+stall not before its core has heard of that.
 
 A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
 half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other; a
@@ -68,7 +70,7 @@ BULK_PER_DRIVE = 100
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 EVENTS_MAX = 100_000
 
-PROPOSED, TICK, STALLED = Proposed(), Tick(), Stalled()
+PROPOSED, TICK, TICK_BEHIND, STALLED = Proposed(), Tick(), Tick(is_behind=True), Stalled()
 
 
 class MultiRaftStats(msgspec.Struct):
@@ -316,10 +318,14 @@ class Driver:
         live = {self.node_id, *self._live_peers()} if due else set[int]()
         for group in due:
             group.deadline_ms = None
-            if group.may_miss_leader(now_ms):
+            if group.stall_pending:
+                # Nobody is judged by the time that this node did not run: `STALLED` comes first.
+                group.deadline_ms = now_ms + 1
+                self.deadlines.set(group, now_ms + 1)
+            elif group.may_miss_leader(now_ms):
                 candidacies.wait(group, now_ms, is_first=group.is_first_to_stand(self.node_id, live))
             else:
-                self._step(group, TICK, now_ms)
+                self._step(group, TICK_BEHIND if self._events else TICK, now_ms)
         if not self._events or candidacies.waits_ms(now_ms) > 2 * self.stall_ms:
             for group in candidacies.admit(BULK_PER_DRIVE):
                 self._step(group, TICK, now_ms)

@@ -195,11 +195,11 @@ def _on_removed(raft: RaftState, message: Removed) -> None:
     election.on_removed(raft, message)
 
 
-def _on_tick(raft: RaftState, _: Tick) -> None:
+def _on_tick(raft: RaftState, tick: Tick) -> None:
     if raft.deadline_ms is None or raft.now_ms < raft.deadline_ms:
         return
     if raft.role is Role.LEADER:
-        leadership.on_deadline(raft)
+        leadership.on_deadline(raft, is_behind=tick.is_behind)
     else:
         election.on_deadline(raft)
 

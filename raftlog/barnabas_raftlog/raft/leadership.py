@@ -1,7 +1,8 @@
 """What a leader does besides copying its log: being sure that it leads, falling silent, handing over. Pure.
 
 *CheckQuorum* (thesis 6.2): an active leader that no majority has answered for an election timeout
-steps down, so that clients of a cut-off leader learn it within that time.
+steps down, so that clients of a cut-off leader learn it within that time; twice that time while its own node is behind
+in reading what it is told.
 
 *Quiescence* (not in the paper): once every live member has everything and everything is committed, the leader says
 so once (`quiesce`) and nobody sends or waits for anything any more. From then on trust rests on node liveness:
@@ -101,9 +102,12 @@ def on_entries_loaded(raft: RaftState) -> None:
             replicate(raft, progress)
 
 
-def on_deadline(raft: RaftState) -> None:
-    """Heartbeat: check the quorum, drop who does not answer, retry a transfer, fall silent or be heard."""
-    now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms
+def on_deadline(raft: RaftState, *, is_behind: bool = False) -> None:
+    """Heartbeat: check the quorum, drop who does not answer, retry a transfer, fall silent or be heard.
+
+    `is_behind`: answers may be waiting in this node's own queue. They get another timeout, and no more.
+    """
+    now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms * (1 + is_behind)
     if raft.quiescent:
         _remind_missed(raft)
         return

@@ -242,7 +242,12 @@ class Removed(msgspec.Struct):
 
 
 class Tick(msgspec.Struct):
-    """Time has moved; carries nothing, because `now_ms` is an argument of every step."""
+    """Time has moved: `now_ms` is an argument of every step.
+
+    `is_behind`: what peers have said is not all taken in yet, so that their silence proves little.
+    """
+
+    is_behind: bool = False
 
 
 class Proposed(msgspec.Struct):
