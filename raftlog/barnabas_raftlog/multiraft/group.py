@@ -13,6 +13,7 @@ from barnabas_raftlog.raft.messages import (
     Buffer,
     Campaign,
     Entry,
+    GiveUp,
     GroupId,
     HardState,
     InstallSnapshot,
@@ -20,6 +21,7 @@ from barnabas_raftlog.raft.messages import (
     StartRound,
     TransferLeadership,
 )
+from barnabas_raftlog.raft.uncertainty import why_not_given_up
 from barnabas_raftlog.records.header import ControlKind
 
 from .wire import METADATA_GROUP
@@ -298,6 +300,18 @@ class Group:
     def campaign(self) -> None:
         """Stand for election, by way of a pre-vote."""
         self._driver.post(self, Campaign())
+
+    def give_up(self, node_id: int, *, really: bool) -> str:
+        """Hold elections without a voter that never comes back; return why that is refused, or nothing.
+
+        Only with `really` anything is done. What it costs is in `raft.uncertainty`; only an operator may want it.
+        """
+        if self.failed is not None or self.is_removed:
+            return f"its replica here is out of service ({self.failed})"
+        reason = why_not_given_up(self.core, node_id)
+        if really and not reason:
+            self._driver.post(self, GiveUp(node_id))
+        return reason
 
     async def confirm(self) -> None:
         """Wait until a majority has said, after this call, that this node still leads (ReadIndex, thesis 6.4).

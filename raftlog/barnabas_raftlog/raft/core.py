@@ -23,7 +23,7 @@ leadership), and Byzantine members: a peer that breaks the protocol is met with 
 from collections.abc import Callable
 from typing import Any
 
-from . import election, follower, leadership, membership_change, reconnect
+from . import election, follower, leadership, membership_change, reconnect, uncertainty
 from .membership import Configuration
 from .messages import (
     AppendEntries,
@@ -31,6 +31,7 @@ from .messages import (
     Campaign,
     EntriesLoaded,
     Event,
+    GiveUp,
     HardState,
     InstallSnapshot,
     LeadershipEnded,
@@ -256,6 +257,11 @@ def _on_campaign(raft: RaftState, _: Campaign) -> None:
         election.campaign(raft, "asked to", pre=True)
 
 
+def _on_give_up(raft: RaftState, event: GiveUp) -> None:
+    uncertainty.give_up(raft, event.peer)
+    _on_campaign(raft, Campaign())
+
+
 def _on_transfer_leadership(raft: RaftState, event: TransferLeadership) -> None:
     if raft.role is Role.LEADER:
         leadership.on_transfer(raft, event)
@@ -281,5 +287,6 @@ _HANDLERS: dict[type[Any], Callable[[RaftState, Any], None]] = {
     Stalled: _on_stalled,
     StartRound: _on_start_round,
     Campaign: _on_campaign,
+    GiveUp: _on_give_up,
     TransferLeadership: _on_transfer_leadership,
 }

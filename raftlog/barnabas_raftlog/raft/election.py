@@ -272,6 +272,7 @@ def follow(raft: RaftState, leader_id: int) -> None:
     """Take `leader_id` for the leader of the current term; called by whoever has its message in hand."""
     assert raft.role is not Role.LEADER, f"nodes {raft.node_id} and {leader_id} both lead in term {raft.term}"
     raft.role, raft.leader_id, raft.attempts = Role.FOLLOWER, leader_id, 0
+    raft.given_up.clear()
     raft.silent.discard(leader_id)
     raft.note("following", f"node {leader_id} leads")
     raft.expect_leader()
@@ -306,6 +307,7 @@ def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
 def on_peer_live(raft: RaftState, event: PeerLive) -> None:
     """Expect a returning leader to say so; without a leader, a voter more is a reason to try."""
     raft.silent.discard(event.peer)
+    raft.given_up.discard(event.peer)
     if event.peer == raft.leader_id:
         raft.expect_leader()
     elif raft.leader_id is None and event.peer in raft.voters:

@@ -23,6 +23,7 @@ __all__ = [
     "Entry",
     "Event",
     "Fact",
+    "GiveUp",
     "GroupId",
     "HardState",
     "InstallSnapshot",
@@ -310,6 +311,12 @@ class Campaign(msgspec.Struct):
     """Stand for election now, by way of a pre-vote."""
 
 
+class GiveUp(msgspec.Struct):
+    """An operator says that voter `peer` never comes back (`uncertainty`)."""
+
+    peer: int
+
+
 class TransferLeadership(msgspec.Struct):
     """Hand leadership to `peer` once it has everything."""
 
@@ -338,6 +345,7 @@ Event: TypeAlias = (
     | Stalled
     | StartRound
     | Campaign
+    | GiveUp
     | TransferLeadership
 )
 

@@ -69,6 +69,7 @@ class RaftState:
         "directories",
         "directory_id",
         "doubtful",
+        "given_up",
         "heard_ms",
         "is_lone_voter",
         "is_outside",
@@ -172,6 +173,7 @@ class RaftState:
         self.votes = set[int]()
         self.refusals = set[int]()
         self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
+        self.given_up = set[int]()  # Voters that an operator has given up, until somebody leads.
         self.attempts = 0
         # As a leader.
         self.progress = dict[int, Progress]()

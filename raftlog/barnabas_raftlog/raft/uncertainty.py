@@ -43,16 +43,23 @@ candidate says what it knows to be committed, too: the one that has left may hav
 that was interrupted within that moment still waits for the voter that it would have removed.
 
 Not here: *a group of one voter*. What it lost when its power failed is lost; it elects itself, and the fact says so.
-Not here either: how it is known that power was lost (`log.startup`), and going on without a voter that never comes
-back: membership change does that, if a majority of certain voters can commit it.
+Not here either: how it is known that power was lost (`log.startup`).
+
+*A voter that never comes back* would keep the others waiting for ever. An operator can give it up (`give_up`): it then
+counts as if it had voted, but only as one that all must have, never as one of a majority: a leader still needs the
+votes of more than half, so there is one a term. What is given up are the acknowledged entries that only that voter has
+kept. It is remembered by those who were told, in memory, until somebody leads; and it is void as soon as anything is
+heard of that voter. Who may be given up, and when, `why_not_given_up` says: not one that only `rivals` has.
 """
+
+from collections.abc import Set as AbstractSet
 
 from .messages import AppendResponse
 from .progress import Progress
 from .quorum import majority
-from .state import RaftState
+from .state import RaftState, Role
 
-__all__ = ["become_certain", "has_won", "note_answer", "note_elected"]
+__all__ = ["become_certain", "give_up", "has_won", "note_answer", "note_elected", "why_not_given_up"]
 
 
 def has_won(raft: RaftState) -> bool:
@@ -61,9 +68,41 @@ def has_won(raft: RaftState) -> bool:
     certain = votes - raft.doubtful
     if len(certain & voters) >= majority(len(voters)):
         return True
-    if not voters or not votes >= voters:
+    if not voters or not _has_all(raft, voters):
         return False
-    return votes >= rivals or len(certain & rivals) >= majority(len(rivals))
+    return not rivals or _has_all(raft, rivals) or len(certain & rivals) >= majority(len(rivals))
+
+
+def _has_all(raft: RaftState, voters: AbstractSet[int]) -> bool:
+    """True with the votes of all these, and more than half of them, except for who was given up and is still silent."""
+    missing = voters - raft.votes
+    return missing <= raft.given_up & raft.silent and len(voters - missing) >= majority(len(voters))
+
+
+def why_not_given_up(raft: RaftState, peer: int) -> str:
+    """Return why an operator may not give up voter `peer` here and now, or nothing."""
+    voters = raft.voters
+    if not raft.log.may_forget:
+        return "its log keeps what it acknowledged (flush.mode=fsync): a majority of the voters can always elect"
+    if raft.role is Role.LEADER or raft.leader_id is not None:
+        return f"node {raft.leader_id} leads it"
+    if peer not in voters:
+        return f"node {peer} is none of its voters {sorted(voters)}"
+    if not raft.is_voter:
+        return f"node {raft.node_id} is none of its voters {sorted(voters)}"
+    if peer not in raft.silent or peer == raft.node_id:
+        return f"node {peer} is alive"
+    able = voters - raft.silent - raft.given_up
+    if len(able | {raft.node_id}) < majority(len(voters)):
+        return f"of its voters {sorted(voters)} fewer than a majority are alive here"
+    return ""
+
+
+def give_up(raft: RaftState, peer: int) -> None:
+    """Do without a voter in the elections to come, unless something has happened that speaks against it."""
+    if not why_not_given_up(raft, peer):
+        raft.given_up.add(peer)
+        raft.note("voter given up", f"node {peer}, by an operator: what only it has kept is lost")
 
 
 def note_elected(raft: RaftState) -> None:
@@ -72,6 +111,7 @@ def note_elected(raft: RaftState) -> None:
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)
+    raft.given_up.clear()
     raft.uncertain = 0
 
 
