@@ -1,110 +1,111 @@
-"""Build a copy of the core with one line broken, and see whether the simulator notices."""
+"""Put a mistake into the core while it is there for all to use, and see what notices it.
 
-import signal
-import sys
+A function of Python can be given other code, and keeps its name, its place in every table and its callers. So a mutant
+is the whole module compiled with one mistake, and its functions' code in place of theirs until it was judged. Nothing
+is copied, and whatever tests the core tests the mutant: simulated seeds, golden stories, tests of the paper.
+
+A mutant may never end. Every `while` of the modules is compiled with a limit of turns, and the simulator has a limit
+of steps; so what hangs is caught by counting, in every run alike, and not by a clock.
+"""
+
+import ast
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType, ModuleType
-from typing import NamedTuple
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from importlib import import_module
+from inspect import getsource
+from types import CodeType, FunctionType, ModuleType
 
-import barnabas_raftlog.raft
-from barnabas_raftlog.raft import membership, messages
+from .operators import mutant_names, mutated
 
-from .operators import Mutant, mutants_of
-from .scenario import run_seed
-from .simulator import Implementation
-
-FOLDER = Path(barnabas_raftlog.raft.__file__).parent
-CLONE = "barnabas_raftlog.raft_mutant"
-# In the order in which they import each other. `messages` and `membership` stay the real ones: they are the language
-# of the simulator.
+PACKAGE = "barnabas_raftlog.raft"
 MODULES = (
     *("quorum", "progress", "state", "uncertainty", "witness", "election", "follower", "replication", "leadership"),
-    *("reconnect", "membership_change"),
-    *("invariants", "core"),
+    *("reconnect", "membership", "membership_change", "core"),
 )
+"""The core without its messages, which decide nothing, and without its invariants, which are a judge."""
 
-HANGING_S = 30.0
-"""CPU time after which a seed, which takes a fifth of a second, is taken for one that never ends."""
-
-
-class Caught(NamedTuple):
-    """`seed` noticed, by an exception of this kind."""
-
-    seed: int
-    how: str
+TURNS_MAX = 20_000
+"""Turns of one loop. The core's longest runs over the entries that fit a window, a few hundred here."""
 
 
-class HangingError(Exception):
-    """A seed did not end."""
-
-
-def catch(implementation: Implementation, seeds: range) -> Caught | None:
-    """Run seeds until one notices; None if none does. For the main thread, because of the time limit."""
-    for seed in seeds:
-        try:
-            with _cpu_limit():
-                run_seed(seed, implementation)
-        except Exception as error:  # noqa: BLE001 - a broken core may raise anything, and all of it is a catch
-            return Caught(seed, type(error).__name__)
-    return None
+def operator_mutants() -> Iterator[str]:
+    """Return the name of every mutant that operators can make of the core."""
+    for module in MODULES:
+        yield from mutant_names(module, source_of(module))
 
 
 @contextmanager
-def _cpu_limit() -> Iterator[None]:
-    def on_alarm(_number: int, _frame: FrameType | None) -> None:
-        raise HangingError(f"no end after {HANGING_S:g} s of CPU time")
-
-    before = signal.signal(signal.SIGVTALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_VIRTUAL, HANGING_S)
-    try:
+def operator_mutant(name: str) -> Iterator[None]:
+    """Have the mistake of that name in the core."""
+    module = name.partition(".")[0]
+    tree = mutated(module, source_of(module), name) if module in MODULES else None
+    assert tree is not None, f"no operator makes this of the core any more: {name}"
+    with _in_place(module, tree):
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
-def mutant(module: str, line: str, instead: str) -> Implementation:
-    """Return the core with `line` of `module` replaced."""
+@contextmanager
+def mutant(module: str, line: str, instead: str) -> Iterator[None]:
+    """Have `instead` in the core where `module` says `line`."""
     source = source_of(module)
     assert source.count(line) == 1, f"the mutant no longer fits {module}.py; write it anew"
-    return mutant_source(module, source.replace(line, instead))
-
-
-def operator_mutants() -> Iterator[tuple[str, str, Mutant]]:
-    """Return every mutant that operators can make of the core: (module, its source, the mutant)."""
-    for module in MODULES:
-        if module != "invariants":
-            source = source_of(module)
-            for found in mutants_of(module, source):
-                yield module, source, found
+    with _in_place(module, ast.parse(source.replace(line, instead))):
+        yield
 
 
 def source_of(module: str) -> str:
     """Return the text of a module of the core."""
-    return (FOLDER / f"{module}.py").read_text()
+    return getsource(_imported(module))
 
 
-def mutant_source(module: str, mutated: str) -> Implementation:
-    """Return the core with another text for `module`, as modules of their own beside the real ones."""
-    package = ModuleType(CLONE)
-    package.__path__ = []
-    clones = {CLONE: package, f"{CLONE}.messages": messages, f"{CLONE}.membership": membership}
-    before = {name: sys.modules.get(name) for name in (*clones, *(f"{CLONE}.{name}" for name in MODULES))}
-    sys.modules.update(clones)
-    try:
+def _imported(module: str) -> ModuleType:
+    return import_module(f"{PACKAGE}.{module}")
+
+
+@contextmanager
+def _in_place(module: str, tree: ast.Module) -> Iterator[None]:
+    with ExitStack() as stack:
         for name in MODULES:
-            source = mutated if name == module else source_of(name)
-            clone = ModuleType(f"{CLONE}.{name}")
-            clone.__package__ = CLONE
-            sys.modules[clone.__name__] = clone
-            exec(compile(source, f"mutant {name}.py", "exec"), clone.__dict__)  # noqa: S102
-            setattr(package, name, clone)
-    finally:
-        for name, was in before.items():
-            if was is None:
-                sys.modules.pop(name, None)
-            else:
-                sys.modules[name] = was
-    return Implementation(core=package.core, invariants=package.invariants)
+            codes = _codes(tree) if name == module else _limited(name)
+            for function in _functions(_imported(name)):
+                stack.callback(setattr, function, "__code__", function.__code__)
+                function.__code__ = codes[function.__qualname__]
+        yield
+
+
+@cache
+def _limited(module: str) -> dict[str, CodeType]:
+    return _codes(ast.parse(source_of(module)))
+
+
+def _codes(tree: ast.Module) -> dict[str, CodeType]:
+    """Compile a module with limits for its loops; return the code of each function by its qualified name."""
+    found = dict[str, CodeType]()
+    waiting = [compile(ast.fix_missing_locations(_Limits().visit(tree)), "mutant", "exec")]
+    while waiting:
+        code = waiting.pop()
+        found[code.co_qualname] = code
+        waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return found
+
+
+class _Limits(ast.NodeTransformer):
+    """Ends every `while` that does not end itself."""
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        self.generic_visit(node)
+        count, check = ast.parse(f"turns += 1\nassert turns <= {TURNS_MAX}, 'a loop without end'").body
+        node.body[:0] = [count, check]
+        return [*ast.parse("turns = 0").body, node]
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """Yield the functions, methods and properties that a module defines."""
+    owners = [module, *(value for value in vars(module).values() if isinstance(value, type))]
+    for owner in owners:
+        if owner is module or owner.__module__ == module.__name__:
+            for value in vars(owner).values():
+                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(function, FunctionType) and function.__code__.co_filename == module.__file__:
+                    yield function

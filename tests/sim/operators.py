@@ -1,193 +1,206 @@
 """Small mistakes, made everywhere: what mutation operators can do to a module, one place at a time.
 
-An operator looks at one node of the syntax tree and says what text stands there instead. A mutant is one replacement;
-its name says where and what, and stays the same while that line and its function do:
+An operator changes one place of a syntax tree. The mutant's name says what it did, and where, and stays the same as
+long as that function has that expression, wherever its lines go:
 
     election.on_vote_request: drop `raft.voted_for = request.source`
 
-If a text occurs in a function more than once, the later ones have a number: `... #2`.
+A text that a function has more than once is numbered from the second on: `... #2`.
 
-The operators: *negate* a comparison or a truth; move a *boundary* (`<` and `<=`); be *off by one* (`+ 1` left out);
-*drop* a statement that changes something, a persist or a reset among them; drop one *operand* of an `and` or `or`; take
-`min` for `max`; *swap* two neighbouring statements that change something.
+The operators: *negate* a comparison or a truth; move a *boundary* (`<` and `<=`); be *off by one* (`+ 1` and `- 1` add
+nothing); *drop* a statement that changes something, a persist or a reset among them; *keep* one of several values that
+a statement sets at once as it was; *leave out* one condition of an `and` or an `or`; *swap* two neighbouring statements
+that change something, or *swap* `min` and `max`.
 
-Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people, facts
-and their words; constructors, where a statement that is missing shows as an AttributeError; and the swap of two
-assignments of which neither reads what the other writes.
+Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people;
+statements of constructors, where one that is missing shows as an AttributeError; variables of a function, which would
+show as a NameError; and the order of two assignments of which neither reads what the other writes.
 """
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
-from itertools import zip_longest
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Mutant", "mutants_of"]
+__all__ = ["mutant_names", "mutated"]
 
-NEGATED: dict[type[ast.cmpop], str] = {
-    ast.Eq: "!=",
-    ast.NotEq: "==",
-    ast.Lt: ">=",
-    ast.LtE: ">",
-    ast.Gt: "<=",
-    ast.GtE: "<",
-    ast.Is: "is not",
-    ast.IsNot: "is",
-    ast.In: "not in",
-    ast.NotIn: "in",
+NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.GtE,
+    ast.LtE: ast.Gt,
+    ast.Gt: ast.LtE,
+    ast.GtE: ast.Lt,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
-MOVED: dict[type[ast.cmpop], str] = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"}
+MOVED: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 SWAPPED_CALLS = {"min": "max", "max": "min"}
 FOR_PEOPLE = ("note", "out_facts")
 """A statement that names one of these only says something to an operator."""
 SHOWN_CHARACTERS = 90
 
 
-class Mutant(NamedTuple):
-    """`source[start:stop]` is to be `text` instead."""
+class Edit(NamedTuple):
+    """What an operator would do to a tree: its name, the text it concerns, and a function that does it."""
 
-    name: str
-    start: int
-    stop: int
-    text: str
-
-    def applied_to(self, source: str) -> str:
-        return source[: self.start] + self.text + source[self.stop :]
+    operator: str
+    concerns: str
+    do: Callable[[], object]
 
 
-def mutants_of(module: str, source: str) -> list[Mutant]:
-    """Return every mutant of a module, in the order of its lines; the names are unique."""
-    text = _Text(source)
-    seen, mutants = Counter[str](), list[Mutant]()
-    for function in ast.walk(ast.parse(source)):
-        if not isinstance(function, ast.FunctionDef) or function.name == "__init__":
-            continue
-        for operator, start, stop, instead in _replacements(text, function):
-            was = " ".join(text[start:stop].split())
-            shown = was if operator in {"drop", "swap"} else f"{was}` to `{' '.join(instead.split())}"
-            name = f"{module}.{function.name}: {operator} `{shown[:SHOWN_CHARACTERS]}`"
+def mutant_names(module: str, source: str) -> list[str]:
+    """Return the name of every mutant of a module, in the order of its functions."""
+    return [name for name, _ in _named_edits(module, ast.parse(source))]
+
+
+def mutated(module: str, source: str, name: str) -> ast.Module | None:
+    """Return the tree of a module with one mistake in it; None if no such mistake can be made there (any more)."""
+    tree = ast.parse(source)
+    for found, do in _named_edits(module, tree):
+        if found == name:
+            do()
+            return ast.fix_missing_locations(tree)
+    return None
+
+
+def _named_edits(module: str, tree: ast.Module) -> Iterator[tuple[str, Callable[[], object]]]:
+    seen = Counter[str]()
+    for path, function in _functions(tree, module):
+        for operator, concerns, do in _edits(function):
+            shown = concerns if len(concerns) <= SHOWN_CHARACTERS else concerns[:SHOWN_CHARACTERS] + "..."
+            name = f"{path}: {operator} `{shown}`"
             seen[name] += 1
-            mutants.append(Mutant(name if seen[name] == 1 else f"{name} #{seen[name]}", start, stop, instead))
-    return sorted(mutants, key=lambda mutant: (mutant.start, mutant.name))
+            yield (name if seen[name] == 1 else f"{name} #{seen[name]}"), do
 
 
-class _Text:
-    """Source by the places that syntax trees use: lines from 1 and columns in UTF-8 bytes."""
-
-    def __init__(self, source: str) -> None:
-        assert source.isascii(), "columns are bytes"
-        self.source = source
-        self.starts = [0]
-        for line in source.splitlines(keepends=True):
-            self.starts.append(self.starts[-1] + len(line))
-
-    def __getitem__(self, places: slice) -> str:
-        return self.source[places]
-
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return (
-            self.starts[node.lineno - 1] + node.col_offset,
-            self.starts[node.end_lineno - 1] + node.end_col_offset,
-        )
+def _functions(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield functions and methods with their dotted names; those inside of functions belong to these."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef):
+            yield f"{path}.{child.name}", child
+        elif isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{path}.{child.name}")
 
 
-Replacement = tuple[str, int, int, str]
-"""(operator, start, stop, the text instead)"""
-
-
-def _replacements(text: _Text, function: ast.FunctionDef) -> Iterator[Replacement]:
-    waiting: list[ast.AST] = list(reversed(function.body))
-    yield from _in_block(text, function.body)
+def _edits(function: ast.FunctionDef) -> Iterator[Edit]:
+    is_constructor = function.name == "__init__"
+    waiting: list[ast.AST] = [function]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.Assert) or _is_for_people(node):
-            continue
         for field in ("body", "orelse"):
-            if isinstance(block := getattr(node, field, None), list):
-                yield from _in_block(text, block)
-        yield from _in_expression(text, node)
-        waiting.extend(reversed(list(ast.iter_child_nodes(node))))
+            if isinstance(block := getattr(node, field, None), list) and not is_constructor:
+                yield from _in_block(block)
+        yield from _in_expression(node)
+        inner = function.body if node is function else list(ast.iter_child_nodes(node))
+        waiting.extend(child for child in reversed(inner) if not isinstance(child, ast.Assert) and not _is_talk(child))
 
 
-def _in_block(text: _Text, block: list[ast.stmt]) -> Iterator[Replacement]:
-    for statement, following in zip_longest(block, block[1:]):
+def _in_block(block: list[ast.stmt]) -> Iterator[Edit]:
+    for place, statement in enumerate(block):
         if not _changes_something(statement):
             continue
-        start, stop = text.span(statement)
-        yield "drop", start, stop, "pass"
-        if following is not None and _changes_something(following) and not _commute(statement, following):
-            next_start, next_stop = text.span(following)
-            yield "swap", start, next_stop, text[next_start:next_stop] + text[stop:next_start] + text[start:stop]
+        yield Edit("drop", _text(statement), lambda place=place: block.__setitem__(place, ast.Pass()))
+        if isinstance(statement, ast.Assign):
+            yield from _kept(statement)
+    for place, (one, other) in enumerate(pairwise(block)):
+        if _changes_something(one) and _changes_something(other) and not _commute(one, other):
+            both = f"{_text(one)}; {_text(other)}"
+            yield Edit("swap", both, lambda at=place, two=(other, one): block.__setitem__(slice(at, at + 2), two))
 
 
-def _in_expression(text: _Text, node: ast.AST) -> Iterator[Replacement]:
+def _kept(statement: ast.Assign) -> Iterator[Edit]:
+    """Yield for `a, b = 1, 2` and for `a = b = 0` what leaves one of the two as it was."""
+    for targets in (statement.targets, *(t.elts for t in statement.targets if isinstance(t, ast.Tuple))):
+        for place, target in enumerate(targets):
+            if len(targets) > 1 and isinstance(target, ast.Attribute | ast.Subscript):
+                unused = ast.Name("_", ast.Store())
+                what = f"{_text(target)}` in `{_text(statement)}"
+                yield Edit("keep", what, lambda place=place, targets=targets: targets.__setitem__(place, unused))
+
+
+def _in_expression(node: ast.AST) -> Iterator[Edit]:
     match node:
-        case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            start, stop = text.span(left)[1], text.span(right)[0]
-            # A bracket may stand between the operand and the operator.
-            before, after = _around(text[start:stop])
-            yield (
-                "negate",
-                *text.span(node),
-                _with(text, node, start, stop, f"{before} {NEGATED[type(operator)]} {after}"),
-            )
-            if type(operator) in MOVED:
-                instead = f"{before} {MOVED[type(operator)]} {after}"
-                yield "boundary", *text.span(node), _with(text, node, start, stop, instead)
+        case ast.Compare(ops=operators):
+            if len(operators) == 1:
+                yield Edit("negate", _text(node), lambda: operators.__setitem__(0, NEGATED[type(operators[0])]()))
+            for place, operator in enumerate(operators):
+                if moved := MOVED.get(type(operator)):
+                    what = _text(node) if len(operators) == 1 else f"{_text(node)}` at {place + 1} `"
+                    yield Edit("boundary", what, lambda place=place, moved=moved: operators.__setitem__(place, moved()))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield "negate", *text.span(node), text[slice(*text.span(operand))]
-        case ast.If(test=(ast.Name() | ast.Attribute() | ast.Call()) as test):
-            start, stop = text.span(test)
-            yield "negate", start, stop, f"not {text[start:stop]}"
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
-            yield "off by one", *text.span(node), text[slice(*text.span(left))]
-        case ast.BoolOp(values=values):
-            for value in values:
-                rest = [f"({text[slice(*text.span(other))]})" for other in values if other is not value]
-                word = " and " if isinstance(node.op, ast.And) else " or "
-                yield "operand", *text.span(node), f"({word.join(rest)})"
-        case ast.Call(func=ast.Name(id=("min" | "max") as name)):
-            start, stop = text.span(node.func)
-            yield "swap calls", start, stop, SWAPPED_CALLS[name]
+            yield Edit("negate", _text(node), lambda: setattr(node, "operand", _not(operand)))
+        case ast.If(test=test) | ast.IfExp(test=test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
+            yield Edit("negate", _text(test), lambda: setattr(node, "test", _not(test)))
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
+            yield Edit("off by one", _text(node), lambda: setattr(node, "right", ast.Constant(0)))
+        case ast.BoolOp(op=operator, values=values):
+            nothing = isinstance(operator, ast.And)
+            for place, value in enumerate(values):
+                do = lambda place=place: values.__setitem__(place, ast.Constant(nothing))  # noqa: E731
+                yield Edit("leave out", _text(value), do)
+        case ast.Call(func=ast.Name(id=("min" | "max") as called) as name):
+            yield Edit("swap", _text(node), lambda: setattr(name, "id", SWAPPED_CALLS[called]))
         case _:
             pass
 
 
-def _with(text: _Text, node: ast.expr, start: int, stop: int, instead: str) -> str:
-    node_start, node_stop = text.span(node)
-    return text[node_start:start] + instead + text[stop:node_stop]
+def _text(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())
 
 
-def _around(between: str) -> tuple[str, str]:
-    """Return the brackets before and behind an operator."""
-    return between[: between.rfind(")") + 1], between[between.find("(") :] if "(" in between else ""
+def _not(test: ast.expr) -> ast.UnaryOp:
+    return ast.UnaryOp(ast.Not(), test)
 
 
 def _changes_something(statement: ast.stmt) -> bool:
     match statement:
         case ast.Expr(value=ast.Call()):
-            return not _is_for_people(statement)
+            return not _is_talk(statement)
         case ast.Assign(targets=targets):
-            # A name of its own is needed by what follows: without it the mutant would only be a NameError.
-            return not all(isinstance(target, ast.Name) for target in targets)
+            return not any(isinstance(part, ast.Name) for target in targets for part in _parts(target))
         case ast.AugAssign() | ast.Delete():
             return True
         case _:
             return False
 
 
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return target.elts if isinstance(target, ast.Tuple) else [target]
+
+
 def _commute(one: ast.stmt, other: ast.stmt) -> bool:
-    """True for two assignments of which neither reads or writes what the other writes."""
-    if any(isinstance(part, ast.Call) for statement in (one, other) for part in ast.walk(statement)):
+    """True for two statements of which neither reads or writes what the other writes."""
+    if not all(_is_known(part) for statement in (one, other) for part in ast.walk(statement)):
         return False
     return not _written(one) & _named(other) and not _written(other) & _named(one)
 
 
+def _is_known(node: ast.AST) -> bool:
+    """False for a call that may change anything: one that makes a value, or changes a collection, is known."""
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name[0].isupper() or name in {"len", "max", "min", "sorted"}
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(), attr=method)):
+            return method in {"add", "append", "clear", "discard", "pop", "popleft"}
+        case _:
+            return not isinstance(node, ast.Call)
+
+
 def _written(statement: ast.stmt) -> set[str]:
-    parts = ast.walk(statement)
-    return {ast.unparse(part) for part in parts if isinstance(getattr(part, "ctx", None), ast.Store | ast.Del)}
+    found = set[str]()
+    for part in ast.walk(statement):
+        match part:
+            case ast.Call(func=ast.Attribute(value=changed)):
+                found.add(ast.unparse(changed))
+            case ast.AST(ctx=ast.Store() | ast.Del()):
+                found.add(ast.unparse(part))
+            case _:
+                pass
+    return found
 
 
 def _named(statement: ast.stmt) -> set[str]:
@@ -196,7 +209,8 @@ def _named(statement: ast.stmt) -> set[str]:
     }
 
 
-def _is_for_people(node: ast.AST) -> bool:
+def _is_talk(node: ast.AST) -> bool:
+    """True for a statement that only tells people something."""
     return isinstance(node, ast.Expr) and any(
         isinstance(part, ast.Attribute) and part.attr in FOR_PEOPLE for part in ast.walk(node)
     )

@@ -7,7 +7,7 @@ from functools import partial
 from barnabas_raftlog.raft.messages import Campaign, TransferLeadership
 
 from .membership import change_somehow, cut_power, forget_lost, replace_disk
-from .simulator import REAL, Implementation, Node, Simulator
+from .simulator import Node, Simulator
 
 SAFETY_MS = 6_000
 # Healing takes at worst a liveness timeout, two failed elections with their back-off and one that succeeds.
@@ -21,13 +21,13 @@ class SimulationError(AssertionError):
     """An invariant broke; the message says which, with the seed and the events that led there."""
 
 
-def run_seed(seed: int, implementation: Implementation = REAL, *, digest: bool = False) -> Simulator:
+def run_seed(seed: int, *, digest: bool = False) -> Simulator:
     """Run one seed to its end.
 
     Raises:
         SimulationError: something that must never happen has happened.
     """
-    sim = Simulator(seed, implementation, digest=digest)
+    sim = Simulator(seed, digest=digest)
     try:
         _safety_phase(sim)
         _liveness_phase(sim)

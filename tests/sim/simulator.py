@@ -15,11 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
-from types import ModuleType
 from typing import NamedTuple
 
-from barnabas_raftlog.raft import core as raft_core
-from barnabas_raftlog.raft import invariants as raft_invariants
+from barnabas_raftlog.raft.core import RaftCore, Timing
+from barnabas_raftlog.raft.invariants import GroupHistory, check_member, check_quorum
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
     AppendResponse,
@@ -43,16 +42,7 @@ from .swarm import Swarm
 TICK_MS = 25
 STALL_MS = 500  # A gap in ticks that a driver would notice: half the election timeout.
 TRACE_EVENTS = 60
-
-
-class Implementation(NamedTuple):
-    """The core under test: the real one, or one with a line broken on purpose."""
-
-    core: ModuleType
-    invariants: ModuleType
-
-
-REAL = Implementation(core=raft_core, invariants=raft_invariants)
+STEPS_MAX = 300_000  # Five times what the longest of 2,000 seeds takes.
 
 
 class Proposal(NamedTuple):
@@ -68,7 +58,7 @@ class Node:
 
     def __init__(self, member: Member, disk: Disk) -> None:
         self.member, self.node_id, self.disk = member, member.node_id, disk
-        self.core: raft_core.RaftCore
+        self.core: RaftCore
         self.configuration = NOBODY  # As far as the core was told who of it is live.
         self.is_up = False
         self.incarnation = 0
@@ -87,9 +77,8 @@ class Node:
 class Simulator:
     """Same seed, same run. Nothing here reads the wall clock or an unseeded generator."""
 
-    def __init__(self, seed: int, implementation: Implementation = REAL, *, digest: bool = False) -> None:
-        self.seed, self.implementation = seed, implementation
-        self.rng, self.now_ms = Random(seed), 0
+    def __init__(self, seed: int, *, digest: bool = False) -> None:
+        self.seed, self.rng, self.now_ms = seed, Random(seed), 0
         self.swarm = Swarm.chosen_by(self.rng)
         self.power_rng = Random(f"power {seed}")
         if self.swarm.page_cache and self.swarm.voter_count > 1:
@@ -100,7 +89,7 @@ class Simulator:
         spares = range(201, 201 + self.swarm.spare_count)
         self.members = [*voters, *learners, *spares]  # of the world; those of the group change
         self._directories = itertools.count(1)
-        self.history = implementation.invariants.GroupHistory()
+        self.history = GroupHistory()
         self.cut = set[tuple[int, int]]()  # (source, target) whose messages do not arrive
         self.trace = deque[tuple[int, int, object]](maxlen=TRACE_EVENTS)
         self.digest = 0 if digest else None
@@ -146,12 +135,12 @@ class Simulator:
         node.waiting.clear()
         node.reads.clear()
         node.syncing, node.tick_at_ms, node.stalled_until_ms = False, None, 0
-        node.core = self.implementation.core.RaftCore(
+        node.core = RaftCore(
             node.member,
             node.disk.hard_state,
             node.disk.log,
             0,
-            self.implementation.core.Timing(
+            Timing(
                 bytes_per_append=self.swarm.bytes_per_append, bytes_in_flight_max=self.swarm.bytes_in_flight_max
             ),
             self.rng,
@@ -223,15 +212,16 @@ class Simulator:
         if self.digest is not None:
             self.digest = zlib.crc32(f"{self.now_ms} {node.node_id} {event}".encode(), self.digest)
         self.counts["steps"] += 1
+        assert self.counts["steps"] <= STEPS_MAX, "they never stop talking"
         core = node.core
         before_index = core.commit_index
         ready = core.step(event, self.now_ms)
         self._carry_out(node, ready)
         if not core.uncertain:
             node.disk.is_uncertain = False
-        self.implementation.invariants.check_member(core)
+        check_member(core)
         if type(event) is Tick:
-            self.implementation.invariants.check_quorum(core)
+            check_quorum(core)
         self.history.on_stepped(core, self.disks)
         if core.commit_index > before_index:
             self.history.check_commits(core, before_index)

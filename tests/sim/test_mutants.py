@@ -200,11 +200,11 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_simulator_catches(name: str) -> None:
-    implementation = mutant(*MUTANTS[name])
     first = FIRST.get(name, 0)
-    for seed in range(first, first + SEEDS):
-        try:
-            run_seed(seed, implementation)
-        except SimulationError:
-            return
+    with mutant(*MUTANTS[name]):
+        for seed in range(first, first + SEEDS):
+            try:
+                run_seed(seed)
+            except SimulationError:
+                return
     pytest.fail(f"no seed from {first} to {first + SEEDS - 1} notices: {name}")

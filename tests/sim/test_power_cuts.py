@@ -13,7 +13,7 @@ import pytest
 from .disk import Disk
 from .mutants import mutant
 from .scenario import SimulationError, run_seed
-from .simulator import Implementation, Simulator
+from .simulator import Simulator
 
 
 def seeds_with_power_cuts(first: int, *, changes: bool = False) -> Iterator[int]:
@@ -26,9 +26,9 @@ def seeds_with_power_cuts(first: int, *, changes: bool = False) -> Iterator[int]
         first += 1
 
 
-def run_many(seeds: Iterator[int], broken: Implementation) -> None:
+def run_many(seeds: Iterator[int]) -> None:
     for seed, _ in zip(seeds, range(8), strict=False):
-        run_seed(seed, broken)
+        run_seed(seed)
 
 
 def test_power_cuts_of_one_machine_at_a_time_lose_nothing_acknowledged() -> None:
@@ -73,6 +73,6 @@ def test_the_seeds_notice_a_disk_that_forgets_changes(monkeypatch: pytest.Monkey
     ids=["votes of uncertain voters count", "what a follower had before its return is believed"],
 )
 def test_the_seeds_notice_what_would_break_this(module: str, line: str, instead: str, first: int) -> None:
-    broken = mutant(module, line, instead)
-    with pytest.raises((SimulationError, AssertionError)):
-        run_many(seeds_with_power_cuts(first), broken)
+    seeds = seeds_with_power_cuts(first)
+    with mutant(module, line, instead), pytest.raises((SimulationError, AssertionError)):
+        run_many(seeds)

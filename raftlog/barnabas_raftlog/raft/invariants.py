@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from .membership import Configuration, Member, check_change
 from .messages import AppendEntries, AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
 from .progress import ProgressState
-from .quorum import majority
 from .state import RaftState, Role
 
 __all__ = ["GroupHistory", "check_member", "check_quorum"]
@@ -64,7 +63,7 @@ def check_quorum(core: RaftState) -> None:
     oldest_ms = core.now_ms - 2 * core.timing.election_timeout_ms
     if core.active_since_ms < oldest_ms:
         heard = [p.peer for p in core.progress.values() if p.is_voter and p.last_answer_ms >= oldest_ms]
-        assert len(heard) + core.is_voter >= majority(len(core.voters)), f"leads without a quorum, heard only {heard}"
+        assert len(heard) + core.is_voter > len(core.voters) / 2, f"leads without a quorum, heard only {heard}"
 
 
 class GroupHistory:
@@ -163,7 +162,7 @@ class GroupHistory:
         else:
             voters = core.configuration.voters
             real = [voter for voter in voters if self.votes_cast.get((core.term, voter)) == core.node_id]
-            assert len(real) >= majority(len(voters)), f"{core.node_id} leads by votes never cast: {real} of {voters}"
+            assert len(real) > len(voters) / 2, f"{core.node_id} leads by votes never cast: {real} of {voters}"
         for index in range(core.log.first_index, self.commit_index + 1):
             term, committed_in_term = self.committed[index]
             if committed_in_term < core.term:
@@ -177,7 +176,7 @@ class GroupHistory:
         voters = core.configuration.voters
         kept = [(voter, disks[voter]) for voter in voters if voter in disks]
         holders = [voter for voter, disk in kept if disk.term_at(index) == term or disk.first_index > index]
-        is_held = self.is_forgetful or len(holders) >= majority(len(voters))
+        is_held = self.is_forgetful or len(holders) > len(voters) / 2
         assert is_held, f"entry {index} committed, durable on {holders} of {voters}"
         for covered in range(self.commit_index + 1, index + 1):
             covered_term = core.log.term_at(covered)
