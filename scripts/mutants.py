@@ -1,43 +1,66 @@
-"""`scripts/mutants`: break the Raft core wherever an operator can, and print what the simulator did not notice."""
+"""`scripts/mutants`: break the Raft core wherever an operator can, and print what nothing noticed."""
 
 import argparse
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
-from sim.mutants import Caught, catch, mutant_source, operator_mutants
-from sim.operators import Mutant
+from sim.harmless import HARMLESS
+from sim.judges import SEEDS, failing_example, noticing_seed
+from sim.mutants import operator_mutant, operator_mutants
 
-SEEDS = 24
+
+class Fate(NamedTuple):
+    """What noticed a mutant: a seed and an example, each None if there was none, or if it was not asked."""
+
+    seed: int | None
+    example: str | None
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}" if self.seed is not None else self.example or "nothing"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"seeds for each mutant (default {SEEDS})")
-    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--only", default="", help="only mutants whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--all", action="store_true", help="print those that were caught, too")
+    parser.add_argument("--all", action="store_true", help="print what noticed each of the others, too")
+    parser.add_argument(
+        "--seeds-alone", action="store_true", help="leave out the examples: what does the simulator see?"
+    )
     options = parser.parse_args()
-    jobs = [(module, source, found) for module, source, found in operator_mutants() if options.only in found.name]
-    print(f"{len(jobs)} mutants, at most {options.seeds} seeds each", flush=True)
-    started_s, seeds = time.monotonic(), range(options.first, options.first + options.seeds)
-    fates = Counter[str]()
+    places = operator_mutants()
+    names = [name for name in places if options.only in name]
+    print(f"{len(names)} mutants, at most {len(SEEDS)} seeds each", flush=True)
+    started_s, fates, wrong_count = time.monotonic(), Counter[str](), 0
+    for name in HARMLESS.keys() - places.keys():
+        print(f"listed, but no operator makes it any more: {name}")
+        wrong_count += 1
     with ProcessPoolExecutor(options.jobs) as pool:
-        for (_, _, found), caught in zip(jobs, pool.map(_try, jobs, [seeds] * len(jobs)), strict=True):
-            fates["not caught" if caught is None else "caught"] += 1
-            if caught is None:
-                print(f"not caught: {found.name}", flush=True)
+        for name, fate in zip(names, pool.map(partial(_judge, seeds_alone=options.seeds_alone), names), strict=True):
+            is_noticed = fate != Fate(None, None)
+            fates["noticed by a seed"] += fate.seed is not None
+            fates["noticed by an example only"] += fate.seed is None and is_noticed
+            fates["harmless, with the reason"] += not is_noticed and name in HARMLESS
+            if is_noticed and name in HARMLESS:
+                print(f"listed as harmless, but noticed by {fate}: {name}", flush=True)
+            elif not is_noticed and name not in HARMLESS:
+                print(f"noticed by nothing: {places[name]} {name}", flush=True)
             elif options.all:
-                print(f"caught by seed {caught.seed} ({caught.how}): {found.name}", flush=True)
-    print(f"{fates['caught']} caught, {fates['not caught']} not, in {time.monotonic() - started_s:.0f} s")
-    return 0
+                print(f"{fate}: {name}", flush=True)
+            wrong_count += is_noticed == (name in HARMLESS)
+    summary = ", ".join(f"{count} {what}" for what, count in fates.items())
+    print(f"{summary}; {wrong_count} wrong, in {time.monotonic() - started_s:.0f} s")
+    return 1 if wrong_count and not options.seeds_alone else 0
 
 
-def _try(job: tuple[str, str, Mutant], seeds: range) -> Caught | None:
-    module, source, found = job
-    return catch(mutant_source(module, found.applied_to(source)), seeds)
+def _judge(name: str, *, seeds_alone: bool) -> Fate:
+    with operator_mutant(name):
+        seed = noticing_seed(SEEDS)
+        return Fate(seed, None if seeds_alone or seed is not None else failing_example())
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def _examples() -> dict[str, Callable[[], object]]:
     return found
 
 
-def _raft_tests(name: str) -> Any:  # noqa: ANN401 - modules of tests have no types of their own
+def _raft_tests(name: str) -> Any:
     return import_module(f"raftlog.raft.{name}")
 
 

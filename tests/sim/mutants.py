@@ -16,7 +16,7 @@ from importlib import import_module
 from inspect import getsource
 from types import CodeType, FunctionType, ModuleType
 
-from .operators import mutant_names, mutated
+from .operators import mutants_of, mutated
 
 PACKAGE = "barnabas_raftlog.raft"
 MODULES = (
@@ -29,10 +29,13 @@ TURNS_MAX = 20_000
 """Turns of one loop. The core's longest runs over the entries that fit a window, a few hundred here."""
 
 
-def operator_mutants() -> Iterator[str]:
-    """Return the name of every mutant that operators can make of the core."""
-    for module in MODULES:
-        yield from mutant_names(module, source_of(module))
+def operator_mutants() -> dict[str, str]:
+    """Return the name of every mutant that operators can make of the core, and where it is: `election.py:81`."""
+    return {
+        name: f"{module}.py:{line}"
+        for module in MODULES
+        for name, line in mutants_of(module, source_of(module)).items()
+    }
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["mutant_names", "mutated"]
+__all__ = ["mutants_of", "mutated"]
 
 NEGATED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -45,36 +45,39 @@ SHOWN_CHARACTERS = 90
 
 
 class Edit(NamedTuple):
-    """What an operator would do to a tree: its name, the text it concerns, and a function that does it."""
+    """What an operator would do to a tree: its name, the text and the line it concerns, and a function that does it."""
 
     operator: str
     concerns: str
+    line: int
     do: Callable[[], object]
 
 
-def mutant_names(module: str, source: str) -> list[str]:
-    """Return the name of every mutant of a module, in the order of its functions."""
-    return [name for name, _ in _named_edits(module, ast.parse(source))]
+def mutants_of(module: str, source: str) -> dict[str, int]:
+    """Return the name of every mutant of a module, in the order of its functions, and the line that it is in."""
+    return {name: edit.line for name, edit in _named_edits(module, ast.parse(source))}
 
 
 def mutated(module: str, source: str, name: str) -> ast.Module | None:
     """Return the tree of a module with one mistake in it; None if no such mistake can be made there (any more)."""
     tree = ast.parse(source)
-    for found, do in _named_edits(module, tree):
+    for found, edit in _named_edits(module, tree):
         if found == name:
-            do()
+            edit.do()
             return ast.fix_missing_locations(tree)
     return None
 
 
-def _named_edits(module: str, tree: ast.Module) -> Iterator[tuple[str, Callable[[], object]]]:
+def _named_edits(module: str, tree: ast.Module) -> Iterator[tuple[str, Edit]]:
     seen = Counter[str]()
     for path, function in _functions(tree, module):
-        for operator, concerns, do in _edits(function):
-            shown = concerns if len(concerns) <= SHOWN_CHARACTERS else concerns[:SHOWN_CHARACTERS] + "..."
-            name = f"{path}: {operator} `{shown}`"
+        for edit in _edits(function):
+            shown = (
+                edit.concerns if len(edit.concerns) <= SHOWN_CHARACTERS else f"{edit.concerns[:SHOWN_CHARACTERS]}..."
+            )
+            name = f"{path}: {edit.operator} `{shown}`"
             seen[name] += 1
-            yield (name if seen[name] == 1 else f"{name} #{seen[name]}"), do
+            yield (name if seen[name] == 1 else f"{name} #{seen[name]}"), edit
 
 
 def _functions(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -103,13 +106,14 @@ def _in_block(block: list[ast.stmt]) -> Iterator[Edit]:
     for place, statement in enumerate(block):
         if not _changes_something(statement):
             continue
-        yield Edit("drop", _text(statement), lambda place=place: block.__setitem__(place, ast.Pass()))
+        yield Edit("drop", _text(statement), statement.lineno, lambda place=place: block.__setitem__(place, ast.Pass()))
         if isinstance(statement, ast.Assign):
             yield from _kept(statement)
     for place, (one, other) in enumerate(pairwise(block)):
         if _changes_something(one) and _changes_something(other) and not _commute(one, other):
             both = f"{_text(one)}; {_text(other)}"
-            yield Edit("swap", both, lambda at=place, two=(other, one): block.__setitem__(slice(at, at + 2), two))
+            do = lambda at=place, two=(other, one): block.__setitem__(slice(at, at + 2), two)  # noqa: E731
+            yield Edit("swap", both, one.lineno, do)
 
 
 def _kept(statement: ast.Assign) -> Iterator[Edit]:
@@ -117,39 +121,46 @@ def _kept(statement: ast.Assign) -> Iterator[Edit]:
     for targets in (statement.targets, *(t.elts for t in statement.targets if isinstance(t, ast.Tuple))):
         for place, target in enumerate(targets):
             if len(targets) > 1 and isinstance(target, ast.Attribute | ast.Subscript):
-                unused = ast.Name("_", ast.Store())
                 what = f"{_text(target)}` in `{_text(statement)}"
-                yield Edit("keep", what, lambda place=place, targets=targets: targets.__setitem__(place, unused))
+                do = lambda at=place, targets=targets: targets.__setitem__(at, _unused())  # noqa: E731
+                yield Edit("keep", what, statement.lineno, do)
 
 
 def _in_expression(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Compare(ops=operators):
             if len(operators) == 1:
-                yield Edit("negate", _text(node), lambda: operators.__setitem__(0, NEGATED[type(operators[0])]()))
+                yield Edit(
+                    "negate", _text(node), node.lineno, lambda: operators.__setitem__(0, NEGATED[type(operators[0])]())
+                )
             for place, operator in enumerate(operators):
                 if moved := MOVED.get(type(operator)):
                     what = _text(node) if len(operators) == 1 else f"{_text(node)}` at {place + 1} `"
-                    yield Edit("boundary", what, lambda place=place, moved=moved: operators.__setitem__(place, moved()))
+                    do = lambda place=place, moved=moved: operators.__setitem__(place, moved())  # noqa: E731
+                    yield Edit("boundary", what, node.lineno, do)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield Edit("negate", _text(node), lambda: setattr(node, "operand", _not(operand)))
+            yield Edit("negate", _text(node), node.lineno, lambda: setattr(node, "operand", _not(operand)))
         case ast.If(test=test) | ast.IfExp(test=test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
-            yield Edit("negate", _text(test), lambda: setattr(node, "test", _not(test)))
+            yield Edit("negate", _text(test), test.lineno, lambda: setattr(node, "test", _not(test)))
         case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
-            yield Edit("off by one", _text(node), lambda: setattr(node, "right", ast.Constant(0)))
+            yield Edit("off by one", _text(node), node.lineno, lambda: setattr(node, "right", ast.Constant(0)))
         case ast.BoolOp(op=operator, values=values):
             nothing = isinstance(operator, ast.And)
             for place, value in enumerate(values):
                 do = lambda place=place: values.__setitem__(place, ast.Constant(nothing))  # noqa: E731
-                yield Edit("leave out", _text(value), do)
+                yield Edit("leave out", _text(value), value.lineno, do)
         case ast.Call(func=ast.Name(id=("min" | "max") as called) as name):
-            yield Edit("swap", _text(node), lambda: setattr(name, "id", SWAPPED_CALLS[called]))
+            yield Edit("swap", _text(node), node.lineno, lambda: setattr(name, "id", SWAPPED_CALLS[called]))
         case _:
             pass
 
 
 def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())
+
+
+def _unused() -> ast.Name:
+    return ast.Name("_", ast.Store())
 
 
 def _not(test: ast.expr) -> ast.UnaryOp:

@@ -140,9 +140,7 @@ class Simulator:
             node.disk.hard_state,
             node.disk.log,
             0,
-            Timing(
-                bytes_per_append=self.swarm.bytes_per_append, bytes_in_flight_max=self.swarm.bytes_in_flight_max
-            ),
+            Timing(bytes_per_append=self.swarm.bytes_per_append, bytes_in_flight_max=self.swarm.bytes_in_flight_max),
             self.rng,
             preferred=node_id == 1,
             now_ms=self.now_ms,

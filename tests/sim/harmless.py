@@ -1,0 +1,1 @@
+HARMLESS: dict[str,str] = {}
