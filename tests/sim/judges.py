@@ -7,7 +7,7 @@ is in place (`mutants`) is judged without a start.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import isfunction, signature
 from types import ModuleType
@@ -20,7 +20,10 @@ from .scenario import run_seed
 SEEDS = range(40)
 """A mistake in the core must be noticed by one of these, if it breaks a promise."""
 
-EXAMPLES = ("test_paper", "test_paper_membership", "test_core", "test_power_loss")
+EXAMPLES = (
+    *("test_paper", "test_paper_membership", "test_core", "test_elections", "test_following", "test_leading"),
+    *("test_power_loss",),
+)
 STORIES = "test_stories"
 
 
@@ -47,7 +50,7 @@ def _examples() -> dict[str, Callable[[], object]]:
     found = {name: test for module in EXAMPLES for name, test in _tests_of(_raft_tests(module))}
     stories = _raft_tests(STORIES)
     for path in stories.STORIES:
-        found[f"story {path.stem}"] = lambda path=path: stories.test_story(path)
+        found[f"story {path.stem}"] = partial(stories.test_story, path)
     return found
 
 

@@ -20,6 +20,7 @@ show as a NameError; and the order of two assignments of which neither reads wha
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -106,13 +107,13 @@ def _in_block(block: list[ast.stmt]) -> Iterator[Edit]:
     for place, statement in enumerate(block):
         if not _changes_something(statement):
             continue
-        yield Edit("drop", _text(statement), statement.lineno, lambda place=place: block.__setitem__(place, ast.Pass()))
+        yield Edit("drop", _text(statement), statement.lineno, partial(block.__setitem__, place, ast.Pass()))
         if isinstance(statement, ast.Assign):
             yield from _kept(statement)
     for place, (one, other) in enumerate(pairwise(block)):
         if _changes_something(one) and _changes_something(other) and not _commute(one, other):
             both = f"{_text(one)}; {_text(other)}"
-            do = lambda at=place, two=(other, one): block.__setitem__(slice(at, at + 2), two)  # noqa: E731
+            do = partial(block.__setitem__, slice(place, place + 2), [other, one])
             yield Edit("swap", both, one.lineno, do)
 
 
@@ -122,7 +123,7 @@ def _kept(statement: ast.Assign) -> Iterator[Edit]:
         for place, target in enumerate(targets):
             if len(targets) > 1 and isinstance(target, ast.Attribute | ast.Subscript):
                 what = f"{_text(target)}` in `{_text(statement)}"
-                do = lambda at=place, targets=targets: targets.__setitem__(at, _unused())  # noqa: E731
+                do = partial(targets.__setitem__, place, ast.Name("_", ast.Store()))
                 yield Edit("keep", what, statement.lineno, do)
 
 
@@ -130,37 +131,30 @@ def _in_expression(node: ast.AST) -> Iterator[Edit]:
     match node:
         case ast.Compare(ops=operators):
             if len(operators) == 1:
-                yield Edit(
-                    "negate", _text(node), node.lineno, lambda: operators.__setitem__(0, NEGATED[type(operators[0])]())
-                )
+                do = partial(operators.__setitem__, 0, NEGATED[type(operators[0])]())
+                yield Edit("negate", _text(node), node.lineno, do)
             for place, operator in enumerate(operators):
                 if moved := MOVED.get(type(operator)):
                     what = _text(node) if len(operators) == 1 else f"{_text(node)}` at {place + 1} `"
-                    do = lambda place=place, moved=moved: operators.__setitem__(place, moved())  # noqa: E731
-                    yield Edit("boundary", what, node.lineno, do)
+                    yield Edit("boundary", what, node.lineno, partial(operators.__setitem__, place, moved()))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield Edit("negate", _text(node), node.lineno, lambda: setattr(node, "operand", _not(operand)))
+            yield Edit("negate", _text(node), node.lineno, partial(setattr, node, "operand", _not(operand)))
         case ast.If(test=test) | ast.IfExp(test=test) if isinstance(test, ast.Name | ast.Attribute | ast.Call):
-            yield Edit("negate", _text(test), test.lineno, lambda: setattr(node, "test", _not(test)))
+            yield Edit("negate", _text(test), test.lineno, partial(setattr, node, "test", _not(test)))
         case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
-            yield Edit("off by one", _text(node), node.lineno, lambda: setattr(node, "right", ast.Constant(0)))
+            yield Edit("off by one", _text(node), node.lineno, partial(setattr, node, "right", ast.Constant(0)))
         case ast.BoolOp(op=operator, values=values):
-            nothing = isinstance(operator, ast.And)
             for place, value in enumerate(values):
-                do = lambda place=place: values.__setitem__(place, ast.Constant(nothing))  # noqa: E731
+                do = partial(values.__setitem__, place, ast.Constant(isinstance(operator, ast.And)))
                 yield Edit("leave out", _text(value), value.lineno, do)
         case ast.Call(func=ast.Name(id=("min" | "max") as called) as name):
-            yield Edit("swap", _text(node), node.lineno, lambda: setattr(name, "id", SWAPPED_CALLS[called]))
+            yield Edit("swap", _text(node), node.lineno, partial(setattr, name, "id", SWAPPED_CALLS[called]))
         case _:
             pass
 
 
 def _text(node: ast.AST) -> str:
     return " ".join(ast.unparse(node).split())
-
-
-def _unused() -> ast.Name:
-    return ast.Name("_", ast.Store())
 
 
 def _not(test: ast.expr) -> ast.UnaryOp:
@@ -195,8 +189,10 @@ def _is_known(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Name(id=name)):
             return name[0].isupper() or name in {"len", "max", "min", "sorted"}
+        case ast.Call(func=ast.Subscript()):
+            return True
         case ast.Call(func=ast.Attribute(value=ast.Attribute(), attr=method)):
-            return method in {"add", "append", "clear", "discard", "pop", "popleft"}
+            return method in {"add", "append", "clear", "discard", "pop", "popleft", "randrange"}
         case _:
             return not isinstance(node, ast.Call)
 
@@ -207,7 +203,9 @@ def _written(statement: ast.stmt) -> set[str]:
         match part:
             case ast.Call(func=ast.Attribute(value=changed)):
                 found.add(ast.unparse(changed))
-            case ast.AST(ctx=ast.Store() | ast.Del()):
+            case ast.Name(ctx=context) | ast.Attribute(ctx=context) | ast.Subscript(ctx=context) if not isinstance(
+                context, ast.Load
+            ):
                 found.add(ast.unparse(part))
             case _:
                 pass
@@ -221,7 +219,9 @@ def _named(statement: ast.stmt) -> set[str]:
 
 
 def _is_talk(node: ast.AST) -> bool:
-    """True for a statement that only tells people something."""
+    """True for a statement that only tells people something, or only under a condition."""
+    if isinstance(node, ast.If):
+        return not node.orelse and all(map(_is_talk, node.body))
     return isinstance(node, ast.Expr) and any(
         isinstance(part, ast.Attribute) and part.attr in FOR_PEOPLE for part in ast.walk(node)
     )

@@ -133,8 +133,6 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
         raft.voted_for = request.source
         raft.role = Role.FOLLOWER
         raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
-    elif raft.deadline_ms is None and (raft.role is not Role.LEADER or raft.peers):
-        raft.stand_without_leader()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
     raft.out_after_persist.append(_answer(raft, request, raft.term, granted=granted))
 
@@ -234,9 +232,7 @@ def _become_leader(raft: RaftState) -> None:
         for peer in raft.peers
     }
     raft.round = raft.confirm_round = raft.asked_round = 0
-    raft.confirmed = raft.quiescent = False
     raft.active_since_ms = raft.now_ms
-    raft.transfer_target = None
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
     raft.out_append_no_op = True
     raft.note("leader elected", f"votes of {sorted(raft.votes)}")
@@ -259,7 +255,6 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
         raft.term, raft.voted_for = term, None
         _forget_verified(raft)
     raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
-    raft.votes, raft.refusals = set[int](), set[int]()
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
     if was_deposed:
         # Somebody leads by now, and will say so: also a preferred replica waits for that.
@@ -318,5 +313,6 @@ def on_peer_live(raft: RaftState, event: PeerLive) -> None:
 
 
 def _lose_leader(raft: RaftState, cause: str) -> None:
-    raft.leader_id, raft.quiescent = None, False
+    """Trust nobody any more; the caller says within which time to stand, which also ends the silence."""
+    raft.leader_id = None
     raft.note("leader lost", cause)

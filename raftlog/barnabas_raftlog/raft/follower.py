@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from . import election
 from .messages import AppendEntries, AppendResponse, Entry, InstallSnapshot, LogReader
-from .state import RaftState, Role
+from .state import RaftState
 from .uncertainty import become_certain
 
 __all__ = ["last_index_up_to_term", "on_append_entries", "on_install_snapshot", "on_persisted"]
@@ -25,7 +25,7 @@ __all__ = ["last_index_up_to_term", "on_append_entries", "on_install_snapshot", 
 
 def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     """Take in entries, or a heartbeat, of this term's leader."""
-    if raft.leader_id != append.source or raft.role is not Role.FOLLOWER:
+    if raft.leader_id != append.source:
         election.follow(raft, append.source)
     raft.heard_ms = raft.now_ms
     if append.certain:
@@ -39,7 +39,7 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     prev_index, last_index, commit_index = append.prev_index, log.last_index, raft.commit_index
     # The common case first: the append continues exactly where the log ends.
     if (prev_index != last_index or append.prev_term != log.last_term) and (
-        prev_index > last_index or (prev_index > commit_index and log.term_at(prev_index) != append.prev_term)
+        prev_index > commit_index and log.term_at(prev_index) != append.prev_term
     ):
         _expect_more(raft)
         _reject(raft, append)
@@ -129,13 +129,13 @@ def on_persisted(raft: RaftState) -> None:
 
 def on_install_snapshot(raft: RaftState, snapshot: InstallSnapshot) -> None:
     """Replace the log by the state up to `snapshot_index`, unless the log has that already (7)."""
-    if raft.leader_id != snapshot.source or raft.role is not Role.FOLLOWER:
+    if raft.leader_id != snapshot.source:
         election.follow(raft, snapshot.source)
     raft.heard_ms = raft.now_ms
     _expect_more(raft)
     index = snapshot.snapshot_index
     if index > raft.commit_index:
-        if index <= raft.log.last_index and raft.log.term_at(index) == snapshot.snapshot_term:
+        if raft.log.term_at(index) == snapshot.snapshot_term:
             raft.note("snapshot not needed", f"the log holds entry {index}")
         else:
             raft.out_install = snapshot

@@ -33,6 +33,8 @@ def check_member(core: RaftState) -> None:
         missed = [peer for peer, progress in core.progress.items() if progress.is_missed]
         assert (core.deadline_ms is None) == (not missed), f"silent with a deadline, or {missed} forgotten"
         assert core.leader_id is not None, "silent without a leader"
+        is_done = core.commit_index == last_index or not core.peers  # Who is alone needs nobody's attention.
+        assert is_done, f"silent, but only {core.commit_index} of {last_index} is committed"
     elif core.role is not Role.LEADER:
         assert core.deadline_ms is not None or core.is_outside, "a member that is not silent waits for nothing"
     if core.role is not Role.LEADER:
