@@ -189,6 +189,26 @@ def topic_observers(
     return cli_reassign.observers(bootstrap, name, brokers, timeout)
 
 
+@topic.command("give-up-voter")
+def topic_give_up_voter(
+    name: Topic,
+    partition: Annotated[int, typer.Option(help="Which partition.", metavar="P", min=0)],
+    voter: Annotated[int, typer.Option(help="The broker that never comes back.", metavar="ID")],
+    config: Annotated[
+        Path, typer.Option(help="Any broker's configuration: where all brokers are, and the secret.", metavar="FILE")
+    ],
+    accept_data_loss: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Do it; without this it is only said what would be lost.")
+    ] = False,
+    as_json: Json = False,
+    timeout: Timeout = 15.0,
+) -> int:
+    """Let a page-cache partition elect a leader without a replica that is gone for good; may lose records."""
+    from . import cli_lost_voter  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_lost_voter.give_up(name, partition, voter, config, timeout, accepted=accept_data_loss, as_json=as_json)
+
+
 @topic.command("delete-records")
 def topic_delete_records(
     name: Topic,

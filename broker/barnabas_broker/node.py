@@ -39,6 +39,8 @@ from .context import BrokerContext
 from .dispatch import Dispatcher
 from .environment import NodeEnvironment
 from .events import EventHistory
+from .lost_voters import METHOD as LOST_VOTER
+from .lost_voters import LostVoters
 from .partitions import Partitions
 
 __all__ = ["Node"]
@@ -249,6 +251,7 @@ class Node:
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)
+        self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
         self.broker = BrokerContext(
             config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self._fail, environment.new_id
         )
