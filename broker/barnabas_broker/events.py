@@ -1,10 +1,12 @@
 """What happened on this broker and why, and who read what: the memory that `status` is answered from.
 
-`EventHistory` keeps the last facts with their time, and writes each as one log line. `FetchCounters` keeps, for each
-client id and partition, how often and what ranges of offsets were read, so that one can see that two readers shared
-the work, or that nobody read a range.
+`EventHistory` keeps the last facts with their time, and writes each as one log line, as long as they come no faster
+than somebody could make use of: when thousands of groups elect leaders, the lines cost more than the elections.
+`FetchCounters` keeps, for each client id and partition, how often and what ranges of offsets were read, so that one can
+see that two readers shared the work, or that nobody read a range.
 
-Limits: `EVENTS_MAX` events; `READERS_MAX` (client, partition) pairs, the one unused for longest goes first;
+Limits: `EVENTS_MAX` events; `LINES_PER_SECOND` log lines, beyond which they are counted, and the next second begins
+with how many of each kind there were; `READERS_MAX` (client, partition) pairs, the one unused for longest goes first;
 `RANGES_MAX` ranges a pair, beyond which the two closest neighbours become one.
 """
 
@@ -20,6 +22,7 @@ __all__ = ["EventHistory", "FetchCounters", "add_range"]
 EVENTS_MAX = 1_000
 READERS_MAX = 10_000
 RANGES_MAX = 64
+LINES_PER_SECOND = 100
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +33,23 @@ class EventHistory:
     def __init__(self, wall_clock: Callable[[], int]) -> None:
         self._wall_clock = wall_clock
         self._events: deque[tuple[int, str, str, str]] = deque(maxlen=EVENTS_MAX)
+        self._second, self._lines = -1, 0  # the second of the newest event, and the lines that it has
+        self._unsaid: dict[str, int] = {}  # events of that second without a line, by their kind
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         """Remember an event and log it."""
-        self._events.append((self._wall_clock(), kind, subject, cause))
-        logger.info("%s: %s: %s", subject, kind, cause)
+        now_ms = self._wall_clock()
+        self._events.append((now_ms, kind, subject, cause))
+        if now_ms // 1000 != self._second:
+            self._second, self._lines = now_ms // 1000, 0
+            unsaid, self._unsaid = self._unsaid, {}
+            for name, count in unsaid.items():
+                logger.info("%s: %d more, too many for a line each", name, count)
+        if self._lines < LINES_PER_SECOND:
+            self._lines += 1
+            logger.info("%s: %s: %s", subject, kind, cause)
+        else:
+            self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
 
     def add_fact(self, subject: str, fact: Fact) -> None:
         """Remember what a pure core has reported."""

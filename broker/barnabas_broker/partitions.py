@@ -42,7 +42,7 @@ from .partition_host import PartitionLog, PartitionObserver
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
 from .replica_state import load_replica_state
-from .topic_settings import topic_settings
+from .topic_settings import TopicSettings, topic_settings
 from .waiting import FetchWaiters
 
 __all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
@@ -78,10 +78,10 @@ class ParkedFetch(Protocol):
 class HostedTopic:
     """A topic of the image, and those of its partitions that have a replica here. `unled`: one that had no leader."""
 
-    __slots__ = ("partitions", "topic", "unled")
+    __slots__ = ("partitions", "settings", "topic", "unled")
 
-    def __init__(self, topic: Topic) -> None:
-        self.topic = topic
+    def __init__(self, topic: Topic, settings: TopicSettings) -> None:
+        self.topic, self.settings = topic, settings
         self.partitions: dict[int, Partition] = {}
         self.unled = 0
 
@@ -171,7 +171,8 @@ class Partitions:
                 del self.topics[topic.name]
                 self._take_out(hosted)
         for topic in created:
-            self.topics[topic.name] = self.topics_by_id[topic.topic_id] = HostedTopic(topic)
+            hosted = HostedTopic(topic, topic_settings(topic.name, topic.configs, self._config))
+            self.topics[topic.name] = self.topics_by_id[topic.topic_id] = hosted
         self._queue.extend((False, topic) for topic in deleted)
         for topic in (*changed, *configured_topics(old, new)):
             self._change(self.topics_by_id[topic.topic_id], topic)
@@ -188,8 +189,8 @@ class Partitions:
 
     def _change(self, hosted: HostedTopic, topic: Topic) -> None:
         """Let the replicas here know where their partitions should be; those that should not be here serve no more."""
-        settings = topic_settings(topic.name, topic.configs, self._config)
         hosted.topic = topic
+        settings = hosted.settings = topic_settings(topic.name, topic.configs, self._config)
         for index, partition in list(hosted.partitions.items()):
             if partition.settings != settings:
                 partition.configure(settings)
@@ -311,7 +312,7 @@ class Partitions:
     async def _open(self, hosted: HostedTopic, index: int) -> None:
         topic = hosted.topic
         group_id = group_id_of(topic.topic_id, index)
-        settings, config = topic_settings(topic.name, topic.configs, self._config), self._config
+        settings, config = hosted.settings, self._config
         mode = cast('Literal["fsync", "page-cache"]', settings.flush_mode)
         name = f"{topic.name}-{index}-{topic.topic_id.hex()[:8]}"
         log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=settings.segment_bytes))
@@ -335,7 +336,7 @@ class Partitions:
             expiration_ms=config.producer_id_expiration_ms,
         )
         # The topic may have been configured differently while its log was being read.
-        partition.configure(topic_settings(topic.name, hosted.topic.configs, config))
+        partition.configure(hosted.settings)
         partition.starts, partition.saved_index = state.starts, state.saved_index
         log.on_state_needed = partition.save_producers
         if topic.name in self.observers:

@@ -78,8 +78,9 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
     Raises:
         StorageFailedError: the log cannot be read.
     """
-    producers, starts, saved = ProducerTable(), LogStarts(), log.load_state()
-    base_index, saved_index = log.first_index - 1, 0
+    producers, starts, base_index, saved_index = ProducerTable(), LogStarts(), log.first_index - 1, 0
+    # Beside a log without a record nothing is saved, and ten thousand such logs are opened without a look at the disk.
+    saved = log.load_state() if base_index or log.log_end_offset else None
     is_known = base_index == 0  # whether there is anything to replay the log over
     if saved is not None and saved[0] >= base_index:
         try:

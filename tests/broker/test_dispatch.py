@@ -84,6 +84,21 @@ def test_events_are_bounded_kept_in_order_and_logged(caplog: pytest.LogCaptureFi
     assert "t-0: leader elected: votes of [1, 2]" in caplog.text
 
 
+def test_thousands_of_events_in_a_second_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now_ms = [7_000]
+    history = EventHistory(lambda: now_ms[0])
+    with caplog.at_level(logging.INFO):
+        for _ in range(events.LINES_PER_SECOND + 900):
+            history.add("leader elected", "t-0", "votes of [1, 2]")
+        assert len(caplog.records) == events.LINES_PER_SECOND
+        now_ms[0] += 1_000
+        history.add("following", "t-0", "node 2 leads")
+    assert [record.getMessage() for record in caplog.records[-2:]] == [
+        "leader elected: 900 more, too many for a line each",
+        "t-0: following: node 2 leads",
+    ]
+
+
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_ranges_are_the_union_of_what_was_read(reads: list[tuple[int, int]]) -> None:

@@ -28,7 +28,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     "half is a majority": ("quorum", "return voter_count // 2 + 1", "return (voter_count + 1) // 2"),
     "half commits": ("quorum", "return values[(len(values) - 1) // 2]", "return values[len(values) // 2]"),
     "old terms are committed by counting": ("quorum", " and index >= term_start_index else", " else"),
-    "the window leaks": ("progress", "self.in_flight_bytes -= window.popleft()[1]", "window.popleft()"),
+    "the window leaks": ("progress", "self.in_flight_bytes -= window.pop(0)[1]", "window.pop(0)"),
     "an entry does not prove its term": ("state", "if log.last_term > self.term:", "if log.last_term < 0:"),
     "one answer is a majority": ("state", "return majority_value(rounds)", "return max(rounds)"),
     "votes twice": (

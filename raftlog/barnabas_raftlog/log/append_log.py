@@ -13,7 +13,6 @@ time, and compaction.
 """
 
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -77,7 +76,7 @@ class AppendLog:
         self._durable = PendingIndexes(row.last_index)
         self._written = PendingIndexes(row.last_index)
         self._tail = LogTail(host.cache, row.last_index + 1)
-        self.operations: deque[Operation] = deque()
+        self.operations: list[Operation] = []  # mostly empty, and thousands of empty deques take megabytes
         self.under_way = 0
         self._serial = 0
         self._write: Write | None = None  # the last operation in `operations`, if frames may be added to it
@@ -422,7 +421,7 @@ class AppendLog:
             self.on_failed(self.group, self.failed)
 
     def _give_up_operations(self) -> None:
-        operations, self.operations = self.operations, deque()
+        operations, self.operations = self.operations, []
         for operation in operations:
             if isinstance(operation, Write):
                 self._host.writes.waiting_bytes -= operation.size_bytes

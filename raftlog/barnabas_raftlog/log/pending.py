@@ -6,7 +6,7 @@ truncation from index i clamps every promise that is under way to i - 1: an old 
 *before* i durable, but it can never count an entry that was appended again in the place of the one it wrote.
 """
 
-from collections import deque
+from bisect import bisect_right
 
 __all__ = ["PendingIndexes"]
 
@@ -22,8 +22,9 @@ class PendingIndexes:
 
     def __init__(self, reached: int) -> None:
         self.reached = reached
-        self._tickets: deque[int] = deque()
-        self._indexes: deque[int] = deque()
+        # Lists: mostly empty, and an empty deque takes 760 bytes, in thousands of logs.
+        self._tickets: list[int] = []
+        self._indexes: list[int] = []
 
     def __bool__(self) -> bool:
         """True while something is under way."""
@@ -40,11 +41,11 @@ class PendingIndexes:
 
     def complete(self, ticket: int) -> bool:
         """Take note that every ticket up to `ticket` has completed; return whether `reached` moved."""
-        tickets, indexes = self._tickets, self._indexes
-        before = self.reached
-        while tickets and tickets[0] <= ticket:
-            tickets.popleft()
-            self.reached = indexes.popleft()
+        before, count = self.reached, bisect_right(self._tickets, ticket)
+        if count:
+            self.reached = self._indexes[count - 1]
+            del self._tickets[:count]
+            del self._indexes[:count]
         return self.reached != before
 
     def truncate_from(self, index: int) -> None:

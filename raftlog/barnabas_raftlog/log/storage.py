@@ -29,7 +29,7 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.messages import GroupId, HardState
 
 from .append_log import AppendLog, Mode
-from .checkpoint import JournalPlace, ReplicaRow, encode, encode_row
+from .checkpoint import JournalPlace, ReplicaRow, decode_row, encode, encode_row
 from .cold_reads import ColdReads
 from .commit_queue import CommitQueue
 from .compacted_log import CompactedLog
@@ -80,7 +80,8 @@ class Storage:
         self.failed: StorageFailedError | None = None
         checkpoint = started.checkpoint
         self._hard_states = checkpoint.hard_states
-        self._rows = {group: (row, encode_row(row)) for group, row in checkpoint.rows.items()}
+        # Packed, of the newest checkpoint or the one that is being made: thousands of rows as objects take megabytes.
+        self._rows = {group: encode_row(row) for group, row in checkpoint.rows.items()}
         self._logs: dict[GroupId, ReplicaLog] = {}
         self._number = checkpoint.number
         self._place = checkpoint.journal
@@ -206,7 +207,7 @@ class Storage:
         page_cache = mode == "page-cache"
         known = self._rows.get(group)
         if known is not None:
-            row = known[0]
+            row = decode_row(known)
             assert row.name == name, (row.name, name)
         else:
             row = empty_row(group, name, page_cache=page_cache)
@@ -225,11 +226,8 @@ class Storage:
 
     def unopened(self) -> list[tuple[GroupId, str, Mode]]:
         """Return the replicas that the checkpoint knows and nobody has opened: (group, name, mode)."""
-        return [
-            (GroupId(group), row.name, "page-cache" if row.page_cache else "fsync")
-            for group, (row, _) in self._rows.items()
-            if group not in self._logs
-        ]
+        rows = {group: decode_row(packed) for group, packed in self._rows.items() if group not in self._logs}
+        return [(GroupId(group), row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
 
     def delete_log(self, group: GroupId) -> None:
         """Forget a replica, its hard state and its files."""
@@ -396,8 +394,9 @@ class Storage:
         if self._to_sync or self._syncing:
             return
         self._is_writing_checkpoint = True
-        rows = [packed for _, packed in self._rows.values()]
-        self._replaced = [(log, self._rows[log.group][0]) for log in self._host.replaced if log.group in self._rows]
+        rows = list(self._rows.values())
+        replaced = [log for log in self._host.replaced if log.group in self._rows]
+        self._replaced = [(log, decode_row(self._rows[log.group])) for log in replaced]
         job = partial(self._write_checkpoint, self._number + 1, place, rows, dict(self._hard_states))
         self._write_worker.submit(job, self._checkpoint_written)
 
@@ -440,16 +439,16 @@ class Storage:
         if log.failed is not None:
             self._note_failed(log)
         elif not log.is_deleted:
-            self._rows[log.group] = (row, encode_row(row))
+            self._rows[log.group] = encode_row(row)
         self._syncing.discard(log)
         self._go_on_with_checkpoint()
 
     def _note_failed(self, log: AppendLog) -> None:
         """Keep the last good state of a failed replica, and that it has failed: it stays so after a restart."""
         known = self._rows.get(log.group)
-        row = known[0] if known else empty_row(log.group, log.name, page_cache=log.mode == "page-cache")
-        row.failed = str(log.failed)
-        self._rows[log.group] = (row, encode_row(row))
+        row = decode_row(known) if known else empty_row(log.group, log.name, page_cache=False)
+        row.page_cache, row.failed = log.mode == "page-cache", str(log.failed)
+        self._rows[log.group] = encode_row(row)
 
     async def _settled(self) -> bool:
         """Wait until nothing is queued and no checkpoint is under way; False if that cannot be."""

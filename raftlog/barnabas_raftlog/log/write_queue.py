@@ -25,7 +25,6 @@ itself whether what was written to it is there.
 tail cache keeps what is not written. Any other error is final for that log.
 """
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -231,7 +230,7 @@ class Gate(Operation):
 class QueuedLog(Protocol):
     """What the queue needs to know of a log."""
 
-    operations: deque[Operation]
+    operations: list[Operation]  # a few: what is behind each other in a segment file is one operation
     under_way: int  # operations that the worker has
 
     def on_operation(self, operation: Operation) -> None: ...
@@ -334,11 +333,10 @@ class WriteQueue:
                 if operation.ticket is None or operation.ticket > self._durable_ticket():
                     self._gated[log] = None
                     return
-                operations.popleft()
-                continue
-            operations.popleft()
-            log.under_way += 1
-            work.append((log, operation))
+            else:
+                log.under_way += 1
+                work.append((log, operation))
+            del operations[0]
 
     def _carried_out(self, outcome: Outcome) -> None:
         self._in_flight = False
@@ -356,7 +354,7 @@ class WriteQueue:
                     self.waiting_bytes -= operation.size_bytes
                 log.on_operation_failed(operation, error)
         for log, operations in returned.items():
-            log.operations.extendleft(reversed(operations))
+            log.operations[:0] = operations
             self._stalled[log] = None
         # A gate may have been waiting for this; its record then waits for whoever `on_done` tells.
         self.open_gates()

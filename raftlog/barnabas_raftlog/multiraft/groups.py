@@ -49,6 +49,7 @@ TICK_MS = 25
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
+PATIENT_MS = (500, 1_001)  # for a live node that may still be opening the groups in which it is preferred
 OTHERS_MS = (150, 401)  # what the core gives a preferred replica that may be there (`RaftState.stand_without_leader`)
 
 logger = logging.getLogger(__name__)
@@ -204,14 +205,15 @@ class MultiRaft:
         self._release(held)
 
     def _release(self, held: Sequence[Group]) -> None:
-        driver = self._driver
+        driver, live = self._driver, {self.node_id, *self._links.live_peers}
         now_ms = driver.now()
         for group in held:
             if not group.is_held:
                 continue
             group.is_held = False
             if group.deadline_ms is not None and group.failed is None and not group.is_removed:
-                delay_ms = 0 if group.core.preferred else self._rng.randrange(*OTHERS_MS)
+                others_ms = PATIENT_MS if live.issuperset(group.members) else OTHERS_MS
+                delay_ms = 0 if group.core.preferred else self._rng.randrange(*others_ms)
                 driver.deadlines.set(group, max(group.deadline_ms, now_ms + delay_ms))
         driver.on_due(now_ms)
 

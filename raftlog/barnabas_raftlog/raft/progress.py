@@ -9,7 +9,6 @@ Lost appends need no timer of their own. An active leader's heartbeats follow th
 follower with a hole refuses the next one, and the refusal takes the follower back to PROBE.
 """
 
-from collections import deque
 from enum import Enum, auto
 
 __all__ = ["APPENDS_IN_FLIGHT_MAX", "Progress", "ProgressState"]
@@ -82,7 +81,7 @@ class Progress:
         self.next_index = next_index
         self.state = ProgressState.PROBE
         # The window, oldest first: (last index of an append, its bytes).
-        self.in_flight = deque[tuple[int, int]]()
+        self.in_flight = list[tuple[int, int]]()
         self.in_flight_bytes = 0
         self.probe_sent = False
         # Refusals of appends from before this round are old.
@@ -148,7 +147,7 @@ class Progress:
             self.match_index = match_index
             window = self.in_flight
             while window and window[0][0] <= match_index:
-                self.in_flight_bytes -= window.popleft()[1]
+                self.in_flight_bytes -= window.pop(0)[1]
             if match_index >= self.next_index:
                 self.next_index = match_index + 1
         # As Kafka defines it: in sync at the time when the log ended where this follower is now.
