@@ -34,7 +34,17 @@ PURE = (
     *(f"barnabas_raftlog.log.{name}" for name in ("state_file", "checkpoint", "manifest")),
     *(
         f"barnabas_raftlog.multiraft.{name}"
-        for name in ("wire", "framing", "handshake", "liveness", "candidacies", "deadlines", "strays", "digests")
+        for name in (
+            "wire",
+            "framing",
+            "handshake",
+            "byte_counts",
+            "liveness",
+            "candidacies",
+            "deadlines",
+            "strays",
+            "digests",
+        )
     ),
     *(f"barnabas_raftlog.multiraft.{name}" for name in ("catch_up_rate", "catch_up_wire")),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),

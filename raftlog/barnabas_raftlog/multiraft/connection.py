@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from barnabas_raftlog.errors import MalformedMessageError
 
+from .byte_counts import ByteCounts, ByteWatch
 from .framing import FRAME_BYTES_MAX, Buffer, Frame, FrameKind, FrameSplitter, encode_frame, read_header
 from .handshake import Acceptor, Dialler, HandshakeRefusedError, Identity
 
@@ -52,7 +53,8 @@ class Connection(asyncio.BufferedProtocol):
         self.refused = False
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.authenticated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.bytes_in = 0
+        self.bytes_in = self.bytes_out = 0
+        self.watch = ByteWatch()
 
     @property
     def remote(self) -> str:
@@ -93,10 +95,15 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         return self._transport.get_write_buffer_size()
 
+    @property
+    def counts(self) -> ByteCounts:
+        return ByteCounts(self._handshake.mark, self.bytes_out, self.bytes_in)
+
     def send(self, buffers: list[Buffer]) -> None:
         """Queue one frame; the buffers must not change until it is written. Nothing happens on a closed one."""
         if self.reason is None and self._transport is not None:
             self._transport.writelines(buffers)
+            self.bytes_out += sum([len(buffer) for buffer in buffers])
             if self._transport.get_write_buffer_size() > WRITE_BYTES_MAX:
                 self.abort("it does not read what we send")
 

@@ -55,6 +55,11 @@ def _proof(secret: bytes | None, label: bytes, dialler: Identity, acceptor: Iden
     return hmac.digest(secret, label + nonces + spoken.encode(), "sha256")
 
 
+def _mark(nonces: bytes) -> int:
+    """Return the number by which both ends name their connection; never 0."""
+    return int.from_bytes(nonces[:4], "big") ^ int.from_bytes(nonces[NONCE_BYTES : NONCE_BYTES + 4], "big") or 1
+
+
 def _check_proof(expected: bytes, given: object) -> None:
     if type(given) is not bytes:
         raise MalformedMessageError("a proof is bytes")
@@ -91,6 +96,7 @@ class Dialler:
         self.target = target
         self.peer: Identity | None = None
         self.done = False
+        self.mark = 0
 
     def first(self) -> Header:
         """Return the HELLO that opens the conversation."""
@@ -121,7 +127,7 @@ class Dialler:
                 raise HandshakeRefusedError(f"node {node_id} answers where node {self.target} was expected")
         nonces = self._nonce + nonce
         _check_proof(_proof(self._secret, b"acceptor", self._me, peer, nonces), proof)
-        self.peer = peer
+        self.peer, self.mark = peer, _mark(nonces)
         return (FrameKind.PROOF, _proof(self._secret, b"dialler", self._me, peer, nonces))
 
 
@@ -133,6 +139,7 @@ class Acceptor:
         self._expected_proof = b""
         self.peer: Identity | None = None
         self.done = False
+        self.mark = 0
 
     def receive(self, header: tuple[Any, ...]) -> Header:
         """Take the dialler's frame, return ours. Raises as `Dialler.receive` does."""
@@ -162,6 +169,6 @@ class Acceptor:
                 )
         nonces = nonce + self._nonce
         self._expected_proof = _proof(self._secret, b"dialler", peer, me, nonces)
-        self.peer = peer
+        self.peer, self.mark = peer, _mark(nonces)
         proof = _proof(self._secret, b"acceptor", peer, me, nonces)
         return (FrameKind.WELCOME, PROTOCOL_VERSION, me.cluster_id, me.node_id, me.incarnation, self._nonce, proof)

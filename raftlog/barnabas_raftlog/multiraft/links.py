@@ -9,7 +9,8 @@ A peer is *live* when both connections stand, lead to the same incarnation, and 
 up counts as one fresh echo. A connection lost in either direction makes it silent at once: a process that dies
 closes its sockets, and elections need not wait for a timeout. A new incarnation is silent first and live afterwards,
 because nothing that its predecessor promised may be trusted. When datagrams come through again after a silence, both
-connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled all the while.
+connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled all the while. So
+are they when one of them swallows bytes while datagrams flow, which both ends find out (`byte_counts`).
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
@@ -30,8 +31,6 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-import msgspec
-
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.messages import Fact, Rng
 
@@ -41,7 +40,7 @@ from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, e
 from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
 from .notices import Notices
-from .peers import NodeAddress, Peer, PeerStatus
+from .peers import LinkStats, NodeAddress, Peer, PeerStatus
 from .rpc import Handler, LinkDownError, RemoteError, Services
 from .wire import Heard, decode_frame
 
@@ -62,22 +61,6 @@ logger = logging.getLogger(__name__)
 def monotonic_ms() -> int:
     """Return the clock that every deadline of a node is measured with."""
     return time.monotonic_ns() // 1_000_000
-
-
-class LinkStats(msgspec.Struct):
-    """Plain counters; a reader copies what it wants."""
-
-    frames_in: int = 0
-    frames_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    datagrams_in: int = 0
-    datagrams_out: int = 0
-    datagrams_ignored: int = 0
-    connections_accepted: int = 0
-    connections_refused: int = 0
-    strangers_evicted: int = 0
-    posts_dropped: int = 0
 
 
 class Links:
@@ -430,6 +413,9 @@ class Links:
         self.stats.datagrams_ignored += not counted
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
+        elif counted and peer.is_swallowed(datagram, self._clock()):
+            self.stats.links_swallowing += 1
+            self._make_anew(peer, "swallows bytes")
         elif counted and not peer.live:
             self._on_sign_of_life(peer)
 
@@ -438,10 +424,13 @@ class Links:
             self._judge(peer)
         elif peer.liveness.is_fresh(self._clock()):
             # Before either side counts the other as live: both must fall silent once, not twice.
-            for connection in (peer.outgoing, peer.incoming):
-                if connection is not None:
-                    connection.abort("made anew after a silence")
+            self._make_anew(peer, "made anew after a silence")
             peer.is_stale = False
+
+    def _make_anew(self, peer: Peer, reason: str) -> None:
+        for connection in (peer.outgoing, peer.incoming):
+            if connection is not None:
+                connection.abort(reason)
 
     async def _tick(self) -> None:
         last_ms = self._clock()
@@ -468,7 +457,7 @@ class Links:
         for peer in list(self._peers.values()):
             if peer.datagram_address is None:
                 continue
-            datagram = peer.liveness.next(self.node_id, self._me.incarnation, now_ms)
+            datagram = peer.liveness.next(self.node_id, self._me.incarnation, now_ms, *peer.counts)
             data = encode_datagram(datagram, peer.node_id, self._mark, self._secret)
             self.stats.datagrams_out += 1
             await self._datagrams.send(data, peer.datagram_address)

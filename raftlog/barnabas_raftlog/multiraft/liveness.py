@@ -12,9 +12,9 @@ machine whose loop lags for half a second makes its peers patient instead of mak
 *Our own pauses* are not the peer's fault: after one, `forgive` grants every peer a few intervals to show a fresh
 echo before it is judged.
 
-Datagrams are fixed structs of 60 bytes, or 76 with the HMAC when a cluster secret is set: far below any MTU. They
+Datagrams are fixed structs of 100 bytes, or 116 with the HMAC when a cluster secret is set: far below any MTU. They
 name the cluster by a hash, so that two clusters that share ports by mistake cannot keep each other alive. Replayed
-or reordered ones have an old sequence and change nothing.
+or reordered ones have an old sequence and change nothing. They carry what `byte_counts` compares, too.
 
 Not here: membership, and any decision about groups. TCP says when a process died; this says when it fell silent.
 """
@@ -23,6 +23,8 @@ import hmac
 import struct
 from hashlib import sha256
 from typing import NamedTuple
+
+from .byte_counts import NO_CONNECTION, ByteCounts
 
 __all__ = [
     "DATAGRAM_BYTES_MAX",
@@ -35,18 +37,21 @@ __all__ = [
 ]
 
 INTERVAL_MS = 100
-DATAGRAM_BYTES_MAX = 76
+DATAGRAM_BYTES_MAX = 116
 SENT_REMEMBERED = 128  # Send times of the newest datagrams, 12.8 s: older echoes prove nothing worth knowing.
 FORGIVEN_INTERVALS = 5
 
-_LAYOUT = struct.Struct(">HBBQiQQQQiQ")
-_MAGIC, _VERSION = 0xBA5B, 1
+_LAYOUT = struct.Struct(">HBBQiQQQQiQIQQIQQ")
+_MAGIC, _VERSION = 0xBA5B, 2
 _MAC_BYTES = 16
 _DELAY_MAX = (1 << 31) - 1
 
 
 class Datagram(NamedTuple):
-    """`echo_incarnation` and `echo_sequence`: the newest datagram received from the one this goes to; 0 if none."""
+    """`echo_incarnation` and `echo_sequence`: the newest datagram received from the one this goes to; 0 if none.
+
+    `dialled`, `accepted`: the connection between the two that the sender dialled, and the one that it accepted.
+    """
 
     node_id: int
     incarnation: int
@@ -54,6 +59,8 @@ class Datagram(NamedTuple):
     echo_incarnation: int
     echo_sequence: int
     echo_delay_ms: int
+    dialled: ByteCounts = NO_CONNECTION
+    accepted: ByteCounts = NO_CONNECTION
 
 
 def cluster_mark(cluster_id: str) -> int:
@@ -63,10 +70,10 @@ def cluster_mark(cluster_id: str) -> int:
 
 def encode_datagram(datagram: Datagram, target: int, mark: int, secret: bytes | None) -> bytes:
     """Return the bytes of `datagram` for node `target`, signed when there is a secret."""
-    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms = datagram
+    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms, dialled, accepted = datagram
     data = _LAYOUT.pack(
         *(_MAGIC, _VERSION, 0, mark, node_id, incarnation, sequence, echo_incarnation, echo_sequence),
-        *(min(delay_ms, _DELAY_MAX), target),
+        *(min(delay_ms, _DELAY_MAX), target, *dialled, *accepted),
     )
     return data if secret is None else data + hmac.digest(secret, data, "sha256")[:_MAC_BYTES]
 
@@ -82,7 +89,8 @@ def decode_datagram(data: bytes, target: int, mark: int, secret: bytes | None) -
         expected = hmac.digest(secret, data[: _LAYOUT.size], "sha256")[:_MAC_BYTES]
         if not hmac.compare_digest(expected, data[_LAYOUT.size :]):
             return None
-    datagram = Datagram._make(fields[4:10])
+    counts = (ByteCounts._make(fields[11:14]), ByteCounts._make(fields[14:17]))
+    datagram = Datagram._make((*fields[4:10], *counts))
     return datagram if datagram.node_id >= 0 and datagram.echo_delay_ms >= 0 else None
 
 
@@ -143,12 +151,20 @@ class PeerLiveness:
         """We were away: whoever was fresh before gets a few intervals to prove that it still is."""
         self.fresh_at_ms = max(self.fresh_at_ms, now_ms - self.timeout_ms + FORGIVEN_INTERVALS * INTERVAL_MS)
 
-    def next(self, node_id: int, incarnation: int, now_ms: int) -> Datagram:
+    def next(
+        self,
+        node_id: int,
+        incarnation: int,
+        now_ms: int,
+        dialled: ByteCounts = NO_CONNECTION,
+        accepted: ByteCounts = NO_CONNECTION,
+    ) -> Datagram:
         """Return the datagram to send now."""
         self._sequence += 1
         self._sent_at_ms[self._sequence % SENT_REMEMBERED] = now_ms
         delay_ms = max(0, now_ms - self._last_at_ms)
-        return Datagram(node_id, incarnation, self._sequence, self.incarnation or 0, self._last_sequence, delay_ms)
+        echo = (self.incarnation or 0, self._last_sequence, delay_ms)
+        return Datagram(node_id, incarnation, self._sequence, *echo, dialled, accepted)
 
     def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
         """Take one in; True if it counted: of the peer's known life, and newer than what came before."""

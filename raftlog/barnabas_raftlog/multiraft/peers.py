@@ -6,11 +6,18 @@ Shell state without I/O of its own; `links.Links` changes it.
 import asyncio
 from typing import NamedTuple
 
+import msgspec
+
+from .byte_counts import NO_CONNECTION, ByteCounts
 from .connection import Connection
-from .liveness import PeerLiveness
+from .liveness import Datagram, PeerLiveness
 from .rpc import Calls
 
-__all__ = ["NodeAddress", "Peer", "PeerStatus"]
+__all__ = ["LinkStats", "NodeAddress", "Peer", "PeerStatus"]
+
+# How many liveness timeouts bytes may be under way without any progress. Longer than the pause between TCP's first
+# retransmissions (0.2, 0.6 and 1.4 s): a link that loses a packet now and then is not made anew for it.
+PATIENCE_TIMEOUTS = 2
 
 
 class NodeAddress(NamedTuple):
@@ -33,6 +40,23 @@ class PeerStatus(NamedTuple):
     loss: float
     timeout_ms: int
     trouble: str
+
+
+class LinkStats(msgspec.Struct):
+    """Plain counters; a reader copies what it wants."""
+
+    frames_in: int = 0
+    frames_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    datagrams_in: int = 0
+    datagrams_out: int = 0
+    datagrams_ignored: int = 0
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    strangers_evicted: int = 0
+    posts_dropped: int = 0
+    links_swallowing: int = 0
 
 
 class Peer:
@@ -74,6 +98,23 @@ class Peer:
             return False
         same_life = self.outgoing.peer.incarnation == self.incoming.peer.incarnation
         return same_life and self.liveness.is_fresh(now_ms)
+
+    @property
+    def counts(self) -> tuple[ByteCounts, ByteCounts]:
+        """What we say of the connection that we dialled, and of the one that we accepted."""
+        outgoing, incoming = self.outgoing, self.incoming
+        return (
+            NO_CONNECTION if outgoing is None else outgoing.counts,
+            NO_CONNECTION if incoming is None else incoming.counts,
+        )
+
+    def is_swallowed(self, datagram: Datagram, now_ms: int) -> bool:
+        """Compare the peer's counts with ours; True if one of the two connections is broken."""
+        patience_ms = PATIENCE_TIMEOUTS * self.liveness.timeout_ms
+        for connection, theirs in ((self.outgoing, datagram.accepted), (self.incoming, datagram.dialled)):
+            if connection and connection.watch.is_broken(connection.counts, theirs, now_ms, patience_ms):
+                return True
+        return False
 
     def why_not(self) -> str:
         if self.outgoing is None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_raftlog.multiraft.byte_counts import ByteCounts
 from barnabas_raftlog.multiraft.liveness import (
     DATAGRAM_BYTES_MAX,
     INTERVAL_MS,
@@ -20,6 +21,7 @@ from barnabas_raftlog.multiraft.liveness import (
 MARK = cluster_mark("c")
 HERE, THERE = 11, 22  # incarnations
 NUMBERS = st.integers(0, (1 << 64) - 1)
+COUNTS = st.builds(ByteCounts, st.integers(0, (1 << 32) - 1), NUMBERS, NUMBERS)
 Fate = Callable[[bool], int | None]  # is it from here to there? -> delay in ms, None: lost
 
 
@@ -161,7 +163,8 @@ def test_forgiving_does_not_shorten_anything() -> None:
 @settings(deadline=None, max_examples=100)
 @given(
     datagram=st.builds(
-        Datagram, st.integers(0, 1 << 30), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 31) - 1)
+        *(Datagram, st.integers(0, 1 << 30), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 31) - 1)),
+        *(COUNTS, COUNTS),
     ),
     secret=st.sampled_from([None, b"s"]),
 )
@@ -176,7 +179,7 @@ def test_datagrams_survive_the_wire(datagram: Datagram, secret: bytes | None) ->
 
 
 @settings(deadline=None, max_examples=100)
-@given(data=st.binary(max_size=100), position=st.integers(0, 75), value=st.integers(1, 255))
+@given(data=st.binary(max_size=100), position=st.integers(0, 115), value=st.integers(1, 255))
 def test_garbage_is_nothing(data: bytes, position: int, value: int) -> None:
     assert decode_datagram(data, 3, MARK, None) is None
     signed = bytearray(encode_datagram(Datagram(1, 2, 3, 4, 5, 6), 3, MARK, b"s"))
@@ -185,6 +188,7 @@ def test_garbage_is_nothing(data: bytes, position: int, value: int) -> None:
 
 
 def test_datagram_layout_is_pinned() -> None:
-    data = encode_datagram(Datagram(1, 2, 3, 4, 5, 6), 7, 8, None)
+    data = encode_datagram(Datagram(1, 2, 3, 4, 5, 6, ByteCounts(9, 10, 11), ByteCounts(12, 13, 14)), 7, 8, None)
     numbers = [(8, 8), (1, 4), (2, 8), (3, 8), (4, 8), (5, 8), (6, 4), (7, 8)]
-    assert data.hex() == "ba5b" + "01" + "00" + b"".join(n.to_bytes(size, "big") for n, size in numbers).hex()
+    numbers += [(9, 4), (10, 8), (11, 8), (12, 4), (13, 8), (14, 8)]
+    assert data.hex() == "ba5b" + "02" + "00" + b"".join(n.to_bytes(size, "big") for n, size in numbers).hex()
