@@ -24,6 +24,7 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from .fake_coordinator import TOPIC, FakeCoordinator, Recorder, refusal
 
 LONG_S = 15.0
+POLL_S = 60.0
 QUICK = Backoff(0.001, 0.01)
 ALL = (0, 1, 2, 3)
 POSITION = {TopicPartition(TOPIC, 0): OffsetAndMetadata(7)}
@@ -36,10 +37,9 @@ async def member(
     *,
     assignor: Assignor = RANGE,
     instance: str | None = None,
-    poll_s: float = 60.0,
 ) -> AsyncIterator[GroupSession]:
     """Start a session, and close it in the end."""
-    settings = GroupSettings("g", instance, 6.0, 0.01, poll_s, (assignor,))
+    settings = GroupSettings("g", instance, 6.0, 0.01, POLL_S, (assignor,))
     async with Cluster(f"127.0.0.1:{broker.port}", backoff=QUICK) as cluster:
         session = GroupSession(cluster, settings, handler, backoff=QUICK)
         session.start()
@@ -208,13 +208,18 @@ def test_a_user_that_does_not_poll_gives_way_and_may_come_back(run: Run) -> None
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
         group = FakeCoordinator(broker)
-        async with serving(broker), member(broker, handler, poll_s=0.05) as session:
+        async with serving(broker), member(broker, handler) as session:
+            await session.wait_stable(LONG_S)
+            # Its time passes here, not in a wait: a short limit would be over before a busy machine has joined.
+            session._heartbeats._polled_at_s -= POLL_S
             await handler.until("assign", "lose")
             await group.until(lambda: not group.joined)
             assert session.generation_id == -1
             with pytest.raises(CommitFailedError, match="not a member"):
                 await session.commit(POSITION, LONG_S)
             session.polled()
+            await handler.until("assign", "lose", "assign")
+            session._heartbeats._polled_at_s -= POLL_S
             await handler.until("assign", "lose", "assign", "lose")
 
     run(main())
