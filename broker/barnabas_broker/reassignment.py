@@ -28,7 +28,7 @@ from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.image import Partition as Placement
 from barnabas_metadata_quorum.membership_steps import Desired, is_reached, next_step, waits_for
 from barnabas_metadata_quorum.records import NOBODY
-from barnabas_raftlog.errors import ChangeInProgressError, NotLeaderError
+from barnabas_raftlog.errors import ChangeInProgressError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Configuration, Member, same_directory
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -109,11 +109,15 @@ class Moves:
         if step is None:
             self._wait(partition, waits_for(*about))
             return True
-        # Whoever else leads by now goes on from here.
-        with contextlib.suppress(ChangeInProgressError, NotLeaderError):
+        try:
             group.change(step)
-            self.waiting.pop(group_id, None)
-            self._on_fact(group_id, Fact("members changing", partition.term, words_of(current, step)))
+        except (ChangeInProgressError, NotLeaderError):
+            return True  # Whoever else leads by now goes on from here.
+        except StorageFailedError as error:
+            self._wait(partition, f"the leader cannot write it down: {error}")
+            return True
+        self.waiting.pop(group_id, None)
+        self._on_fact(group_id, Fact("members changing", partition.term, words_of(current, step)))
         return True
 
     async def close(self) -> None:

@@ -1,0 +1,44 @@
+"""A step that the leader's log refuses, as when its disk is full, is waited for; it stops nothing else."""
+
+from types import SimpleNamespace
+from typing import cast
+
+from barnabas_broker.reassignment import Movable, Moves
+from barnabas_metadata_quorum.image import Move, Partition
+from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.raft.membership import Configuration, configuration_of
+from barnabas_raftlog.raft.messages import Fact, GroupId
+
+GROUP = GroupId(bytes(20))
+ON_ITS_WAY = Partition((1, 2), Move((2,), (1,)))
+
+
+class FullDisk:
+    """A group of one voter whose log has no room until `has_room`."""
+
+    def __init__(self) -> None:
+        self.group_id, self.configuration, self.has_room = GROUP, configuration_of(frozenset({1})), False
+        self.log, self.commit_index = SimpleNamespace(configuration_index=0), 1
+
+    def change(self, configuration: Configuration) -> None:
+        if not self.has_room:
+            raise DiskFullError("no room for /data")
+        self.configuration = configuration
+
+
+async def _submit(_command: object, _timeout_s: float) -> None:
+    raise AssertionError("nothing is finished")
+
+
+def test_a_full_disk_is_what_a_move_waits_for_and_it_goes_on_when_there_is_room() -> None:
+    facts = list[Fact]()
+    moves = Moves(1, lambda _: True, _submit, lambda _, fact: facts.append(fact))
+    group = FullDisk()
+    partition = cast("Movable", SimpleNamespace(topic_id=bytes(16), index=0, group=group, can_serve=True, term=1))
+    assert moves.review(partition, ON_ITS_WAY, ())
+    assert moves.waiting == {GROUP: "the leader cannot write it down: no room for /data"}
+    group.has_room = True
+    assert moves.review(partition, ON_ITS_WAY, ())
+    assert group.configuration.learner_ids == {2}
+    assert not moves.waiting
+    assert [fact.kind for fact in facts] == ["members waiting", "members changing"]
