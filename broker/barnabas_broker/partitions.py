@@ -23,7 +23,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
@@ -37,11 +37,11 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
+from .open_replicas import OpenReplicas
 from .partition import Partition
-from .partition_host import PartitionLog, PartitionObserver
+from .partition_host import PartitionObserver
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
-from .replica_state import load_replica_state
 from .topic_settings import TopicSettings, topic_settings
 from .waiting import FetchWaiters
 
@@ -116,7 +116,7 @@ class Partitions:
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
-        self._opened: set[GroupId] = set()
+        self._replicas = OpenReplicas(storage, self.wall_ms, self._on_mended)
         self._unled: dict[bytes, None] = {}  # topics that may have a partition without a leader
         self._taken_out: set[GroupId] = set()  # opened, and to be deleted when the queue comes to it
         self.moves = Moves(config.node_id, is_live, submit, on_fact)
@@ -290,12 +290,13 @@ class Partitions:
                 # What is in the queue may be older than what should be now.
                 if hosted is None or self.node_id not in hosted.topic.hosts_of(index):
                     continue
-                if group_id in self._opened:
+                if self._replicas.is_done(group_id):
                     continue  # The topic has changed: this is what it had before.
                 try:
                     await self._open(hosted, index)
                 except StorageFailedError as error:
-                    self._on_fact(group_id, Fact("replica failed", 0, str(error)))
+                    kind = "replica suspended" if self._replicas.is_waiting(group_id) else "replica failed"
+                    self._on_fact(group_id, Fact(kind, 0, str(error)))
                 opened += 1
                 if opened % OPENED_PER_ITERATION == 0:
                     await asyncio.sleep(0)
@@ -313,11 +314,8 @@ class Partitions:
         topic = hosted.topic
         group_id = group_id_of(topic.topic_id, index)
         settings, config = hosted.settings, self._config
-        mode = cast('Literal["fsync", "page-cache"]', settings.flush_mode)
         name = f"{topic.name}-{index}-{topic.topic_id.hex()[:8]}"
-        log = cast("PartitionLog", self._storage.open_log(group_id, name, mode, segment_bytes=settings.segment_bytes))
-        self._opened.add(group_id)
-        state = await load_replica_state(log, self.wall_ms())
+        log, state = await self._replicas.open(group_id, name, settings.flush_mode, settings.segment_bytes)
         if self.topics_by_id.get(topic.topic_id) is not hosted or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
         placement = hosted.topic.partitions[index]
@@ -351,6 +349,12 @@ class Partitions:
         partition.group.sends_files = True
         hosted.partitions[index] = partition
 
+    def _on_mended(self, group_id: GroupId) -> None:
+        hosted = self.topics_by_id.get(group_id[:16])
+        if hosted is not None:
+            self._queue.append((True, hosted.topic))
+            self._reconcile_soon()
+
     def _take_out(self, hosted: HostedTopic) -> None:
         for partition in hosted.partitions.values():
             self._end(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -366,9 +370,7 @@ class Partitions:
     def _delete(self, topic: Topic, index: int) -> None:
         group_id = group_id_of(topic.topic_id, index)
         self._taken_out.discard(group_id)
-        if group_id in self._opened:
-            self._opened.discard(group_id)
-            self._storage.delete_log(group_id)
+        self._replicas.delete(group_id)
 
     # What partitions tell (PartitionHost).
 
@@ -457,14 +459,14 @@ class Partitions:
         the time is up, what is not done stays with an election.
         """
         self.keep_leaders()
-        moving = {partition for partition in self if partition.group.is_leader}
+        moving = [partition for partition in self if partition.group.is_leader]
         transferred: dict[Partition, tuple[int, int]] = {}
         try:
             async with asyncio.timeout(timeout_s):
                 while moving:
                     able = targets()
-                    moving = {one for one in moving if one.group.is_leader or one.leader_id is None}
-                    moving = {one for one in moving if able.intersection(one.electable)}
+                    moving = [one for one in moving if one.group.is_leader or one.leader_id is None]
+                    moving = [one for one in moving if able.intersection(one.electable)]
                     for partition in moving:
                         if partition.group.is_leader:
                             best = [node_id for node_id in partition.electable if node_id in able]

@@ -3,7 +3,8 @@
 The leader is asked first, then the others, a chunk at a time, by the calls that catch-up serves (`catch_up_source`),
 which also throttle. Segments have one name and one content on all replicas that sealed them alike; a member whose log
 begins elsewhere, or that sealed at another size, has none of that name and says so. What arrives is judged by the
-scrub, entry by entry, so nothing is trusted here but the length.
+scrub, entry by entry, so nothing is trusted here but the length. A replica that cannot be opened because of the damage
+is no member yet of a group that is hosted here, so whoever lives is asked.
 
 Limits: one copy at a time, in the file `repair` of the data directory; `CALL_S` for each chunk.
 """
@@ -43,10 +44,10 @@ class SegmentRepair:
     async def __call__(self, group: GroupId, segment: Segment) -> str | None:
         """Return the path of a copy, complete in length; None if no live member has the segment."""
         hosted = self._groups.get(group)
-        if hosted is None:
-            return None
-        live = set(self._links.live_peers) & hosted.members
-        for peer in sorted(live, key=lambda peer: (peer != hosted.leader_id, peer)):
+        live, leader_id = set(self._links.live_peers), None
+        if hosted is not None:
+            live, leader_id = live & hosted.members, hosted.leader_id
+        for peer in sorted(live, key=lambda peer: (peer != leader_id, peer)):
             try:
                 await self._fetch(peer, group, segment)
             except (BarnabasError, TimeoutError):
