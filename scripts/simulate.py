@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from typing import NamedTuple
 
 from sim import scenario as core_scenario
+from sim.cluster.coverage import FAULTS, PATHS, judge_strength
 from sim.cluster.scenario import SimulationError, run_choice, run_seed
 from sim.cluster.shrink import shrink
 from sim.cluster.swarm import Choice, choose
@@ -125,20 +126,38 @@ def _many(options: argparse.Namespace) -> int:
                 else:
                     outcomes.append(outcome)
     _report(outcomes, NODES_SHOWN if not options.cores else CORES_SHOWN, time.monotonic() - started_s)
+    complaints = list[str]()
+    if not options.cores:
+        runs = [outcome.counts for outcome in outcomes]
+        _report_paths(runs)
+        complaints = judge_strength(runs)
     for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
         print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
     if failures:
         print(f"failed: {sorted(outcome.seed for outcome in failures)}", file=sys.stderr)
-    return 1 if failures else 0
+    for complaint in complaints:
+        print(f"too weak: {complaint}", file=sys.stderr)
+    return 1 if failures or complaints else 0
+
+
+def _report_paths(runs: list[dict[str, int]]) -> None:
+    """Print how often each kind of fault struck and each rare path was gone, and which never."""
+    print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
+    never = list[str]()
+    for name, key in (FAULTS | PATHS).items():
+        times = [run.get(key, 0) for run in runs]
+        print(f"{name:>28} {sum(times):>9,} {sum(map(bool, times)):>7,}")
+        if not any(times):
+            never.append(name)
+    print(f"never reached: {', '.join(never) or 'nothing'}")
 
 
 def _report(outcomes: list[Outcome], shown: tuple[str, ...], seconds: float) -> None:
     print(f"{len(outcomes)} seeds, all invariants held, {seconds:.1f} s")
     if not outcomes:
         return
-    faults = sorted({name for outcome in outcomes for name in outcome.counts if name.startswith("fault ")})
     print(f"{'':>24} {'total':>11} {'least':>8} {'median':>8} {'most':>8} {'seeds with any':>15}")
-    for name in (*shown, *faults):
+    for name in shown:
         values = [outcome.counts.get(name, 0) for outcome in outcomes]
         any_count = sum(value > 0 for value in values)
         print(

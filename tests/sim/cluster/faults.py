@@ -1,7 +1,9 @@
 """How each kind of fault of a plan is done to the cluster, and how all of them are undone."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+
+from barnabas_raftlog.multiraft.groups import METADATA_GROUP
 
 from .history import Partition
 from .machine import Machine
@@ -17,7 +19,8 @@ class Faults:
 
     def __init__(self, world: World, network: Network, machines: dict[int, Machine], partition: Partition) -> None:
         self._world, self._network, self._machines, self._partition = world, network, machines, partition
-        self._is_over = False
+        self.is_over = False
+        self.on_strike: Callable[[str, str], None] = _nobody_looks
 
     def schedule(self, faults: Iterable[Fault]) -> None:
         for fault in faults:
@@ -25,17 +28,19 @@ class Faults:
                 self._world.at(fault.at_us, partial(self._strike, fault))
 
     def stop(self) -> None:
-        self._is_over = True
+        self.is_over = True
         self._network.mend()
         for machine in self._machines.values():
             machine.disk.mend()
+            machine.resume()
             machine.boot()
 
     def _strike(self, fault: Fault) -> None:
-        if self._is_over:
+        if self.is_over:
             return
         self._world.note("world", f"{fault.kind} {fault.nodes} for {fault.duration_us} us")
         self._world.counts[f"fault {fault.kind}"] += 1
+        self.on_strike(fault.kind, str(fault.nodes))
         getattr(self, f"_{fault.kind}")(fault)
 
     def _target(self, fault: Fault) -> Machine:
@@ -100,6 +105,31 @@ class Faults:
                 self._world.note(machine.name, f"a bit of {path} flips")
                 self._world.counts["flipped bits"] += 1
 
+    def _new_disk(self, fault: Fault) -> None:
+        """The machine comes back with an empty disk. A controller's is left alone when that would not be safe."""
+        machine = self._target(fault)
+        is_controller = machine.node_id in machine.config.voters
+        if is_controller:
+            if not self._is_metadata_at_rest(machine.config.voters):
+                return
+            self._world.counts["controllers' disks replaced"] += 1
+        machine.replace_disk()
+        self._world.after(fault.duration_us, machine.boot)
+
+    def _is_metadata_at_rest(self, voters: Iterable[int]) -> bool:
+        """Tell whether all voters of the metadata group are up, in one term under one leader, with all there is.
+
+        The group does not know its voters' disks apart, so one that comes back empty is trusted with what it had
+        promised (docs/moving.md). At such a moment it had promised nothing that the others do not hold.
+        """
+        nodes = [self._machines[node_id].node for node_id in voters]
+        cores = [node.multiraft.groups[METADATA_GROUP].core for node in nodes if node is not None]
+        if len(cores) < len(nodes):
+            return False
+        states = {(core.term, core.leader_id, core.log.last_index, core.log.durable_index) for core in cores}
+        committed = max(core.commit_index for core in cores)
+        return len(states) == 1 and cores[0].leader_id is not None and cores[0].log.durable_index == committed
+
     def _full_disk(self, fault: Fault) -> None:
         self._target(fault).disk.full_until_us = self._world.now_us + fault.duration_us
 
@@ -140,3 +170,7 @@ class Faults:
                 link = (machine.name, other.name) if fault.detail % 2 else (other.name, machine.name)
                 self._network.cut(*link)
         self._world.after(fault.duration_us, self._network.mend)
+
+
+def _nobody_looks(_kind: str, _target: str) -> None:
+    """Whoever wants to hear of faults sets something better."""

@@ -170,13 +170,14 @@ class GroupMember:
             OffsetFetchRequestTopics(name=topic, topic_id=self.client.topic_ids[topic], partition_indexes=[index])
         ]
         group = OffsetFetchRequestGroup(group_id=self.group, topics=topics)
-        at_least = self.history.committed_at_least(self.group, partition)
+        at_least = self.history.on_commit_asked(self.client.name, self.group, partition)
         answer = (await self._ask(OffsetFetchRequest(groups=[group], require_stable=True))).groups[0]
         self._check(answer.error_code)
         row = answer.topics[0].partitions[0]
         self._check(row.error_code)
         offset = max(0, int(row.committed_offset))
-        self.history.on_fetched_commit(self.group, partition, offset, at_least, self.generation)
+        name = self.client.name
+        self.history.on_fetched_commit(name, self.group, partition, offset, at_least, self.generation)
         return offset
 
     async def _know(self, topic: str) -> None:

@@ -3,15 +3,16 @@
 One history is shared by all clients of a run: it knows more than any of them. Values are unique, so each says of itself
 where it belongs and how often it may be there. A value that was sent and never acknowledged may be there or not, and
 twice only if it was sent twice without a sequence number.
+
+Everything is also told to `judge`, which is the project's history checker and knows less, as users do.
 """
 
 from typing import NamedTuple
 
+from .judge import Judge, Partition
 from .world import World
 
 __all__ = ["ClientHistory", "Partition"]
-
-Partition = tuple[str, int]
 
 
 class _Sent(NamedTuple):
@@ -24,7 +25,7 @@ class ClientHistory:
     """Acknowledgements, reads and commits; each new one is compared with all before."""
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._world, self.judge = world, Judge(world)
         self.sent = dict[bytes, _Sent]()
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
         self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
@@ -39,6 +40,12 @@ class ClientHistory:
 
     def on_sent(self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool) -> None:
         self.sent[value] = _Sent(partition, producer, is_idempotent)
+        self.judge.invoked(value, partition, is_idempotent=is_idempotent)
+
+    def on_unknown(self, values: list[bytes]) -> None:
+        """Nobody will try again to send these; they may be there, or come to be there."""
+        for value in values:
+            self.judge.unknown(value, self.sent[value].partition)
 
     def on_acknowledged(self, values: list[bytes], base_offset: int) -> None:
         """These values are at `base_offset` and behind it, for ever."""
@@ -53,11 +60,13 @@ class ClientHistory:
         for offset, value in enumerate(values, base_offset):
             self.acknowledged[value] = (partition, offset)
             self._put(partition, offset, value)
+            self.judge.acknowledged(value, partition, offset)
         self.ends[partition] = max(self.ends.get(partition, 0), base_offset + len(values))
         self._world.counts["acknowledged"] += len(values)
 
-    def on_read(self, partition: Partition, offset: int, value: bytes) -> None:
+    def on_read(self, reader: str, partition: Partition, offset: int, value: bytes) -> None:
         self._put(partition, offset, value)
+        self.judge.consumed(reader, partition, offset, value)
         self._world.counts["read"] += 1
 
     def _put(self, partition: Partition, offset: int, value: bytes) -> None:
@@ -77,20 +86,27 @@ class ClientHistory:
     def on_commit_sent(self, group: str, partition: Partition, offset: int) -> None:
         """Until it is answered it may be there or not; unanswered, it may come at any time in its generation."""
         self._doubtful.setdefault((group, partition), set()).add(offset)
+        self.judge.commit_invoked(group, partition, offset)
 
     def on_committed(self, group: str, partition: Partition, offset: int) -> None:
         """A commit was acknowledged. One member owns a partition at a time, so the newest counts."""
         self.commits[group, partition] = offset
-        self._doubtful[group, partition].discard(offset)
+        doubtful = self._doubtful[group, partition]
+        doubtful.discard(offset)
+        self.judge.commit_acknowledged(group, partition, offset, is_doubtful=bool(doubtful))
         self._world.counts["commits"] += 1
 
-    def committed_at_least(self, group: str, partition: Partition) -> int:
+    def on_commit_asked(self, reader: str, group: str, partition: Partition) -> int:
         """Return the least that a fetch that is sent now may be told."""
+        self.judge.committed_asked(reader, group, partition)
         newest = self.commits.get((group, partition), 0)
         return min(newest, *self._doubtful.get((group, partition), ()), newest)
 
-    def on_fetched_commit(self, group: str, partition: Partition, offset: int, at_least: int, generation: int) -> None:
+    def on_fetched_commit(
+        self, reader: str, group: str, partition: Partition, offset: int, at_least: int, generation: int
+    ) -> None:
         """The first look in a generation ends all doubts about commits of older ones."""
+        self.judge.committed(reader, group, partition, offset)
         if offset < at_least:
             self._world.violate(f"group {group}: the commit for {partition} went back from {at_least} to {offset}")
         if generation > self._generations.get((group, partition), -1):
@@ -100,14 +116,17 @@ class ClientHistory:
 
     def on_assigned(self, group: str, generation: int, partition: Partition, member: str) -> None:
         owner = self.owners.setdefault((group, generation, partition), member)
+        self.judge.assigned(group, generation, member, partition)
         if owner != member:
             self._world.violate(f"group {group}: {partition} has owners {owner} and {member} in {generation}")
 
     def on_delete_sent(self, partition: Partition, offset: int) -> None:
         self.deleted[partition] = max(self.deleted.get(partition, 0), offset)
+        self.judge.log_start(partition, offset)
 
-    def check_complete(self, partition: Partition, end_offset: int) -> None:
+    def check_complete(self, reader: str, partition: Partition, end_offset: int) -> None:
         """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing."""
+        self.judge.ended(reader, partition, end_offset)
         for offset in range(end_offset):
             if (partition, offset) not in self.at:
                 self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")

@@ -80,6 +80,12 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._wake_us = None
         self._schedule()
 
+    def resume(self) -> None:
+        """End a stall before its time."""
+        if self.is_stalled:
+            self._stalled_until_us, self._wake_us = self.world.now_us, None
+            self._schedule()
+
     @property
     def is_stalled(self) -> bool:
         return self.world.now_us < self._stalled_until_us

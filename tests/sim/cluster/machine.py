@@ -10,6 +10,7 @@ from typing import Any
 
 from barnabas_broker.config import BrokerConfig
 from barnabas_broker.environment import NodeEnvironment
+from barnabas_broker.events import EventHistory
 from barnabas_broker.node import Node
 from barnabas_metadata_quorum.image import Image
 from barnabas_raftlog.errors import StorageFailedError
@@ -24,7 +25,26 @@ from .world import SECOND, World
 __all__ = ["Machine"]
 
 WALL_MS = 1_800_000_000_000
+TOLD = {  # of what brokers say of themselves, what belongs into a run's story
+    *("catch-up finished", "log truncated", "member lost", "members changing", "partition moved", "replica failed"),
+    *("replica suspended", "segment damaged", "segment repaired", "storage failed", "storage recovered"),
+    *("acknowledged records may be missing", "metadata snapshot installed", "follower lost its page cache"),
+}
 RESTART_US = 2 * SECOND
+
+
+class _Told(EventHistory):
+    """A broker's memory of events, which the world counts."""
+
+    def __init__(self, world: World, name: str, wall_clock: Callable[[], int]) -> None:
+        super().__init__(wall_clock)
+        self._world, self._name = world, name
+
+    def add(self, kind: str, subject: str, cause: str) -> None:
+        self._world.counts[f"event {kind}"] += 1
+        if kind in TOLD:
+            self._world.note(self._name, f"{subject}: {kind}: {cause}")
+        super().add(kind, subject, cause)
 
 
 class Machine:
@@ -42,8 +62,9 @@ class Machine:
         self.loop: VirtualLoop | None = None
         self.wall_offset_ms = 0
         self.life = self.power_cuts = 0
-        self.on_image: Callable[[Image], None] = _nobody_looks
+        self.on_image: Callable[[int, int, Image], None] = _nobody_looks
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
+        self.is_asked_to_stop = False
 
     @property
     def is_up(self) -> bool:
@@ -88,6 +109,7 @@ class Machine:
         if node is None or loop is None or node.state == "stopping":
             return
         self.world.note(self.name, "is asked to stop")
+        self.is_asked_to_stop = True
 
         def on_stopped(task: "asyncio.Task[None]") -> None:
             if task.cancelled() or task.exception() is not None:
@@ -108,6 +130,18 @@ class Machine:
         self.network.down.add(self.name)
         self.disk.lose_power()
 
+    def replace_disk(self) -> None:
+        """Kill the process, and put an empty disk in the place of the one that it had."""
+        self._end(silently=False)
+        self.disk.replace()
+        self.world.note(self.name, "has an empty disk")
+        self.world.counts["disks replaced"] += 1
+
+    def resume(self) -> None:
+        """End a stall before its time."""
+        if self.loop is not None:
+            self.loop.resume()
+
     def stall(self, duration_us: int) -> None:
         if self.loop is not None:
             self.world.note(self.name, f"stalls for {duration_us} us")
@@ -122,15 +156,18 @@ class Machine:
 
     def _leave(self, *, silently: bool) -> None:
         loop, self.loop, self.node = self.loop, None, None
+        self.is_asked_to_stop = False
         assert loop is not None
         loop.kill()
         self.network.close_process(loop, silently=silently)
 
     async def _run(self, loop: VirtualLoop, environment: NodeEnvironment) -> None:
         node = Node(self.config, environment)
+        node.events = _Told(self.world, self.name, environment.wall_ms)
         await node.start()
-        self.on_image(node.metadata.image)
-        node.metadata.subscribe(lambda _old, new: self.on_image(new))
+        life = self.life
+        self.on_image(self.node_id, life, node.metadata.image)
+        node.metadata.subscribe(lambda _old, new: self.on_image(self.node_id, life, new))
         assert loop is self.loop
         self.node = node
         self.world.counts["recoveries"] += not node.storage.was_clean
@@ -160,5 +197,5 @@ class Machine:
         self.world.fail(error if isinstance(error, BaseException) else AssertionError(context.get("message")))
 
 
-def _nobody_looks(_image: Image) -> None:
+def _nobody_looks(_node_id: int, _life: int, _image: Image) -> None:
     """Whoever wants to see images sets something better."""

@@ -6,7 +6,12 @@ they rest on is durable. It checks each member's own invariants, that nobody vot
 leader, that leaders have everything committed before, that an index and a term name one entry, that everybody commits
 the same. Observation does not change what nodes do.
 
-A vote counts once it has left its node. From then on it is remembered across that node's crashes.
+A vote counts once it has left its node. From then on it is remembered across that node's crashes, as the vote of a node
+with its disk; the metadata group does not tell disks apart, so there a node has one vote for ever.
+
+*What is committed is held.* When a leader finds an entry committed, a majority of the voters of its configuration must
+hold it durably at that moment: a running voter's log is asked; one that is down, or has another disk by now, holds what
+it acknowledged last. High watermarks follow from commit indexes, so none of them exceeds what a majority holds.
 """
 
 import struct
@@ -16,11 +21,15 @@ from threading import get_ident
 from typing import Any
 from unittest.mock import patch
 
+from barnabas_broker.node import Node
+from barnabas_metadata_quorum.image import Image
 from barnabas_raftlog.multiraft.driver import Driver
 from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.groups import METADATA_GROUP
 from barnabas_raftlog.multiraft.outbox import Outbox
 from barnabas_raftlog.raft import core as raft_core
 from barnabas_raftlog.raft.invariants import check_member, check_quorum
+from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Member, same_directory
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -33,6 +42,7 @@ from barnabas_raftlog.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from barnabas_raftlog.raft.quorum import majority
 from barnabas_raftlog.raft.state import Role
 
 from .world import World
@@ -48,18 +58,24 @@ class _Group:
 
     def __init__(self) -> None:
         self.leader_of_term = dict[int, int]()
-        self.votes = dict[tuple[int, int], int]()  # (term, voter): candidate
+        self.votes = dict[tuple[int, Member], int]()  # (term, voter): candidate
         self.places = dict[tuple[int, int], int]()  # (index, term): checksum
         self.committed = dict[int, tuple[int, int]]()  # index: its term, and the term it was committed in
         self.commit_index = 0
+        self.acknowledged = dict[Member, tuple[int, int]]()  # (index, term) of what a member said last that it holds
 
 
 class Observer:
-    """One run's observer. `groups` are by group id; `log_of` finds a running node's log of a group."""
+    """One run's observer. `groups` are by group id; `node_of` returns a running node.
 
-    def __init__(self, world: World, log_of: Callable[[int, bytes], Any]) -> None:
-        self._world, self._log_of = world, log_of
-        self._images = dict[int, Any]()
+    `is_forgetful`: voters lose what they acknowledged from memory (power cuts in page-cache mode), so what they hold is
+    no matter of what was committed with their help. `Uncertainty` is what keeps that safe, and the history judges it.
+    """
+
+    def __init__(self, world: World, node_of: Callable[[int], Node | None], *, is_forgetful: bool) -> None:
+        self._world, self._node_of, self._is_forgetful = world, node_of, is_forgetful
+        self._images = dict[int, Image]()
+        self._versions = dict[tuple[int, int], int]()  # by node and life: of its newest image
         self.groups = dict[bytes, _Group]()
 
     def on_decided(self, core: Any, ready: Ready) -> None:
@@ -70,11 +86,11 @@ class Observer:
         if ready.append_no_op:
             self._on_elected(group, core)
 
-    def on_done(self, member: Any, event: Event, commit_before: int) -> None:
+    def on_done(self, member: Any, event: Event, commit_before: int, *, was_leader: bool) -> None:
         """A core's step was carried out."""
         core = member.core
         if core.commit_index > commit_before:
-            self._on_committed(self._group(core.log.group), core, commit_before)
+            self._on_committed(self._group(core.log.group), core, commit_before, was_leader=was_leader)
         # A leader that was given entries and has not been told yet is between two states.
         if member.proposed is None:
             check_member(core)
@@ -93,14 +109,14 @@ class Observer:
             known = group.places.setdefault((entry.index, entry.term), checksum)
             assert known == checksum, f"entry {entry.index} of term {entry.term} has two forms"
 
-    def on_said(self, group_id: bytes, message: Any) -> None:
-        """A message leaves a node: what it promises is durable there."""
+    def on_said(self, group_id: GroupId, message: Any, directory_id: bytes) -> None:
+        """A message leaves a node with this disk: what it promises is durable there."""
         group = self._group(group_id)
         if isinstance(message, AppendEntries):
             self._on_entries(group, message.entries)
             return
         if isinstance(message, AppendResponse):
-            self._on_acknowledged(group_id, message)
+            self._on_acknowledged(group_id, message, Member(message.source, directory_id))
             return
         if isinstance(message, VoteRequest) and not message.pre:
             candidate = message.source
@@ -108,18 +124,27 @@ class Observer:
             candidate = message.target
         else:
             return
-        first = group.votes.setdefault((message.term, message.source), candidate)
+        voter = Member(message.source, UNKNOWN_DIRECTORY if group_id == METADATA_GROUP else directory_id)
+        first = group.votes.setdefault((message.term, voter), candidate)
         assert first == candidate, f"node {message.source} voted for {first} and {candidate} in term {message.term}"
 
-    def _on_acknowledged(self, group_id: bytes, message: AppendResponse) -> None:
-        """What a follower acknowledges is durable there, so what is committed is on a majority's disks."""
-        log = None if message.rejected else self._log_of(message.source, group_id)
-        if log is not None:
-            durable, index = log.durable_index, message.match_index
-            assert index <= durable, f"node {message.source} acknowledges {index}, durable is {durable}"
+    def _on_acknowledged(self, group_id: GroupId, message: AppendResponse, member: Member) -> None:
+        """What a follower acknowledges is durable there."""
+        node = None if message.rejected else self._node_of(message.source)
+        replica = None if node is None else node.multiraft.groups.get(group_id)
+        if node is not None and replica is not None:
+            log, index = replica.log, message.match_index
+            assert index <= log.durable_index, f"{message.source} acknowledges {index}, durable is {log.durable_index}"
+            term = log.term_at(index)
+            if term is not None:
+                self._group(group_id).acknowledged[member] = index, term
 
-    def on_image(self, image: Any) -> None:
-        """A node has applied metadata: all nodes go through the same images in the same order."""
+    def on_image(self, node_id: int, life: int, image: Image) -> None:
+        """A node has applied metadata: all nodes go through the same images in the same order, and none goes back."""
+        before = self._versions.get((node_id, life), 0)
+        self._versions[node_id, life] = image.version
+        if image.version < before:
+            self._world.violate(f"node {node_id} goes back from metadata image {before} to {image.version}")
         known = self._images.setdefault(image.version, image)
         if known is not image and known != image:
             self._world.violate(f"two metadata images of version {image.version}")
@@ -135,14 +160,44 @@ class Observer:
                 found = core.log.term_at(index)
                 assert found == term, f"leader {core.node_id} of term {core.term} has {found} at {index}, not {term}"
 
-    def _on_committed(self, group: _Group, core: Any, before: int) -> None:
+    def _on_committed(self, group: _Group, core: Any, before: int, *, was_leader: bool) -> None:
         for index in range(max(before + 1, core.log.first_index), core.commit_index + 1):
             term = core.log.term_at(index)
             agreed = group.committed.setdefault(index, (term, core.term))[0]
             assert agreed == term, f"node {core.node_id} commits term {term} at {index}, others {agreed}"
         if core.commit_index > group.commit_index:
-            assert core.role is Role.LEADER, f"node {core.node_id} commits {core.commit_index} before any leader"
+            # One that has committed its own removal leads no more.
+            assert was_leader or core.role is Role.LEADER, (
+                f"node {core.node_id} commits {core.commit_index} before any leader"
+            )
             group.commit_index = core.commit_index
+            if group.commit_index > before:
+                self._check_held(group, core)
+
+    def _check_held(self, group: _Group, core: Any) -> None:
+        """A majority of the voters holds what their leader has just found committed."""
+        log, voters = core.log, core.configuration.voters
+        missing = [voter for voter in voters if not self._holds(group, log, voter, core.commit_index)]
+        is_excused = self._is_forgetful and log.mode == "page-cache"
+        if len(voters) - len(missing) < majority(len(voters)) and not is_excused:
+            self._world.violate(f"{log.name}: {core.commit_index} is committed, {missing} of {voters} do not hold it")
+
+    def _holds(self, group: _Group, leaders: Any, voter: Member, index: int) -> bool:
+        """Tell whether a voter holds entry `index` of its leader's log durably, or did so by its last word."""
+        node = self._node_of(voter.node_id)
+        if node is not None and same_directory(voter.directory_id, node.storage.directory_id):
+            replica = node.multiraft.groups.get(leaders.group)
+            if replica is not None and replica.failed is None:
+                log = replica.log
+                is_there = log.first_index > index or log.term_at(index) == leaders.term_at(index)
+                return is_there and log.durable_index >= index
+        said = [place for member, place in group.acknowledged.items() if _is_same(voter, member)]
+        there, term = max(said, default=(0, 0))
+        return there >= index and leaders.term_at(there) in {term, None}
+
+
+def _is_same(one: Member, other: Member) -> bool:
+    return one.node_id == other.node_id and same_directory(one.directory_id, other.directory_id)
 
 
 def _checksum(entry: Entry) -> int:
@@ -166,15 +221,15 @@ def observing(observer: Observer) -> Iterator[None]:
         return ready
 
     def carried_out(driver: Driver, member: Group, event: Event, now_ms: int) -> None:
-        before = member.core.commit_index
+        before, was_leader = member.core.commit_index, member.core.role is Role.LEADER
         carry_out(driver, member, event, now_ms)
         if not member.is_removed and member.failed is None and get_ident() == here:
-            observer.on_done(member, event, before)
+            observer.on_done(member, event, before, was_leader=was_leader)
 
     def said(outbox: Outbox, group_id: GroupId, messages: Sequence[Message]) -> None:
         if get_ident() == here:
             for message in messages:
-                observer.on_said(group_id, message)
+                observer.on_said(group_id, message, outbox._directory_id)
         add(outbox, group_id, messages)
 
     with (

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from barnabas_broker.config import BrokerConfig
+from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
+from .admin import change_observers, come_and_go, create_topic, move_partitions
 from .client import WireClient
 from .faults import Faults
 from .group_member import SESSION_MS, GroupMember
@@ -22,8 +24,8 @@ from .loop import Clock
 from .machine import Machine
 from .network import Address, Network
 from .observer import Observer, observing
-from .swarm import Choice, choose
-from .workload import Reader, come_and_go, create_topic, delete_records, produce
+from .swarm import LOSES_POWER, Choice, choose
+from .workload import Reader, delete_records, produce
 from .world import SECOND, World
 
 __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
@@ -31,10 +33,12 @@ __all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
 TOPIC, GROUP = "t", "g"
 # What was damaged and could not be mended is tried again after a minute (`log.scrub`).
 HEALING_US = 100 * SECOND
-# Leaderships go home when a broker has been live for five seconds; a second try comes five seconds later.
-SETTLING_US = 12 * SECOND
+# Leaderships go home when a broker has been live for five seconds, which is looked at every five seconds; one that is
+# refused goes five seconds later. Machines' clocks differ by up to two percent.
+SETTLING_US = 16 * SECOND
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
+ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed
 NOTES_SHOWN = 60
 
 
@@ -52,20 +56,20 @@ class Run:
         self.history = ClientHistory(self.world)
         self.brokers: dict[int, Address] = {n: (f"n{n}", 9092) for n in range(1, choice.nodes + 1)}
         self.machines = {n: self._machine(n) for n in self.brokers}
-        self.observer = Observer(self.world, self._log_of)
+        self.observer = Observer(
+            self.world,
+            lambda node_id: self.machines[node_id].node,
+            is_forgetful=not LOSES_POWER.isdisjoint(choice.kinds),
+        )
         for machine in self.machines.values():
             machine.on_image = self.observer.on_image
         self.partitions: list[Partition] = [(TOPIC, index) for index in range(choice.partitions)]
         self.readers = list[Reader]()
         self.members = list[GroupMember]()
         self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
+        self.faults.on_strike = self.history.judge.fault
         self.is_working = True
         self._all_clients = list[WireClient]()
-
-    def _log_of(self, node_id: int, group_id: bytes) -> object:
-        node = self.machines[node_id].node
-        group = None if node is None else node.multiraft.groups.get(GroupId(group_id))
-        return None if group is None else group.log
 
     def _machine(self, node_id: int) -> Machine:
         choice = self.choice
@@ -75,9 +79,11 @@ class Run:
             cluster_nodes={n: f"n{n}:9000" for n in self.brokers},
             log_dir="/data",
             listeners=f"n{node_id}:9092",
+            broker_rack=self._rack_of(node_id),
             log_journal_file_bytes=1 << 20,
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
+            log_retention_check_interval_ms=ROLLING_MS,
             offsets_topic_num_partitions=2,
             offsets_topic_replication_factor=choice.replication_factor,
             group_min_session_timeout_ms=SESSION_MS,
@@ -92,6 +98,9 @@ class Run:
             sync_us_max=choice.sync_us_max,
             is_excused=not {"failed_sync", "full_disk", "rot"}.isdisjoint(choice.kinds),
         )
+
+    def _rack_of(self, node_id: int) -> str:
+        return f"r{node_id % self.choice.racks}" if self.choice.racks > 1 else ""
 
     def client(self) -> WireClient:
         client = WireClient(self.world, self.network, f"c{len(self._all_clients) + 1}", self.brokers)
@@ -119,6 +128,8 @@ class Run:
         choice, is_made = self.choice, list[bool]()
         client = self.client()
         configs = {"flush.mode": choice.flush_mode}
+        if choice.segment_ms:
+            configs["segment.ms"] = str(choice.segment_ms)
 
         async def create() -> None:
             await create_topic(client, TOPIC, choice.partitions, choice.replication_factor, configs)
@@ -145,16 +156,35 @@ class Run:
             member = GroupMember(self.client(), self.history, GROUP, self.partitions, lambda: self.is_working)
             self.members.append(member)
             member.client.start(member.run())
-        for partition in self.partitions:
-            reader = Reader(self.client(), self.history, partition)
-            self.readers.append(reader)
-            reader.client.start(reader.run())
+        self._read()
+        self._administer()
+
+    def _read(self) -> None:
+        """Let everybody read everything, from the beginning; where there are racks, from one of them, too."""
+        for number, partition in enumerate(self.partitions):
+            readers = [Reader(self.client(), self.history, partition)]
+            if self.choice.racks > 1:
+                readers.append(Reader(self.client(), self.history, partition, self._rack_of(1 + number)))
+            for reader in readers:
+                reader.client.start(reader.run())
+            self.readers += readers
+
+    def _administer(self) -> None:
+        choice = self.choice
         if choice.topics_come_and_go:
             client = self.client()
             client.start(come_and_go(client, choice.replication_factor, lambda: self.is_working))
         if choice.deletes:
             client = self.client()
             client.start(delete_records(client, self.history, list(self.readers), lambda: self.is_working))
+        if choice.moves:
+            client = self.client()
+            client.start(
+                move_partitions(client, self.partitions, choice.replication_factor, lambda: not self.faults.is_over)
+            )
+        if choice.observers:
+            client = self.client()
+            client.start(change_observers(client, TOPIC, lambda: not self.faults.is_over))
 
     def _converge(self) -> None:
         world = self.world
@@ -166,13 +196,10 @@ class Run:
         assert world.run_until(world.now_us + HEALING_US, is_served), "clients do not go on"
         self.is_working = False
         # Once more from the beginning: what was there before the last fault is there after it.
-        again = [Reader(self.client(), self.history, partition) for partition in self.partitions]
-        for reader in again:
-            reader.client.start(reader.run())
-        self.readers += again
+        self._read()
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
         for reader in self.readers:
-            self.history.check_complete(reader.partition, reader.position)
+            self.history.check_complete(reader.client.name, reader.partition, reader.position)
 
     def _last(self) -> None:
         """A cluster that is well and has had its time to bring leaderships home changes nothing any more."""
@@ -211,12 +238,42 @@ class Run:
         """Say what is not well, or nothing."""
         for machine in self.machines.values():
             node = machine.node
-            if node is None:
-                return f"{machine.name} is down"
+            if node is None or machine.is_asked_to_stop:
+                return f"{machine.name} is down, or on its way down"
             if node.state != "running" or not node.is_ready:
                 return f"{machine.name} is {node.state}, ready: {node.is_ready}"
         versions = {machine.node.metadata.image.version for machine in self.machines.values() if machine.node}
-        return "" if len(versions) == 1 else f"images of versions {sorted(versions)}"
+        return f"images of versions {sorted(versions)}" if len(versions) > 1 else self._unfinished()
+
+    def _unfinished(self) -> str:
+        """Say which partition has not the members yet that it should have."""
+        for machine in self.machines.values():
+            assert machine.node is not None
+            for partition in machine.node.partitions:
+                if not partition.is_leader:
+                    continue
+                members, placement = partition.group.configuration, partition.placement
+                if placement.move is not None or members.voter_ids != set(placement.hosts):
+                    return f"{partition} has {sorted(members.voter_ids)}, wanted is {placement}"
+                lost = [member for member in members.members if not self._is_the_disk_of(member)]
+                due = members.node_ids.difference(members.witnesses, self._damaged(partition.group.group_id))
+                if lost or not due <= set(partition.isr):
+                    return f"{partition} of {sorted(members.node_ids)} has {partition.isr} in sync, and has lost {lost}"
+        return ""
+
+    def _damaged(self, group_id: GroupId) -> set[int]:
+        """Return the nodes whose replica has a damaged segment of which nobody has a copy to mend it with."""
+        return {
+            machine.node_id
+            for machine in self.machines.values()
+            if machine.node is not None
+            for damage in machine.node.scrub.damaged.values()
+            if damage.log.group == group_id
+        }
+
+    def _is_the_disk_of(self, member: Member) -> bool:
+        node = self.machines[member.node_id].node
+        return node is not None and same_directory(member.directory_id, node.storage.directory_id)
 
     def close(self) -> None:
         """Let go of every process, as if it were killed."""

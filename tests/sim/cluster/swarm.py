@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .network import Conditions
 from .world import MS, SECOND
 
-__all__ = ["Choice", "Fault", "choose"]
+__all__ = ["LOSES_POWER", "MEAN_US", "Choice", "Fault", "choose"]
 
 
 class Fault(NamedTuple):
@@ -25,7 +25,10 @@ class Fault(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One seed's run, without the clients' and the network's small chances."""
+    """One seed's run, without the clients' and the network's small chances.
+
+    `segment_ms`: after so long a segment is sealed, however small; 0: when it is full.
+    """
 
     seed: int
     nodes: int
@@ -42,6 +45,10 @@ class Choice(NamedTuple):
     members: int
     deletes: bool
     topics_come_and_go: bool
+    moves: bool
+    observers: bool
+    racks: int
+    segment_ms: int
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -66,9 +73,10 @@ MEAN_US = {  # between two faults of a kind
     "ambush_power": 2_500 * MS,
     "failed_sync": 2_500 * MS,
     "rot": 3_000 * MS,
+    "new_disk": 4_000 * MS,
 }
 LOSES_POWER = {"power", "power_all", "ambush_power"}
-SPOILS_DISKS = {"failed_sync", "rot"}
+SPOILS_DISKS = {"failed_sync", "rot", "new_disk"}
 
 
 def choose(seed: int) -> Choice:
@@ -107,10 +115,14 @@ def choose(seed: int) -> Choice:
         idempotent_producers=idempotent_producers,
         plain_producers=plain_producers,
         record_bytes=rng.choice((60, 60, 500, 6_000)),
-        pause_ms=rng.choice((40, 80, 150)) * (idempotent_producers + plain_producers),
+        pause_ms=rng.choice((40, 60, 110)) * (idempotent_producers + plain_producers),
         members=rng.choice((0, 0, 1, 2, 3)),
         deletes=rng.random() < 0.4,
         topics_come_and_go=rng.random() < 0.25,
+        moves=nodes > 1 and rng.random() < 0.4,
+        observers=nodes > factor and rng.random() < 0.4,
+        racks=rng.choice((1, 1, 2, 3)),
+        segment_ms=rng.choice((0, 0, 300)),
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),

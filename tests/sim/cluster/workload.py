@@ -1,16 +1,14 @@
-"""What clients do in a run: create topics, produce in several ways, read along, and read everything at the end."""
+"""What clients do with records in a run: produce in several ways, delete, read along, read everything at the end."""
 
 import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
@@ -21,30 +19,11 @@ from barnabas_raftlog.records.reader import read_records
 from .client import Trouble, WireClient
 from .history import ClientHistory, Partition
 
-__all__ = ["Reader", "come_and_go", "create_topic", "delete_records", "produce"]
+__all__ = ["Reader", "delete_records", "produce"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
-
-
-async def create_topic(client: WireClient, name: str, partitions: int, factor: int, configs: dict[str, str]) -> None:
-    """Ask until the topic exists."""
-    settings = [CreatableTopicConfig(name=key, value=value) for key, value in sorted(configs.items())]
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=settings)
-    while True:
-        try:
-            answer = await client.ask_anybody(CreateTopicsRequest(topics=[topic], timeout_ms=3_000))
-        except Trouble:
-            await client.pause(50, 300)
-            continue
-        code = answer.topics[0].error_code
-        if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-            client.world.note(client.name, f"created {name}")
-            return
-        # Too few brokers have registered yet.
-        is_early = code == ErrorCode.INVALID_REPLICATION_FACTOR
-        assert is_early or code in RETRIABLE, f"{ErrorCode(code).name}: {answer.topics[0].error_message}"
-        await client.pause(50, 300)
+LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
 
 
 async def produce(
@@ -82,6 +61,7 @@ async def produce(
                 await client.pause()
                 if is_idempotent and goes_on():
                     continue
+                history.on_unknown(values)
             else:
                 client.world.note(client.name, f"produce {sequence} to {index}: at {offset}")
                 history.on_acknowledged(values, offset)
@@ -148,35 +128,20 @@ async def delete_records(
             client.forget_leader(topic, index)
 
 
-async def come_and_go(client: WireClient, factor: int, goes_on: Callable[[], bool]) -> None:
-    """Create topics that nobody uses, and delete them again."""
-    number = 0
-    while goes_on():
-        name, number = f"passing-{number}", number + 1
-        await create_topic(client, name, client.rng.randrange(1, 4), factor, {})
-        await client.pause(10, 600)
-        while True:
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=PRODUCE_TIMEOUT_MS)
-            try:
-                code = (await client.ask_anybody(request)).responses[0].error_code
-            except Trouble:
-                await client.pause(50, 300)
-                continue
-            if code in {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
-                break
-            assert code in RETRIABLE, f"deletion of {name}: {ErrorCode(code).name}"
-            await client.pause(50, 300)
-        client.world.note(client.name, f"deleted {name}")
-        client.world.counts["topics deleted"] += 1
-        await client.pause(10, 600)
-
-
 class Reader:
-    """Reads one partition from where it starts, for as long as the run lasts."""
+    """Reads one partition from where it starts, for as long as the run lasts.
 
-    def __init__(self, client: WireClient, history: ClientHistory, partition: Partition) -> None:
-        self.client, self.history, self.partition = client, history, partition
+    With a `rack` it goes to the replica that the leader names, and comes back when that one has no answer for it, or
+    now and then, as consumers do. A replica may know an older high watermark than the leader; only the leader's is
+    judged.
+    """
+
+    def __init__(self, client: WireClient, history: ClientHistory, partition: Partition, rack: str = "") -> None:
+        self.client, self.history, self.partition, self.rack = client, history, partition, rack
         self.position = self.high_watermark = 0
+        self._told = 0  # the high watermark, by leaders
+        self._replica: int | None = None
+        history.judge.positioned(client.name, partition, 0)
 
     @property
     def has_all_acknowledged(self) -> bool:
@@ -189,40 +154,60 @@ class Reader:
             except Trouble as trouble:
                 self.client.world.note(self.client.name, f"fetch of {self.partition[1]}: {trouble}")
                 self.client.forget_leader(*self.partition)
+                self._replica = None
                 await self.client.pause()
 
     async def _fetch(self) -> None:
         topic, index = self.partition
         leader, epoch = await self.client.leader_of(topic, index)
+        source = leader if self._replica is None else self._replica
         wanted = FetchPartition(
             partition=index, current_leader_epoch=epoch, fetch_offset=self.position, partition_max_bytes=1 << 20
         )
         topics = [FetchTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
-        answer = await self.client.ask(leader, FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics))
+        request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, rack_id=self.rack)
+        answer = await self.client.ask(source, request)
         if answer.error_code != ErrorCode.NONE:
             raise Trouble(ErrorCode(answer.error_code).name)
-        self._take(answer.responses[0].partitions[0])
+        data = answer.responses[0].partitions[0]
+        if data.preferred_read_replica >= 0 and data.error_code == ErrorCode.NONE:
+            self._replica = data.preferred_read_replica
+            return
+        self._take(data, is_leader=source == leader)
+        if self.client.rng.random() < LEADER_AGAIN:
+            self._replica = None
 
-    def _take(self, data: PartitionData) -> None:
-        code = data.error_code
+    def _take(self, data: PartitionData, *, is_leader: bool) -> None:
+        code, world = data.error_code, self.client.world
         deleted = self.history.deleted.get(self.partition, 0)
-        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.position < deleted:
+        is_below = self.position < (deleted if is_leader else data.log_start_offset)
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and is_below:
             # What it asks for has been deleted: only what an earlier reader has read ever is.
             self.position = max(data.log_start_offset, self.position + 1)
             return
         if code != ErrorCode.NONE:
-            assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
+            # A replica may be so far behind that it does not know where this reader is.
+            is_behind = code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_leader
+            assert is_behind or code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
             raise Trouble(ErrorCode(code).name)
-        world = self.client.world
-        if data.high_watermark < self.high_watermark:
-            world.violate(f"{self.partition}: high watermark back from {self.high_watermark} to {data.high_watermark}")
         self.high_watermark = data.high_watermark
+        if is_leader:
+            self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
+        before = self.position
         for record in read_records(cast("memoryview", data.records or b""), self.position):
             if record.offset != self.position:
                 world.violate(f"{self.partition}: read {record.offset}, and {self.position} was due")
             if record.offset >= data.high_watermark:
                 world.violate(f"{self.partition}: read {record.offset} beyond {data.high_watermark}")
-            self.history.on_read(self.partition, record.offset, record.value or b"")
+            self.history.on_read(self.client.name, self.partition, record.offset, record.value or b"")
             self.position = record.offset + 1
+        if not is_leader:
+            world.counts["read from replicas"] += self.position - before
+
+    def _on_leader_says(self, high_watermark: int) -> None:
+        if high_watermark < self._told:
+            self.client.world.violate(f"{self.partition}: high watermark back from {self._told} to {high_watermark}")
+        self._told = high_watermark
+        self.history.judge.high_watermark(self.client.name, self.partition, high_watermark)
