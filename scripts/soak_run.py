@@ -172,7 +172,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault-every", type=float, default=45.0, metavar="S")
     parser.add_argument("--sample-every", type=float, default=5.0, metavar="S")
-    parser.add_argument("--records-per-s", type=int, default=400)
+    parser.add_argument("--records-per-s", type=int, default=250, help="a quarter of a core for all of it")
     options = parser.parse_args()
     try:
         enter(["links", "disks", "clock and syncs"])
