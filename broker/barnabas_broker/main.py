@@ -100,7 +100,7 @@ async def _announce(node: Node, ready_fd: int | None) -> None:
     else:
         logger.info("node %d is ready", node.config.node_id)
     _tell(ready_fd, "ready")
-    gc.collect()
+    # Without a collection before: with thousands of replicas it takes longer than the peers' patience.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 100)
 
