@@ -207,3 +207,16 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
     ]
     assert not broken
+
+
+def test_every_risk_names_a_story_or_a_scenario_that_exists() -> None:
+    document = (ROOT / "docs" / "testing.md").read_text()
+    table = document.partition("## Risks")[2].partition("\n## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("|")][2:]
+    assert rows
+    named = {name for row in rows for name in re.findall(r"`(tests/[^`]+)`", row)}
+    assert all("`tests/" in row for row in rows), "a risk without a run that shows it"
+    assert not {name for name in named if not (ROOT / name).is_file()}
+    tests = ROOT / "tests"
+    known = [*tests.glob("**/test_risk_*.py"), *tests.glob("**/stories/risk_*.txt")]
+    assert not {str(path.relative_to(ROOT)) for path in known} - named, "say of which risk it is"

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from barnabas_raftlog.errors import ChangeInProgressError
-from barnabas_raftlog.raft.core import Timing
+from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.messages import (
     Campaign,
     Entry,
     HardState,
+    PeerDigest,
     PeerLive,
     PeerSilent,
     Stalled,
@@ -121,6 +122,17 @@ class Narrator:
     def live(self, node: str, peer: str) -> None:
         self.group.step(int(node), PeerLive(int(peer)))
 
+    def meet(self, one: str, other: str) -> None:
+        """The link of two nodes is live again: each tells the other where it stands."""
+        cores = {int(node): self.group.cores[int(node)] for node in (one, other)}
+        digests = {node: _digest_of(core) for node, core in cores.items()}
+        for node, digest in digests.items():
+            text = f"term={digest.term} leader={digest.leader_id} last={digest.last_index}"
+            self.group.lines.append(f"n{node} says where it stands: {text}{' at rest' * digest.at_rest}")
+        for node in cores:
+            for peer in cores.keys() - {node}:
+                self.group.step(node, digests[peer])
+
     def campaign(self, node: str) -> None:
         self.group.step(int(node), Campaign())
 
@@ -204,6 +216,13 @@ class Narrator:
 
     def run(self, words: tuple[str, ...]) -> None:
         getattr(self, words[0])(*words[1:])
+
+
+def _digest_of(core: RaftCore) -> PeerDigest:
+    log = core.log
+    at_rest = core.quiescent if core.role is Role.LEADER else log.durable_index == log.last_index
+    ends = (log.last_index, log.last_term, core.round)
+    return PeerDigest(core.node_id, core.term, core.leader_id, *ends, at_rest=at_rest, wants_answer=False)
 
 
 def _roles(words: list[str]) -> tuple[list[int], list[int], list[int]]:

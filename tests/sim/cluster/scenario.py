@@ -28,7 +28,7 @@ from .swarm import LOSES_POWER, Choice, choose
 from .workload import Reader, delete_records, produce
 from .world import SECOND, World
 
-__all__ = ["Run", "SimulationError", "run_choice", "run_seed"]
+__all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]
 
 TOPIC, GROUP = "t", "g"
 # What was damaged and could not be mended is tried again after a minute (`log.scrub`).
@@ -299,7 +299,7 @@ class Run:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Nothing of a run is logged, and no garbage is collected in the middle of it."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -318,7 +318,7 @@ def run_seed(seed: int) -> Run:
 
 def run_choice(choice: Choice) -> Run:
     """Run what was chosen. Raises `SimulationError`."""
-    with _quiet():
+    with quiet():
         run = Run(choice)
         try:
             with observing(run.observer):

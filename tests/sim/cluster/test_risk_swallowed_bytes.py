@@ -5,7 +5,7 @@ import pytest
 from barnabas_raftlog.multiraft.byte_counts import ByteWatch
 
 from .observer import observing
-from .scenario import Run, _quiet
+from .scenario import Run, quiet
 from .swarm import choose
 from .world import MS, SECOND
 
@@ -51,7 +51,7 @@ def test_followers_elect_another_leader_though_its_node_is_live(
 ) -> None:
     if not counts_bytes:
         monkeypatch.setattr(ByteWatch, "is_broken", lambda *_: False)
-    with _quiet():
+    with quiet():
         run = idle_cluster()
         try:
             with observing(run.observer):
