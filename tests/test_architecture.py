@@ -46,7 +46,7 @@ PURE = (
             "digests",
         )
     ),
-    *(f"barnabas_raftlog.multiraft.{name}" for name in ("catch_up_rate", "catch_up_wire")),
+    *(f"barnabas_raftlog.multiraft.{name}" for name in ("catch_up_rate", "catch_up_wire", "stats")),
     *("barnabas_clients.protocol", "barnabas_clients.cluster_view", "barnabas_clients.backoff"),
     *(f"barnabas_clients.{name}" for name in ("assignors", "group_member", "group_handler")),
     "barnabas_clients.topic_partition",

@@ -82,7 +82,6 @@ class MetadataLog(GroupLog, Protocol):
     """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
 
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
-    def drop_prefix(self, index: int) -> None: ...
 
 
 class NodeLinks(Protocol):

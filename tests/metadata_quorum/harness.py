@@ -28,7 +28,7 @@ from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
-from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState
+from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState, Place
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
 T = TypeVar("T")
@@ -88,6 +88,7 @@ class MemoryLog:
         return self.start_index + len(self.all)
 
     durable_index = last_index
+    partial_since = None
 
     @property
     def last_term(self) -> int:
@@ -125,15 +126,24 @@ class MemoryLog:
         del self.all[index - self.first_index :]
 
     def install_snapshot(
-        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+        self,
+        index: int,
+        term: int,
+        end_offset: int,
+        state: Buffer = b"",
+        configuration: Configuration = NOBODY,
+        *,
+        partial_since: Place | None = None,
     ) -> None:
+        assert partial_since is None
         self.all.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
 
     def limit_segments(self, segment_bytes: int) -> None:
         raise AssertionError("the metadata group has no witness")
 
-    def drop_prefix(self, index: int) -> None:
+    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None:
+        assert partial_since is None
         kept = self.all[index - self.start_index :]
         term, offset = self.term_at(index), self.offset_after(index)
         assert term is not None

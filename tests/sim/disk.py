@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory
-from barnabas_raftlog.raft.messages import Entry, HardState
+from barnabas_raftlog.raft.messages import Entry, HardState, Place
 
 CHANGE = b"membership "  # Before an encoded configuration it makes a frame that changes the members.
 
@@ -27,6 +27,7 @@ class Image:
     ) -> None:
         self.base_index, self.base_term, self.held = base_index, base_term, list(entries)
         self.members = members or ConfigurationHistory()
+        self.partial_since: Place | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -87,7 +88,7 @@ class Image:
         self.members.truncate_from(index)
 
     def drop_prefix(self, index: int) -> None:
-        """Forget what a snapshot of `index`, or somebody else, stands for.
+        """Forget what a snapshot of `index` stands for.
 
         Of a log as its owner sees it this is only about memory: its disk keeps it all.
         """
@@ -96,8 +97,14 @@ class Image:
         self.held, self.base_index, self.base_term = self.held[index - self.base_index :], index, term
         self.members.drop_prefix(index)
 
-    def install(self, index: int, term: int, configuration: Configuration) -> None:
-        self.base_index, self.base_term, self.held = index, term, []
+    def forget(self, index: int, since: Place) -> None:
+        """Forget, as a witness, what others have."""
+        Image.drop_prefix(self, index)
+        self.partial_since = max(since, self.partial_since or since)
+
+    def install(self, index: int, term: int, configuration: Configuration, since: Place | None = None) -> None:
+        """Begin behind `index`, as a witness if `since` is given."""
+        self.base_index, self.base_term, self.held, self.partial_since = index, term, [], since
         self.members.restart(index, configuration if configuration.voters else self.configuration)
 
 
@@ -111,7 +118,7 @@ class MemoryLog(Image):
         image = disk.image
         members = ConfigurationHistory.from_rows(image.members.rows())
         super().__init__(image.base_index, image.base_term, image.held, members)
-        self.disk = disk
+        self.disk, self.partial_since = disk, image.partial_since
         self.synced_index = self.last_index
 
     @property
@@ -130,18 +137,13 @@ class MemoryLog(Image):
         super().truncate_from(index)
         self.disk.write("truncate_from", index)
 
-    def install(self, index: int, term: int, configuration: Configuration) -> None:
-        super().install(index, term, configuration)
-        self.disk.write("install", index, term, configuration)
+    def install(self, index: int, term: int, configuration: Configuration, since: Place | None = None) -> None:
+        super().install(index, term, configuration, since)
+        self.disk.write("install", index, term, configuration, since)
 
-    def forget(self, index: int) -> int:
-        """Forget the durable entries up to `index`, on the disk too; return up to where, 0 if there was nothing."""
-        index = min(index, self.durable_index)
-        if index <= self.base_index:
-            return 0
-        self.drop_prefix(index)
-        self.disk.write("drop_prefix", index)
-        return index
+    def forget(self, index: int, since: Place) -> None:
+        super().forget(index, since)
+        self.disk.write("forget", index, since)
 
 
 def _has_change(arguments: tuple[object, ...]) -> bool:
@@ -166,6 +168,16 @@ class Disk:
         self.queued_count = self.done_count = 0
         self.log = MemoryLog(self)
         self.is_uncertain = False
+
+    @property
+    def newest_hard_state(self) -> HardState:
+        """What was saved last, durable or not."""
+        for kind, arguments in reversed(self.queue):
+            if kind == "save":
+                (hard_state,) = arguments
+                assert isinstance(hard_state, HardState)
+                return hard_state
+        return self.hard_state
 
     def write(self, kind: str, *arguments: object) -> None:
         """Queue a write of the log; in `page-cache` mode it is durable by the time this returns, but for changes."""

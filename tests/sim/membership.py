@@ -1,7 +1,9 @@
 """Changes of members, and disks that are replaced by empty ones: what an operator, and bad luck, do to a group."""
 
+from functools import partial
+
 from barnabas_raftlog.errors import ChangeInProgressError
-from barnabas_raftlog.raft.membership import Configuration, Member
+from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import Proposed
 
 from .disk import CHANGE, Disk
@@ -14,7 +16,7 @@ def change(sim: Simulator, node_id: int, new: Configuration) -> bool:
     """Have a node that believes it leads change the members; return False if it does not, or may not now."""
     node = sim.nodes[node_id]
     core = node.core
-    if not node.is_up or sim.now_ms < node.stalled_until_ms or core.role.name != "LEADER":
+    if not node.is_up or sim.now_ms < node.stalled_until_ms or core.role.name != "LEADER" or core.is_witness:
         return False
     if core.transfer_target is not None:
         return False
@@ -45,30 +47,43 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
     """Return the changes to choose from: half of the time those alone that get rid of a lost member."""
     core = node.core
     present = core.log.configuration
-    voters, learners = set(present.voters), set(present.learners)
+    voters, learners, witnesses = set(present.voters), set(present.learners), set(present.witnesses)
     lost = [member for member in present.members if member in sim.lost]
+    of = partial(_of, witnesses=witnesses)
     if lost and sim.rng.random() < 0.5:
-        return [_of(voters - {member}, learners - {member}) for member in lost]
+        return [of(voters - {member}, learners - {member}) for member in lost]
     # Never in the order of a set: members hash by their bytes, so a seed would differ from process to process.
-    wanted = [_of(voters - {member}, learners) for member in present.voters]
-    wanted += [_of(voters - {member}, learners | {member}) for member in present.voters if sim.rng.random() < 0.5]
-    wanted += [_of(voters, learners - {member}) for member in present.learners]
+    wanted = [of(voters - {member}, learners) for member in present.voters]
+    wanted += [
+        of(voters - {member}, learners | {member})
+        for member in present.voters
+        if sim.rng.random() < 0.5 and member.node_id not in witnesses
+    ]
+    wanted += [of(voters, learners - {member}) for member in present.learners]
     for other in sim.nodes.values():
         if other.node_id not in present.node_ids:
-            wanted.append(_of(voters, learners | {other.member}))
-            if sim.rng.random() < 0.2:
-                wanted.append(_of(voters | {other.member}, learners))
+            wanted.append(of(voters, learners | {other.member}))
+            if sim.rng.random() < 0.2 and other.disk.log.partial_since is None:
+                wanted.append(of(voters | {other.member}, learners))
+            if sim.swarm.witness_count and not witnesses:
+                wanted.append(_of(voters | {other.member}, learners, {other.node_id}))
     for member in present.learners:
         progress = core.progress.get(member.node_id)
         caught_up = progress and progress.has_caught_up(core.log.last_index, sim.now_ms, CATCH_UP_MS)
         # Most operators wait for that. Promoting too early is allowed, and costs only time.
-        if caught_up or sim.rng.random() < 0.2:
-            wanted += 2 * [_of(voters | {member}, learners - {member})]
+        if caught_up or (sim.rng.random() < 0.2 and sim.nodes[member.node_id].disk.log.partial_since is None):
+            wanted += 2 * [of(voters | {member}, learners - {member})]
+        if sim.swarm.witness_count and not witnesses:
+            wanted.append(_of(voters | {member}, learners - {member}, {member.node_id}))
     return sorted((new for new in wanted if new.voters), key=Configuration.encode)
 
 
-def _of(voters: set[Member], learners: set[Member]) -> Configuration:
-    return Configuration(tuple(sorted(voters)), tuple(sorted(learners)) if voters else ())
+def _of(voters: set[Member], learners: set[Member], witnesses: set[int]) -> Configuration:
+    """Return a configuration; `NOBODY` if no full voter is among them."""
+    staying = witnesses & {member.node_id for member in voters}
+    if len(staying) == len(voters):
+        return NOBODY
+    return Configuration(tuple(sorted(voters)), tuple(sorted(learners)), tuple(sorted(staying)))
 
 
 def can_decide(
@@ -86,6 +101,11 @@ def can_decide(
             doubtful.add(node.member)
     needed = len(voters) // 2 + 1
     if lost:
+        left = [voter for voter in voters if voter not in lost]
+        full = [voter for voter in left if voter.node_id not in configuration.witnesses]
+        beginnings = [sim.disks[voter].base_index for voter in left if voter not in full]
+        if not any(sim.disks[voter].last_index >= max(beginnings, default=0) for voter in full):
+            return False  # What the witness lacks, the lost ones had alone.
         return len(voters) - len(lost) - len(doubtful) >= needed
     return len(doubtful) < needed  # All of them can still elect; and what was acknowledged, one of the others has.
 
@@ -137,7 +157,7 @@ def forget_lost(sim: Simulator, leader_id: int) -> bool:
     present = sim.nodes[leader_id].core.configuration
     for member in present.members:
         if member in sim.lost:
-            new = _of(set(present.voters) - {member}, set(present.learners) - {member})
+            new = _of(set(present.voters) - {member}, set(present.learners) - {member}, set(present.witnesses))
             assert change(sim, leader_id, new), f"cannot remove {member}"
             return True
     return False

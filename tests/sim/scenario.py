@@ -167,6 +167,18 @@ def _leaders(sim: Simulator) -> set[tuple[int, int | None]]:
     return {(node.core.term, node.core.leader_id) for node in _members(sim)}
 
 
+def _check_witnesses(sim: Simulator, members: list[Node]) -> None:
+    """No witness leads; it keeps nothing unless a full voter's disk is lost; nobody else lacks what it forgot."""
+    configuration = members[0].core.configuration
+    is_whole = not any(voter in sim.lost for voter in configuration.voters)
+    for node in members:
+        if node.node_id not in configuration.witnesses:
+            assert node.disk.log.partial_since is None, f"node {node.node_id} lacks the beginning of the log"
+            continue
+        assert node.core.role.name != "LEADER", f"witness {node.node_id} keeps the leadership"
+        assert not is_whole or not node.disk.log.held, f"witness {node.node_id} keeps what everybody has"
+
+
 def check_converged(sim: Simulator) -> None:
     """One leader that all know, equal logs, all of it committed, silence; and every promise to a client kept."""
     members = _members(sim)
@@ -179,6 +191,7 @@ def check_converged(sim: Simulator) -> None:
     assert len({core.configuration for core in cores}) == 1, "they disagree about who belongs to the group"
     waiting = [node.node_id for node in sim.nodes.values() if node.is_up and node.core.deadline_ms is not None]
     assert not waiting, f"a healthy group with nothing to do is not quiescent: nodes {waiting} wait"
+    _check_witnesses(sim, members)
     places = Counter[bytes]()
     for node in members:
         for entry in node.disk.log.held:

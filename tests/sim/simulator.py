@@ -38,11 +38,13 @@ from barnabas_raftlog.raft.messages import (
 
 from .disk import CHANGE, Disk
 from .swarm import Swarm
+from .witness import keep_what_a_witness_keeps
 
 TICK_MS = 25
 STALL_MS = 500  # A gap in ticks that a driver would notice: half the election timeout.
 TRACE_EVENTS = 60
 STEPS_MAX = 300_000  # Five times what the longest of 2,000 seeds takes.
+WITNESS_SHARE = 0.4  # of the seeds with three voters or more
 
 
 class Proposal(NamedTuple):
@@ -84,6 +86,8 @@ class Simulator:
         if self.swarm.page_cache and self.swarm.voter_count > 1:
             # A generator of its own, so that other seeds are what they were.
             self.swarm = replace(self.swarm, power_interval_ms=self.power_rng.choice([0, 400, 1500]))
+        if self.swarm.voter_count >= 3 and Random(f"witness {seed}").random() < WITNESS_SHARE:
+            self.swarm = replace(self.swarm, witness_count=1)
         voters = range(1, self.swarm.voter_count + 1)
         learners = range(101, 101 + self.swarm.learner_count)
         spares = range(201, 201 + self.swarm.spare_count)
@@ -101,7 +105,8 @@ class Simulator:
         self._order = itertools.count()  # Breaks ties, so that the heap never compares callables.
         self._arrival_ms = dict[tuple[int, int], int]()
         identities = {n: Member(n, self.new_directory()) for n in self.members}
-        first = Configuration(tuple(identities[n] for n in voters), tuple(identities[n] for n in learners))
+        witnesses = tuple(voters)[len(voters) - self.swarm.witness_count :]
+        first = Configuration(tuple(identities[n] for n in voters), tuple(identities[n] for n in learners), witnesses)
         self.nodes = {
             n: Node(identities[n], Disk(NOBODY if n in spares else first, page_cache=self.swarm.page_cache))
             for n in self.members
@@ -135,21 +140,25 @@ class Simulator:
         node.waiting.clear()
         node.reads.clear()
         node.syncing, node.tick_at_ms, node.stalled_until_ms = False, None, 0
+        self.make_core(node)
+        self.schedule_tick(node)
+        self.links_changed()
+
+    def make_core(self, node: Node) -> None:
+        """Begin with what is stored, and what is on its way there."""
         node.core = RaftCore(
             node.member,
-            node.disk.hard_state,
+            node.disk.newest_hard_state,
             node.disk.log,
             0,
             Timing(bytes_per_append=self.swarm.bytes_per_append, bytes_in_flight_max=self.swarm.bytes_in_flight_max),
             self.rng,
-            preferred=node_id == 1,
+            preferred=node.node_id == 1,
             now_ms=self.now_ms,
             snapshot=partial(self._snapshot, node),
             uncertain=node.disk.is_uncertain,
         )
         node.configuration = node.core.configuration
-        self._schedule_tick(node)
-        self.links_changed()
 
     def boot_if_down(self, node_id: int) -> None:
         if not self.nodes[node_id].is_up:
@@ -190,7 +199,7 @@ class Simulator:
             backlog.insert(self.rng.choice([0, len(backlog)]), Stalled())
         for event in backlog:
             self.step(node, event)
-        self._schedule_tick(node)
+        self.schedule_tick(node)
         self.links_changed()
 
     def _runs(self, node: Node, incarnation: int) -> bool:
@@ -228,11 +237,13 @@ class Simulator:
             self._answer_reads(node)
         if core.configuration is not node.configuration:
             self._introduce(node)
+        if core.is_witness or core.lacks_beginning:
+            keep_what_a_witness_keeps(self, node)
         if ready.append_no_op:
             self.counts["elections"] += 1
         if ready.append_no_op or ready.repeat_members:
             self.step(node, Proposed())
-        self._schedule_tick(node)
+        self.schedule_tick(node)
 
     def _carry_out(self, node: Node, ready: Ready) -> None:
         log, disk = node.disk.log, node.disk
@@ -301,7 +312,10 @@ class Simulator:
         self.counts["snapshots"] += 1
         index, term = snapshot.snapshot_index, snapshot.snapshot_term
         assert self.history.committed[index][0] == term
-        node.disk.log.install(index, term, snapshot.configuration)
+        is_for_witness = snapshot.witness_since is not None
+        assert bool(snapshot.data) != is_for_witness, "a witness needs no state, and everybody else does"
+        self.counts["witnesses placed"] += is_for_witness
+        node.disk.log.install(index, term, snapshot.configuration, snapshot.witness_since)
 
     def _snapshot(self, node: Node, start_index: int | None) -> tuple[int, int, bytes] | None:
         index = node.core.commit_index if start_index is None else start_index
@@ -314,13 +328,13 @@ class Simulator:
         known, node.configuration = node.configuration, node.core.configuration
         for member in node.configuration.members:
             if member not in known.members and node.view.get(member.node_id) is not None:
-                self.after(1, partial(self._introduce_peer, node, node.incarnation, member.node_id))
+                self.after(1, partial(self.introduce_peer, node, node.incarnation, member.node_id))
 
-    def _introduce_peer(self, node: Node, incarnation: int, peer: int) -> None:
+    def introduce_peer(self, node: Node, incarnation: int, peer: int) -> None:
         if self._runs(node, incarnation) and peer in node.view:
             self.deliver(node, PeerLive(peer))
 
-    def _schedule_tick(self, node: Node) -> None:
+    def schedule_tick(self, node: Node) -> None:
         """Ticks come on a grid, and only to nodes whose deadline has passed: as a driver with a heap does it."""
         deadline_ms = node.core.deadline_ms
         if deadline_ms is None:
@@ -339,7 +353,7 @@ class Simulator:
         if node.core.deadline_ms is not None and self.now_ms >= node.core.deadline_ms:
             self.step(node, Tick())
         else:
-            self._schedule_tick(node)
+            self.schedule_tick(node)
 
     # The network.
 
@@ -349,6 +363,7 @@ class Simulator:
         if isinstance(message, AppendResponse) and not message.rejected:
             leader = self.nodes[message.target].core
             self.history.on_acknowledged(message, node.disk.image, leader)
+        assert not (isinstance(message, InstallSnapshot) and node.core.is_witness), "a witness gives out a state"
         link = (message.source, message.target)
         if link in self.cut or self.rng.random() < self.swarm.drop_rate:
             return
@@ -418,9 +433,9 @@ class Simulator:
         self.links_changed()
 
     def compact(self, node_id: int) -> None:
-        """Drop the committed part of a log from memory, as after a snapshot."""
+        """Drop the committed part of a log from memory, as after a snapshot; a witness makes none."""
         node = self.nodes[node_id]
-        if node.is_up and node.core.commit_index >= node.disk.log.first_index:
+        if node.is_up and not node.core.is_witness and node.core.commit_index >= node.disk.log.first_index:
             node.disk.log.drop_prefix(node.core.commit_index)
 
     # Clients.
@@ -429,7 +444,7 @@ class Simulator:
         """Append a value of its own to a node that believes it leads; return False if it does not."""
         node = self.nodes[node_id]
         core = node.core
-        if not node.is_up or self.now_ms < node.stalled_until_ms or core.role.name != "LEADER":
+        if not node.is_up or self.now_ms < node.stalled_until_ms or core.role.name != "LEADER" or core.is_witness:
             return False
         if core.transfer_target is not None:
             return False
@@ -452,7 +467,8 @@ class Simulator:
     def start_read(self, node_id: int) -> None:
         """Ask a leader for a round; what was acknowledged before must be visible once it is answered."""
         node = self.nodes[node_id]
-        if node.is_up and self.now_ms >= node.stalled_until_ms and node.core.role.name == "LEADER":
+        serves = node.core.role.name == "LEADER" and not node.core.is_witness
+        if node.is_up and self.now_ms >= node.stalled_until_ms and serves:
             seen_index = self.acknowledged_index
             self.step(node, StartRound())
             node.reads.append((node.core.term, node.core.round, seen_index))

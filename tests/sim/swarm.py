@@ -37,6 +37,7 @@ class Swarm:
     change_interval_ms: int
     replace_interval_ms: int
     power_interval_ms: int = 0  # of power cuts in page-cache mode
+    witness_count: int = 0  # of the voters
 
     @classmethod
     def chosen_by(cls, rng: Random) -> "Swarm":

@@ -84,6 +84,7 @@ class AppendLog:
         self.is_deleted = False
         # The machine lost power, and what it lost of this log in page-cache mode may have been acknowledged.
         self.is_uncertain = row.uncertain
+        self.partial_since = row.partial_since
         self._loading: set[int] = set()
         self._directory_changed = False
         # (base offset, generation that replaced it, files) of what compaction has replaced and no checkpoint names yet
@@ -358,6 +359,7 @@ class AppendLog:
             [segment.row() for segment in self._segments],
             self._members.rows(),
             self.is_uncertain,
+            self.partial_since,
         )
 
     def became_certain(self) -> None:

@@ -50,6 +50,8 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     segments: list[SegmentRow]
     members: list[tuple[int, bytes]] = []  # (index, encoded configuration); checkpoints of before lack it
     uncertain: bool = False  # it may have lost what it acknowledged, and has not caught up since
+    # (term, index) of the configuration that made it a witness's, and it lacks its beginning, which others have
+    partial_since: tuple[int, int] | None = None
 
 
 class JournalPlace(msgspec.Struct, array_like=True, frozen=True):

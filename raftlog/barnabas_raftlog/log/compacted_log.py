@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.membership import NOBODY, Configuration
-from barnabas_raftlog.raft.messages import Buffer, Entry
+from barnabas_raftlog.raft.messages import Buffer, Entry, Place
 from barnabas_raftlog.records.header import parse_header
 
 from .checkpoint import ReplicaRow
@@ -127,9 +127,16 @@ class CompactedLog(FilledLog):
             self._mark_dirty()
 
     def install_snapshot(
-        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+        self,
+        index: int,
+        term: int,
+        end_offset: int,
+        state: Buffer = b"",
+        configuration: Configuration = NOBODY,
+        *,
+        partial_since: Place | None = None,
     ) -> None:
-        super().install_snapshot(index, term, end_offset, state, configuration)
+        super().install_snapshot(index, term, end_offset, state, configuration, partial_since=partial_since)
         self._remove_all_replaced()
 
     def adopt(self, prepared: Prepared) -> None:

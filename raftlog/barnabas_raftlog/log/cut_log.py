@@ -26,12 +26,12 @@ from types import MappingProxyType
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.membership import NOBODY, Configuration
-from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.raft.messages import Buffer, Place
 from barnabas_raftlog.records.header import BatchHeader, parse_header
 
 from .append_log import AppendLog
 from .cold_reads import Hint
-from .journal_format import RecordKind
+from .journal_format import PARTIAL_BIT, RecordKind, encode_place
 from .leader_epochs import LeaderEpochs
 from .retention import SegmentSpan
 from .segment import Segment
@@ -174,12 +174,20 @@ class CutLog(AppendLog):
             segment.renew_max(header.max_timestamp, header.base_offset)
 
     def install_snapshot(
-        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+        self,
+        index: int,
+        term: int,
+        end_offset: int,
+        state: Buffer = b"",
+        configuration: Configuration = NOBODY,
+        *,
+        partial_since: Place | None = None,
     ) -> None:
         """Forget everything: the log now starts after entry `index` of `term`, with offset `end_offset`.
 
         `durable_index` reaches `index` when the journal has this, and in page-cache mode when the files show it.
         `load_state` returns `state` from then on, unless it is empty. `configuration` holds there; `NOBODY`: what held.
+        `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for what it lacks.
         """
         if self.failed is not None:
             raise self.failed
@@ -202,7 +210,9 @@ class CutLog(AppendLog):
         self._truncations += 1
         number = self._truncations
         saved = encode_state(index, term, state) if state else b""
-        payload = _INSTALLED.pack(end_offset, number) + saved
+        self.partial_since = partial_since
+        is_partial = partial_since is not None
+        payload = _INSTALLED.pack(end_offset, number | is_partial << PARTIAL_BIT) + encode_place(partial_since) + saved
         gate = self._add_gate(before, RecordKind.INSTALL, index, term, payload)
         self.operations.append(Remove(handles, "" if self._journaled else self.directory))
         if saved:
@@ -212,7 +222,7 @@ class CutLog(AppendLog):
     def _await_snapshot(self, gate: Gate, index: int, number: int) -> None:
         """Let entry `index` be durable when the snapshot behind `gate` is; what makes it so is queued already."""
         self._directory_changed = True
-        durable_index = min(self.durable_index, index - 1)  # what a crash would leave now
+        durable_index = max(min(self.durable_index, index - 1), 0)  # what a crash would leave now
         if gate.ticket is not None:
             self._durable.reset(durable_index)
             self._durable.queue(gate.ticket, index)
@@ -310,8 +320,11 @@ class CutLog(AppendLog):
         """Tell whether a whole segment lies before `offset`."""
         return len(self._segments) > 1 and self._segments[1].base_offset <= offset
 
-    def drop_prefix(self, index: int) -> None:
-        """Forget the sealed segments all of whose entries are at or before `index`, and durable here."""
+    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None:
+        """Forget the sealed segments all of whose entries are at or before `index`, and durable here.
+
+        `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for what it loses.
+        """
         index, count = min(index, self.durable_index), 0
         segments = self._segments
         while (
@@ -320,7 +333,9 @@ class CutLog(AppendLog):
             and segments[count] not in self._pins
         ):
             count += 1
-        if self.failed is None:
+        if self.failed is None and count:
+            if partial_since is not None:
+                self.partial_since = max(self.partial_since or (0, 0), partial_since)
             self._drop(count)
         self.log_start_offset = max(self.log_start_offset, self.base_offset)
 
@@ -340,7 +355,7 @@ class CutLog(AppendLog):
         self.size_bytes -= sum(segment.size_bytes for segment in gone)
         for segment in gone:
             self._host.forget_index(segment)
-        payload = first.base_offset.to_bytes(8, "big")
+        payload = first.base_offset.to_bytes(8, "big") + encode_place(self.partial_since)
         # Before the journal has it, a missing file is damage.
         self._add_gate(before, RecordKind.PREFIX, index, term, payload)
         self.operations.append(Remove([handle for segment in gone for handle in segment.handles]))

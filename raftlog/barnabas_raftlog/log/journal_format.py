@@ -53,6 +53,8 @@ RECORD_HEADER = struct.Struct(">IIB3x20sQQ")  # crc of what follows, payload len
 _AFTER_CRC = struct.Struct(">IB3x20sQQ")
 _CRC = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
+_PLACE = struct.Struct(">QQ")
+PLACE_BYTES = _PLACE.size
 RECORD_BYTES = RECORD_HEADER.size
 
 
@@ -64,15 +66,31 @@ class RecordKind(IntEnum):
     HARD_STATE = 3  # term; index: voted_for + 1, or 0 for nobody
     TRUNCATE = 4  # index: first index that is gone; term: number of the truncation in this replica's life
     TRUNCATED = 5  # the segment files show truncation or snapshot number `term`; only in page-cache mode
-    INSTALL = 6  # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number, state file
+    INSTALL = 6  # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number with
+    # `PARTIAL_BIT` set for a witness's log, `encode_place` if so, state file
     REPLICA = 7  # the replica was opened at last index `index`; term: 1 for page-cache mode; payload: directory name
     DELETE = 8  # the replica and its hard state are gone
-    PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left
+    PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left,
+    # `encode_place` of a witness's log
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
     MEMBERS = 11  # the configuration of the group from entry (index, term) on; payload: the same as in the entry
 
 
+PARTIAL_BIT = 63
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload
+
+
+def encode_place(place: tuple[int, int] | None) -> bytes:
+    """Return (term, index) in 16 bytes; nothing for None."""
+    return b"" if place is None else _PLACE.pack(*place)
+
+
+def decode_place(data: bytes) -> tuple[int, int] | None:
+    """Read what `encode_place` wrote at the beginning of `data`; what is too short is None."""
+    if len(data) < _PLACE.size:
+        return None
+    term, index = _PLACE.unpack_from(data)
+    return term, index
 
 
 class FileHeader(NamedTuple):

@@ -30,11 +30,13 @@ entry, which may leave with a prefix. A record whose entry is not there in the e
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
-from barnabas_raftlog.raft.messages import HardState
+from typing import Literal
+
+from barnabas_raftlog.raft.messages import HardState, Place
 
 from .checkpoint import ReplicaRow, decode_row
 from .journal_entries import JournalEntries
-from .journal_format import RecordKind
+from .journal_format import PARTIAL_BIT, PLACE_BYTES, RecordKind, decode_place
 from .journal_scan import JournalRecord
 
 __all__ = ["WITH_PAYLOAD", "ReplicaPlan", "apply_record", "merge_hard_state"]
@@ -70,6 +72,8 @@ class ReplicaPlan:
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
         self.start: tuple[int, int, int] | None = None
         self.state = b""  # what came with a snapshot, as a state file
+        # Since when this is a witness's log that lacks its beginning; False: nothing new was said of that.
+        self.partial_since: Place | Literal[False] | None = False
         # index: (term, encoded configuration). A replica whose mode changes keeps what it knows of its members.
         self.members: dict[int, tuple[int, bytes]] = before.members if before and before.name == name else {}
         self.entries = JournalEntries()
@@ -97,7 +101,9 @@ class ReplicaPlan:
         """True if nothing of the synced part is left: the log begins at `start`, with what is behind it."""
         return self.start is not None and self.start[0] >= self.trusted_index
 
-    def prefix_dropped(self, index: int, term: int, end_offset: int) -> None:
+    def prefix_dropped(self, index: int, term: int, end_offset: int, partial_since: Place | None = None) -> None:
+        if partial_since is not None:
+            self.partial_since = partial_since
         if self.start is not None and index <= self.start[0]:
             return
         self.start = (index, term, end_offset)
@@ -106,6 +112,10 @@ class ReplicaPlan:
             self.entries.drop_up_to(index)
 
     def installed(self, index: int, term: int, end_offset: int, number: int = 0, state: bytes = b"") -> None:
+        self.partial_since = None
+        if number >> PARTIAL_BIT:
+            number -= 1 << PARTIAL_BIT
+            self.partial_since, state = decode_place(state), state[PLACE_BYTES:]
         self.entries.clear()
         # What holds there was written down first.
         self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
@@ -119,7 +129,7 @@ class ReplicaPlan:
     def adopt(self, row: ReplicaRow, number: int) -> None:
         self.entries.clear()
         self.members.clear()
-        self.start, self.state = None, b""
+        self.start, self.state, self.partial_since = None, b"", False
         if number <= self.shown:
             # The checkpoint's row comes from it, so that row counts, and nothing that the journal had said before.
             self._open_truncations.clear()
@@ -128,7 +138,7 @@ class ReplicaPlan:
         self._open_truncations = {number: row.last_index + 1}
         self.truncations = max(self.truncations, number)
         self.trusted_index = row.last_index
-        self.adopted = row
+        self.adopted, self.partial_since = row, row.partial_since
 
 
 def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
@@ -183,4 +193,5 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
     elif kind == RecordKind.MEMBERS:
         plan.members[record.index] = (record.term, payload)
     elif kind == RecordKind.PREFIX:
-        plan.prefix_dropped(record.index, record.term, int.from_bytes(payload, "big"))
+        end_offset = int.from_bytes(payload[:8], "big")
+        plan.prefix_dropped(record.index, record.term, end_offset, decode_place(payload[8:]))

@@ -125,6 +125,7 @@ class _Rebuild:
             [segment.row() for segment in self._segments],
             self._members.rows(),
             self._row.uncertain,
+            self._row.partial_since if plan is None or plan.partial_since is False else plan.partial_since,
         )
 
     def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:

@@ -190,7 +190,7 @@ class FilledLog(CutLog):
         self._members.restart(index, self.configuration)
         self.start_index, self.last_index = manifest.start_index, index
         self.last_term, self.log_end_offset = manifest.snapshot_term, manifest.end_offset
-        self.size_bytes = manifest.size_bytes
+        self.size_bytes, self.partial_since = manifest.size_bytes, None
         self.log_start_offset = manifest.log_start_offset
         self._tail.reset(index + 1)
         self._host.loaded.drop_group(self.group)

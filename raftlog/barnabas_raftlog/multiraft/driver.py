@@ -33,8 +33,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.raft.core import NOTHING, Role
@@ -59,9 +57,10 @@ from .deadlines import Deadlines
 from .group import START_ROUND, Group, GroupStorage, SnapshotFetcher
 from .outbox import Outbox
 from .promises import Promises
+from .stats import MultiRaftStats
 from .wire import METADATA_GROUP
 
-__all__ = ["STALLED", "TICK", "Driver", "MultiRaftStats"]
+__all__ = ["STALLED", "TICK", "Driver"]
 
 DRIVE_MS = 10
 STEPS_BETWEEN_LOOKS = 32  # at the clock
@@ -71,20 +70,6 @@ BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that
 EVENTS_MAX = 100_000
 
 PROPOSED, TICK, TICK_BEHIND, STALLED = Proposed(), Tick(), Tick(is_behind=True), Stalled()
-
-
-class MultiRaftStats(msgspec.Struct):
-    """Plain counters; a reader copies what it wants."""
-
-    drives: int = 0
-    steps: int = 0
-    proposals: int = 0
-    messages_in: int = 0
-    messages_refused: int = 0
-    elections_won: int = 0
-    stalls: int = 0
-    loop_lag_ms_max: int = 0
-    held_max: int = 0
 
 
 class Driver:
@@ -367,12 +352,25 @@ class Driver:
             self._report_durable(group, now_ms)
         if group.core.is_witness:
             group.forget()
+        elif group.core.lacks_beginning:
+            self._begin_from_nothing(group)
 
     def _begin_anew(self, group: Group, error: DiskFullError) -> None:
         self.resign(group)
         group.renew_core()
         self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
         self._greet(group)
+
+    def _begin_from_nothing(self, group: Group) -> None:
+        """Empty the log of one that was a witness and is to have all of it from now on."""
+        group.begin_anew()
+        core = group.core
+        text = "it was a witness, whose log lacks its beginning, and is to have all of it"
+        self._facts.append((group.group_id, Fact("replica begun anew", core.term, text)))
+        empty = InstallSnapshot(core.term, self.node_id, self.node_id, 0, 0, b"", group.log.configuration)
+        group.notices.append((group.listener.install, empty))
+        self._greet(group)
+        self.post(group, TICK)
 
     def _report_durable(self, group: Group, now_ms: int) -> None:
         durable_index = group.log.durable_index
@@ -421,7 +419,8 @@ class Driver:
         else:
             assert data, "files were offered, and none were fetched"
             offset = int.from_bytes(data[:8], "big")
-            group.log.install_snapshot(index, term, offset, data[8:], install.configuration)
+            put = partial(group.log.install_snapshot, partial_since=install.witness_since)
+            put(index, term, offset, data[8:], install.configuration)
         state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
         group.notices.append((group.listener.install, state))
 

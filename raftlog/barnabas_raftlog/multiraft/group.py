@@ -18,6 +18,7 @@ from barnabas_raftlog.raft.messages import (
     HardState,
     InstallSnapshot,
     LogReader,
+    Place,
     StartRound,
     TransferLeadership,
 )
@@ -45,6 +46,9 @@ class GroupLog(LogReader, Protocol):
     on_failed: Callable[[GroupId, StorageFailedError], None] | None
     is_uncertain: bool
 
+    @property
+    def partial_since(self) -> Place | None: ...
+
     def became_certain(self) -> None: ...
 
     @property
@@ -60,14 +64,21 @@ class GroupLog(LogReader, Protocol):
 
     def offset_after(self, index: int) -> int: ...
 
-    def drop_prefix(self, index: int) -> None: ...
+    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None: ...
 
     def limit_segments(self, segment_bytes: int) -> None: ...
 
     def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None: ...
 
     def install_snapshot(
-        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+        self,
+        index: int,
+        term: int,
+        end_offset: int,
+        state: Buffer = b"",
+        configuration: Configuration = NOBODY,
+        *,
+        partial_since: Place | None = None,
     ) -> None: ...
 
 
@@ -394,7 +405,20 @@ class Group:
         index = self.core.forgettable_index
         if index > self.forgotten_index:
             self.forgotten_index = index
-            self.log.drop_prefix(index)
+            self.log.drop_prefix(index, partial_since=self.core.configuration_place)
+
+    def begin_anew(self) -> None:
+        """Give up a log that lacks its beginning: this node is no witness any more, and is to have all of it.
+
+        What it acknowledged as a witness counts for nobody now: the change that took the role away was committed by
+        the others, before the one that gives it another was proposed.
+        """
+        self.log.install_snapshot(0, 0, 0, b"", self.log.configuration)
+        self.log.is_uncertain = True
+        self.commit_index = self.durable_index = 0
+        self.forgotten_index = -1
+        self.high_watermark = 0
+        self.renew_core()
 
     def on_round_started(self) -> None:
         """Note which round will answer the newest reader."""

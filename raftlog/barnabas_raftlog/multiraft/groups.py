@@ -36,10 +36,11 @@ from barnabas_raftlog.raft.messages import (
     Rng,
 )
 
-from .driver import STALLED, TICK, Driver, MultiRaftStats
+from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
 from .group import Group, GroupListener, GroupLog, GroupStorage, SnapshotFetcher
 from .outbox import FrameSender, Outbox
+from .stats import MultiRaftStats
 from .strays import Strays
 from .wire import METADATA_GROUP, Heard
 

@@ -121,7 +121,8 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
         case InstallSnapshot():
             payloads.append(message.data)
             head = (_INSTALL, group_id, message.term, message.snapshot_index, message.snapshot_term)
-            return (*head, len(message.data), message.configuration.encode())
+            head = (*head, len(message.data), message.configuration.encode())
+            return head if message.witness_since is None else (*head, *message.witness_since)
         case TimeoutNow():
             return (_TIMEOUT_NOW, group_id, message.term)
         case LeadershipEnded():
@@ -292,12 +293,13 @@ def _decode_terms(runs: tuple[int, ...], count: int) -> list[int]:
 def _decode_install(
     item: tuple[Any, ...], payload: memoryview, position: int, source: int, target: int, *, share: bool
 ) -> tuple[InstallSnapshot, int]:
-    _, _, term, snapshot_index, snapshot_term, size, members = item
-    _check((term, snapshot_index, snapshot_term, size))
+    _, _, term, snapshot_index, snapshot_term, size, members, *since = item
+    _check((term, snapshot_index, snapshot_term, size, *since))
+    if len(since) not in {0, 2}:
+        raise MalformedMessageError(f"a snapshot of {len(item)} fields")
     if type(members) is not bytes:
         raise MalformedMessageError("the members that come with a snapshot are bytes")
     data = _take(payload, position, size, share=share)
-    install = InstallSnapshot(
-        *(term, source, target, snapshot_index, snapshot_term), data, Configuration.decode(members)
-    )
+    place = (term, source, target, snapshot_index, snapshot_term)
+    install = InstallSnapshot(*place, data, Configuration.decode(members), (since[0], since[1]) if since else None)
     return install, position + size

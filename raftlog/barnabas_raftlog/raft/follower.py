@@ -111,6 +111,8 @@ def _reject(raft: RaftState, append: AppendEntries) -> None:
 def _report(raft: RaftState) -> None:
     """Tell the leader what is durable here and equal to its log."""
     assert raft.leader_id is not None
+    if raft.lacks_beginning:
+        return  # What it has does not count for anybody, and the log is about to begin anew.
     raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
     raft.out_messages.append(
         AppendResponse(

@@ -13,7 +13,7 @@ vote or a copy counts for the disk that it is on: `disks` has one for each membe
 
 from collections.abc import Mapping, Sequence
 
-from .membership import Configuration, Member, check_change
+from .membership import NOBODY, Configuration, Member, check_change
 from .messages import AppendEntries, AppendResponse, Entry, HardState, LogReader, Message, VoteRequest, VoteResponse
 from .progress import ProgressState
 from .state import RaftState, Role
@@ -29,6 +29,7 @@ def check_member(core: RaftState) -> None:
     assert core.term >= core.log.last_term, f"entry of term {core.log.last_term} in term {core.term}"
     assert core.may_stand or core.role is Role.FOLLOWER, "a learner or a stranger stands for election"
     assert not (core.is_outside and core.deadline_ms is not None), "a stranger waits for something"
+    assert not (core.quiescent and core.is_witness and core.role is Role.LEADER), "a witness leads in silence"
     if core.quiescent:
         missed = [peer for peer, progress in core.progress.items() if progress.is_missed]
         assert (core.deadline_ms is None) == (not missed), f"silent with a deadline, or {missed} forgotten"
@@ -79,6 +80,7 @@ class GroupHistory:
         self.shown = set[tuple[int, int]]()  # Places that were sent to anybody.
         self.committed = dict[int, tuple[int, int]]()  # index: (its term, the lowest term it was seen committed in)
         self.commit_index = 0
+        self.configuration = NOBODY  # the newest committed one
         # A voter has lost what it acknowledged (a power cut in page-cache mode): an entry may then be committed with
         # the help of what is gone. No leader may lack it all the same.
         self.is_forgetful = False
@@ -153,6 +155,16 @@ class GroupHistory:
             agreed = self.committed[index][0]
             assert term == agreed, f"node {core.node_id} commits term {term} at {index}, others {agreed}"
 
+    def on_forgotten(self, core: RaftState, index: int, disks: Mapping[Member, LogReader]) -> None:
+        """A witness is about to drop what is committed, and on the disk of every full voter."""
+        assert index <= core.commit_index, f"node {core.node_id} forgets {index}, committed is {core.commit_index}"
+        for voter in self.configuration.voters:
+            if voter.node_id in self.configuration.witnesses or voter not in disks or self.is_forgetful:
+                continue
+            disk = disks[voter]
+            is_held = disk.term_at(index) == self.committed[index][0] or disk.first_index > index
+            assert is_held, f"witness {core.node_id} forgets {index}, {voter} has {disk.last_index}"
+
     def _on_elected(self, core: RaftState) -> None:
         """Election safety, and leader completeness."""
         assert core.term not in self.leader_of_term, (
@@ -185,3 +197,4 @@ class GroupHistory:
             assert covered_term is not None
             self.committed[covered] = (covered_term, core.term)
         self.commit_index = core.commit_index
+        self.configuration = core.log.configuration_at(index)

@@ -64,7 +64,10 @@ def on_persisted(raft: RaftState) -> None:
     advance_commit(raft)
     if raft.is_lone_voter and may_send(raft):
         broadcast(raft)
-    if raft.commit_index == raft.log.last_index:
+    if raft.quiescent:
+        if raft.witnesses:
+            tell_witnesses(raft)  # The others may have been quicker than this disk.
+    elif raft.commit_index == raft.log.last_index:
         _fall_silent_when_done(raft)
 
 
@@ -195,8 +198,8 @@ def _all_have_everything(raft: RaftState) -> bool:
     return live_voter_count >= majority(len(raft.voters))
 
 
-def tell_witnesses(raft: RaftState, returned: Progress) -> None:
-    """Say at rest what witnesses may forget: to one that returned, or to all if a full voter had kept it back.
+def tell_witnesses(raft: RaftState, returned: Progress | None = None) -> None:
+    """Say at rest what witnesses may forget: to one that returned, and to all if a full voter had kept it back.
 
     A farewell said again wakes nobody, is not answered, and may be lost: then it is said with the next entry.
     """

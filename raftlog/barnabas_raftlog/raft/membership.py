@@ -175,6 +175,7 @@ def check_change(old: Configuration, new: Configuration) -> None:
 
     Raises:
         ValueError: more than one voter differs, none is left, or one that stays becomes a witness or stops being one.
+            A learner may become a witness.
     """
     if not new.voters:
         raise ValueError("a group needs a voter")
@@ -186,6 +187,10 @@ def check_change(old: Configuration, new: Configuration) -> None:
     if turned:
         # A witness may have dropped what only it could have given to somebody later.
         raise ValueError(f"node {sorted(turned)} would turn from witness to voter or back: remove and add it instead")
+    staying = new.learner_ids.intersection(old.witnesses)
+    if staying:
+        # It must have heard that it is none before it is sent what it lacks.
+        raise ValueError(f"node {sorted(staying)} would turn from witness to learner: remove it first")
 
 
 class ConfigurationHistory:

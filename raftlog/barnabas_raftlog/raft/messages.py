@@ -34,6 +34,7 @@ __all__ = [
     "PeerLive",
     "PeerSilent",
     "Persisted",
+    "Place",
     "Proposed",
     "Ready",
     "Removed",
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 Buffer = bytes | bytearray | memoryview
+Place: TypeAlias = tuple[int, int]
+"""(term, index) of an entry: of two that a leader of their time had, the greater one is newer."""
 GroupId = NewType("GroupId", bytes)
 """Names a Raft group in the whole cluster: a topic id (16 bytes) and a partition (u32), or the metadata group."""
 
@@ -92,6 +95,10 @@ class LogReader(Protocol):
     @property
     def may_forget(self) -> bool:
         """A loss of power may take what is called durable, changes of members excepted (page-cache mode)."""
+
+    @property
+    def partial_since(self) -> Place | None:
+        """Where the configuration stands that made this a witness's log, without its beginning; None: it is whole."""
 
     def term_at(self, index: int) -> int | None:
         """Term of the entry at `index`; 0 for index 0; the snapshot's term at `first_index` - 1; else None."""
@@ -204,7 +211,8 @@ class AppendResponse(msgspec.Struct):
 class InstallSnapshot(msgspec.Struct):
     """The state up to `snapshot_index`, for a follower whose next entry the leader no longer has.
 
-    `configuration` is what holds there. For a witness it is only the place where its log is to begin.
+    `configuration` is what holds there. `witness_since`: the receiver is a witness by the configuration that stands at
+    that (term, index); there is no state in this then, only where its log may begin.
     """
 
     term: int
@@ -214,6 +222,7 @@ class InstallSnapshot(msgspec.Struct):
     snapshot_term: int
     data: Buffer
     configuration: Configuration = NOBODY
+    witness_since: Place | None = None
 
 
 class TimeoutNow(msgspec.Struct):

@@ -151,7 +151,9 @@ def _send_snapshot(raft: RaftState, progress: Progress) -> None:
     assert index >= raft.log.first_index - 1, f"a snapshot of {index} leaves a hole before {raft.log.first_index}"
     progress.become_snapshot(index, term, raft.now_ms)
     configuration = raft.log.configuration_at(index)
-    raft.out_messages.append(InstallSnapshot(raft.term, raft.node_id, progress.peer, index, term, data, configuration))
+    place = (raft.term, raft.node_id, progress.peer, index, term)
+    since = None if start is None else max(raft.configuration_place, (term, index))
+    raft.out_messages.append(InstallSnapshot(*place, data, configuration, since))
     why = f"needs entries before {raft.log.first_index}" if start is None else f"is a witness, and begins after {index}"
     raft.note("snapshot sent", f"node {progress.peer} {why}")
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 import msgspec
 
 from .membership import NOBODY, Configuration, Member, same_directory
-from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Rng
+from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Place, Rng
 from .progress import Progress
 from .quorum import majority_value
 
@@ -75,6 +75,7 @@ class RaftState:
         "is_outside",
         "is_voter",
         "is_witness",
+        "lacks_beginning",
         "leader_id",
         "leader_round",
         "learners",
@@ -158,6 +159,7 @@ class RaftState:
         # The members, as the log has them.
         self.read_members()
         self.is_voter = self.is_lone_voter = self.may_stand = self.is_witness = self.is_outside = False
+        self.lacks_beginning = False
         self.released_index = 0  # Every full voter has the log up to here: said by a leader, or heard by a witness.
         # The last (term, index) that is committed and of which somebody said that this node is no member there.
         self.removed_at = (-1, -1)
@@ -236,21 +238,37 @@ class RaftState:
         It may stand for election as a voter; and also as one that the newest configuration leaves out, while that one
         is not known to be committed: nobody else may have its entry (thesis 4.2.2, figure 4.6). Neither that nor a
         learner, or told that it was removed later than anything it has: *outside*. It waits for nothing then.
+
+        Who was a witness and is to be something else *lacks the beginning* of the log, and counts for nothing yet.
         """
         configuration, index = self.configuration, self.configuration_index
         term = self.log.term_at(index)
         # By term first: what is of an older term than a committed entry stands before it, or was discarded.
         was_told = self.removed_at >= (self.removed_at[0] if term is None else term, index)
         self.is_voter = configuration.has_voter(self.member)
+        self.lacks_beginning = self._lacks_beginning()
         self.is_lone_voter = self.is_voter and len(self.voters) == 1
         self.may_stand = not was_told and (
-            self.is_voter or (index > self.commit_index and self.log.configuration_at(index - 1).has_voter(self.member))
+            (self.is_voter and not self.lacks_beginning)
+            or (index > self.commit_index and self.log.configuration_at(index - 1).has_voter(self.member))
         )
         is_learner = not was_told and configuration.has_learner(self.member)
         self.is_outside = not self.may_stand and not is_learner
         self.is_witness = self.node_id in self.witnesses or (
             self.may_stand and not self.is_voter and self.node_id in self.log.configuration_at(index - 1).witnesses
         )
+
+    def _lacks_beginning(self) -> bool:
+        since = self.log.partial_since
+        if since is None or self.node_id in self.witnesses:
+            return False
+        belongs = self.is_voter or self.configuration.has_learner(self.member)
+        return belongs and self.configuration_place >= since  # else it is about to hear that it is a witness
+
+    @property
+    def configuration_place(self) -> Place:
+        """Where the newest configuration stands; its term is taken for 0 where the log begins behind it."""
+        return self.log.term_at(self.configuration_index) or 0, self.configuration_index
 
     @property
     def forgettable_index(self) -> int:

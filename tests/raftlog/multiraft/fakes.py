@@ -17,7 +17,7 @@ from barnabas_raftlog.raft.membership import (
     ConfigurationHistory,
     configuration_of,
 )
-from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot
+from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot, Place
 from barnabas_raftlog.records.header import (
     ControlKind,
     control_frame,
@@ -59,6 +59,7 @@ class MemoryLog:
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self.start_index, self.start_term, self.start_offset = 0, 0, 0
         self.segment_bytes = 1 << 30
+        self.partial_since: Place | None = None
         self.members = ConfigurationHistory()
 
     @property
@@ -146,7 +147,8 @@ class MemoryLog:
         self.members.truncate_from(index)
         self.durable_index = min(self.durable_index, index - 1)
 
-    def drop_prefix(self, index: int) -> None:
+    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None:
+        self.partial_since = self.partial_since or partial_since
         kept = self.items[index - self.start_index :]
         start = (index, self.term_at(index) or 0, self.offset_after(index))
         self.items, (self.start_index, self.start_term, self.start_offset) = kept, start
@@ -161,8 +163,16 @@ class MemoryLog:
         return next_offset(self.items[index - self.start_index - 1].frame)
 
     def install_snapshot(
-        self, index: int, term: int, end_offset: int, state: Buffer = b"", configuration: Configuration = NOBODY
+        self,
+        index: int,
+        term: int,
+        end_offset: int,
+        state: Buffer = b"",
+        configuration: Configuration = NOBODY,
+        *,
+        partial_since: Place | None = None,
     ) -> None:
+        self.partial_since = partial_since
         self.items.clear()
         self.members.restart(index, configuration if configuration.voters else self.configuration)
         self.start_index, self.start_term, self.start_offset = index, term, end_offset

@@ -138,6 +138,8 @@ class Group:
         if self.page_cache and log.durable_index > durable_index:  # at once
             self._carry_out(node, self.cores[node].step(Persisted(log.durable_index), self.now_ms))
         self._forget(node)
+        if self.cores[node].lacks_beginning:
+            self._begin_anew(node)
         check_member(self.cores[node])
         if ready.append_no_op or ready.repeat_members:
             self.step(node, Proposed())
@@ -158,9 +160,21 @@ class Group:
 
     def _forget(self, node: int) -> None:
         """As a witness, drop what every full voter has."""
-        index = self.disks[node].log.forget(self.cores[node].forgettable_index)
-        if index:
+        log = self.disks[node].log
+        index = min(self.cores[node].forgettable_index, log.durable_index)
+        if index >= log.first_index:
+            log.forget(index, self.cores[node].configuration_place)
             self._print(node, f"forget up to {index}")
+
+    def _begin_anew(self, node: int) -> None:
+        """Empty the log of one that was a witness."""
+        self._print(node, "empty the log, and begin anew")
+        disk = self.disks[node]
+        disk.log.install(0, 0, disk.log.configuration)
+        disk.is_uncertain = True
+        self.cores[node] = self.boot(node)
+        for peer in sorted(self.cores.keys() - self.dead - {node}):
+            self.step(node, PeerLive(peer))
 
     def propose(self, node: int, *values: str) -> None:
         log = self.disks[node].log
@@ -231,7 +245,8 @@ class Group:
             log.append([Entry(log.last_index + 1, self.cores[node].term, CHANGE + log.configuration.encode())])
         if ready.install is not None:
             self._print(node, f"install the snapshot of {ready.install.snapshot_index}")
-            log.install(ready.install.snapshot_index, ready.install.snapshot_term, ready.install.configuration)
+            place = (ready.install.snapshot_index, ready.install.snapshot_term, ready.install.configuration)
+            log.install(*place, ready.install.witness_since)
         if ready.hard_state is not None:
             self._print(node, f"save term={ready.hard_state.term} voted_for={ready.hard_state.voted_for}")
             disk.save(ready.hard_state)
@@ -282,7 +297,7 @@ def _message(message: Message) -> str:
     usual |= {"uncertain": 0, "certain": 0, "released_index": 0, "commit_term": 0}
     if isinstance(message, VoteResponse):
         usual |= {"commit_index": 0}
-    usual |= {"is_learner": False, "disk": 0}
+    usual |= {"is_learner": False, "disk": 0, "witness_since": None}
     if "directory_id" in fields:
         fields["disk"] = max(0, fields.pop("directory_id")[-1] - 1)  # how often it was replaced
     shown = [f"{name}={value}" for name, value in fields.items() if usual.get(name) != value]

@@ -1,0 +1,19 @@
+"""What the groups of a node have done so far, as plain counters. Pure."""
+
+import msgspec
+
+__all__ = ["MultiRaftStats"]
+
+
+class MultiRaftStats(msgspec.Struct):
+    """Plain counters; a reader copies what it wants."""
+
+    drives: int = 0
+    steps: int = 0
+    proposals: int = 0
+    messages_in: int = 0
+    messages_refused: int = 0
+    elections_won: int = 0
+    stalls: int = 0
+    loop_lag_ms_max: int = 0
+    held_max: int = 0

@@ -1,0 +1,30 @@
+"""What a driver does for a witness: drop what the core says that it may, and begin anew when it is one no more."""
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .simulator import Node, Simulator
+
+__all__ = ["keep_what_a_witness_keeps"]
+
+
+def keep_what_a_witness_keeps(sim: "Simulator", node: "Node") -> None:
+    """Forget what the others have; or begin with nothing, if this is a witness no more and is to have everything."""
+    log, core = node.disk.log, node.core
+    if core.lacks_beginning:
+        sim.counts["begun anew"] += 1
+        log.install(0, 0, log.configuration)
+        node.disk.is_uncertain = True
+        node.waiting.clear()
+        node.reads.clear()
+        sim.make_core(node)
+        for peer in sorted(node.view):
+            sim.after(1, partial(sim.introduce_peer, node, node.incarnation, peer))
+        sim.schedule_tick(node)
+        return
+    index = min(core.forgettable_index, log.durable_index)
+    if index >= log.first_index:
+        sim.counts["forgotten"] += 1
+        sim.history.on_forgotten(core, index, sim.disks)
+        log.forget(index, core.configuration_place)
