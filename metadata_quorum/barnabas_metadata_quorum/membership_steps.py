@@ -15,7 +15,8 @@ stop by its own hand. Voters that are not live are no reason to wait, they count
 *A lost disk.* A voter whose broker is registered with another directory is lost, whoever it was: nothing that it has
 promised will be kept. It cannot stay until its successor has caught up, because both have one node id, so it is removed
 first, and the group goes on with a voter less until then. A witness that is to be a replica, or the reverse, goes and
-comes back in the same way, but after everything else, one at a time.
+comes back in the same way, but after everything else, one at a time. A witness's log has no beginning, so whoever was
+one is no member at all for a moment, before it is a learner: it has to hear that it may give up what it kept.
 
 Observers are learners that stay.
 
@@ -138,7 +139,7 @@ class _Plan:
         voting = {member.node_id for member in voters}
         known = {member.node_id: member for member in self.current.learners}
         learners = []
-        for node_id in {*self.desired.voters, *self.desired.observers} - voting:
+        for node_id in {*self.desired.voters, *self.desired.observers} - voting - {*self.current.witnesses}:
             before = known.get(node_id)
             if before is None or self.is_lost(before):
                 before = Member(node_id, self.directories.get(node_id, UNKNOWN_DIRECTORY))

@@ -165,7 +165,7 @@ def test_a_witness_is_replaced_like_a_voter_and_keeps_its_role() -> None:
 
 def test_a_witness_that_becomes_a_replica_goes_and_comes_back() -> None:
     way = walk(group(1, 2, 3, witness=3), Desired((1, 2, 3)))
-    assert [ids(one) for one in way.steps[1:]] == [([1, 2], [3]), ([1, 2, 3], [])]
+    assert [ids(one) for one in way.steps[1:]] == [([1, 2], []), ([1, 2], [3]), ([1, 2, 3], [])]
     assert way.steps[-1] == group(1, 2, 3)
 
 

@@ -107,7 +107,9 @@ def can_decide(
         if not any(sim.disks[voter].last_index >= max(beginnings, default=0) for voter in full):
             return False  # What the witness lacks, the lost ones had alone.
         return len(voters) - len(lost) - len(doubtful) >= needed
-    return len(doubtful) < needed  # All of them can still elect; and what was acknowledged, one of the others has.
+    # All of them can still elect; and what was acknowledged, one of the others has, which is no witness.
+    certain = {voter.node_id for voter in voters} - {voter.node_id for voter in doubtful} - set(configuration.witnesses)
+    return len(doubtful) < needed and (not configuration.witnesses or bool(certain))
 
 
 def deciding(sim: Simulator) -> list[Configuration]:
