@@ -2,7 +2,8 @@
 
 When a topic is created, its replicas open their logs at different moments, and the first of them asks for votes
 before the others listen. Keeping that question for two seconds makes the first election immediate instead of a
-retry later. Messages for a group that was removed here are dropped: that node's core is gone for good.
+retry later. Of heartbeats the newest is kept: a node that is slow to open its groups hears ten a second of each.
+Messages for a group that was removed here are dropped: that node's core is gone for good.
 
 Limits: `MESSAGES_MAX` and `BYTES_MAX` over all groups, the newest is dropped; `LIFE_MS`; `REMOVED_MAX` removed
 groups are remembered, the oldest is forgotten first.
@@ -15,6 +16,7 @@ from .wire import payload_bytes_of
 __all__ = ["Strays"]
 
 LIFE_MS = 2_000
+SWEEP_MS = 500  # at least between two looks at all of them; whoever claims them looks at their age
 MESSAGES_MAX = 10_000
 BYTES_MAX = 32 << 20
 REMOVED_MAX = 10_000
@@ -27,7 +29,7 @@ class Strays:
         self._kept: dict[GroupId, list[tuple[int, Message]]] = {}
         self._removed: dict[GroupId, None] = {}
         self._count = self._bytes = 0
-        self._oldest_ms = 0
+        self._oldest_ms = self._next_sweep_ms = 0
         self.dropped = 0
 
     def keep(self, group_id: GroupId, message: Message | PeerDigest, now_ms: int) -> None:
@@ -42,7 +44,11 @@ class Strays:
             return
         if not self._count:
             self._oldest_ms = now_ms
-        self._kept.setdefault(group_id, []).append((now_ms, message))
+        kept = self._kept.setdefault(group_id, [])
+        if kept and _is_heartbeat(message) and _is_heartbeat(kept[-1][1]) and message.source == kept[-1][1].source:
+            kept[-1] = (now_ms, message)
+            return
+        kept.append((now_ms, message))
         self._count += 1
         self._bytes += size
 
@@ -60,9 +66,10 @@ class Strays:
             del self._removed[next(iter(self._removed))]
 
     def expire(self, now_ms: int) -> None:
-        """Forget what is too old. Costs nothing while the oldest message is young."""
-        if not self._count or now_ms - self._oldest_ms < LIFE_MS:
+        """Forget what is too old, now and then. Costs nothing while the oldest message is young."""
+        if not self._count or now_ms - self._oldest_ms < LIFE_MS or now_ms < self._next_sweep_ms:
             return
+        self._next_sweep_ms = now_ms + SWEEP_MS
         before = self._count
         self._kept = {
             group_id: young
@@ -73,3 +80,7 @@ class Strays:
         self._bytes = sum([payload_bytes_of(message) for kept in self._kept.values() for _, message in kept])
         self._oldest_ms = min((kept[0][0] for kept in self._kept.values()), default=now_ms)
         self.dropped += before - self._count
+
+
+def _is_heartbeat(message: Message) -> bool:
+    return isinstance(message, AppendEntries) and not message.entries

@@ -41,6 +41,17 @@ def test_they_grow_old() -> None:
     assert strays.claim(group_id(3), 2_000) == [], "too old even if nobody swept"
 
 
+def test_of_heartbeats_the_newest_is_kept_behind_what_came_before() -> None:
+    def heartbeat(round_: int, source: int = 1) -> AppendEntries:
+        return AppendEntries(1, source, 2, 0, 0, 0, round_, quiesce=False, entries=[])
+
+    strays = Strays()
+    for message in (heartbeat(1), heartbeat(2), VOTE, heartbeat(3), heartbeat(4), heartbeat(5, source=3)):
+        strays.keep(group_id(1), message, 0)
+    assert strays.claim(group_id(1), 0) == [heartbeat(2), VOTE, heartbeat(4), heartbeat(5, source=3)]
+    assert strays.dropped == 0
+
+
 def test_a_removed_group_gets_nothing_until_it_is_added_again() -> None:
     strays = Strays()
     strays.remove(group_id(1))
