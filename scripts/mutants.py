@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sim.harmless import HARMLESS
 from sim.judges import SEEDS, failing_example, noticing_seed
-from sim.mutants import operator_mutant, operator_mutants
+from sim.mutants import JUDGED, MODULES, operator_mutant, operator_mutants
 
 
 class Fate(NamedTuple):
@@ -25,6 +25,7 @@ class Fate(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
+    parser.add_argument("--module", choices=MODULES, help=f"this module (default: {', '.join(JUDGED)})")
     parser.add_argument("--only", default="", help="only mutants whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--all", action="store_true", help="print what noticed each of the others, too")
@@ -32,11 +33,11 @@ def main() -> int:
         "--seeds-alone", action="store_true", help="leave out the examples: what does the simulator see?"
     )
     options = parser.parse_args()
-    places = operator_mutants()
+    places = operator_mutants([options.module] if options.module else JUDGED)
     names = [name for name in places if options.only in name]
     print(f"{len(names)} mutants, at most {len(SEEDS)} seeds each", flush=True)
     started_s, fates, wrong_count = time.monotonic(), Counter[str](), 0
-    for name in HARMLESS.keys() - places.keys():
+    for name in sorted(HARMLESS.keys() - operator_mutants().keys()):
         print(f"listed, but no operator makes it any more: {name}")
         wrong_count += 1
     with ProcessPoolExecutor(options.jobs) as pool:

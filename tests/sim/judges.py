@@ -17,8 +17,11 @@ import pytest
 
 from .scenario import run_seed
 
-SEEDS = range(40)
-"""A mistake in the core must be noticed by one of these, if it breaks a promise."""
+SEEDS = (
+    *(35, 345, 417, 445, 248, 388, 181, 213, 81, 152, 129, 171),
+    *(188, 223, 452, 455, 486, 304, 16, 51, 133, 384, 392, 27),
+)
+"""A mistake that breaks a promise must be noticed by one of these: of the first 500 those with most faults."""
 
 EXAMPLES = (
     *("test_paper", "test_paper_membership", "test_core", "test_elections", "test_following", "test_leading"),

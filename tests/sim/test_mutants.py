@@ -43,7 +43,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "votes outlive their term": (
         "election",
-        "raft.votes, raft.refusals = {raft.node_id} if raft.is_voter else set[int](), ",
+        "raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), ",
         "raft.votes, raft.refusals = raft.votes | {raft.node_id}, ",
     ),
     "nobody hears that the leader is gone": (

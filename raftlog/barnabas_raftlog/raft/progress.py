@@ -59,7 +59,6 @@ class Progress:
         "since_ms",
         "snapshot_index",
         "snapshot_sent_ms",
-        "snapshot_term",
         "state",
         "uncertain",
     )
@@ -102,7 +101,6 @@ class Progress:
         self.last_sent_ms = now_ms
         self.last_answer_ms = now_ms
         self.snapshot_index = 0
-        self.snapshot_term = 0
         self.snapshot_sent_ms = 0
         # When `match_index` last reached what was the leader's log end at that time: the base of the ISR.
         self.caught_up_ms = now_ms
@@ -124,11 +122,11 @@ class Progress:
         self.state = ProgressState.REPLICATE
         self.next_index = self.match_index + 1
 
-    def become_snapshot(self, index: int, term: int, now_ms: int) -> None:
+    def become_snapshot(self, index: int, now_ms: int) -> None:
         """Wait for a snapshot up to `index` to arrive."""
         self.become_probe(max(index, self.match_index) + 1)
         self.state = ProgressState.SNAPSHOT
-        self.snapshot_index, self.snapshot_term, self.snapshot_sent_ms = index, term, now_ms
+        self.snapshot_index, self.snapshot_sent_ms = index, now_ms
 
     def has_room(self, bytes_max: int) -> bool:
         """True while another append may be sent. A single append may overshoot `bytes_max`."""

@@ -149,7 +149,7 @@ def _send_snapshot(raft: RaftState, progress: Progress) -> None:
         return  # The next heartbeat asks again.
     index, term, data = snapshot
     assert index >= raft.log.first_index - 1, f"a snapshot of {index} leaves a hole before {raft.log.first_index}"
-    progress.become_snapshot(index, term, raft.now_ms)
+    progress.become_snapshot(index, raft.now_ms)
     configuration = raft.log.configuration_at(index)
     place = (raft.term, raft.node_id, progress.peer, index, term)
     since = None if start is None else max(raft.configuration_place, (term, index))

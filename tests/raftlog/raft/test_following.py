@@ -42,6 +42,13 @@ def test_entries_wake_a_follower_at_once() -> None:
     assert group.cores[2].deadline_ms is not None
 
 
+def test_refused_append_wakes_a_follower_too() -> None:
+    group = elected()
+    (answer,) = answers(group.step(2, append((5, 1), 1, 9)))
+    assert answer.rejected
+    assert not group.cores[2].quiescent
+
+
 def test_late_order_to_be_silent_is_not_heeded() -> None:
     group = elected()
     group.step(2, append((1, 1), 1, 9))

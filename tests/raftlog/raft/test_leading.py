@@ -1,17 +1,10 @@
-"""What a leader keeps, forgets and sends where it does not show at once.
+"""What a leader notes of a follower, and counts, where it does not show at once.
 
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
-from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress
-
-from .group import Group
-
-
-def elected(*voters: int, learners: tuple[int, ...] = ()) -> Group:
-    group = Group(voters or (1, 2, 3), learners)
-    group.elect()
-    return group
+from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, ProgressState
+from barnabas_raftlog.raft.quorum import committable_index
 
 
 def progress() -> Progress:
@@ -51,6 +44,8 @@ def test_in_sync_when_it_has_what_was_the_end_of_the_log_when_it_was_last_asked(
     follower = progress()
     follower.acknowledge(3, 5, 2_000)
     assert follower.caught_up_ms == 1_000
+    follower.acknowledge(4, 5, 2_000)
+    assert follower.caught_up_ms == 1_000
     follower.acknowledge(5, 8, 3_000)
     assert follower.caught_up_ms == 2_000
     follower.acknowledge(8, 8, 4_000)
@@ -67,3 +62,42 @@ def test_new_follower_is_taken_to_have_had_what_was_there_when_the_term_began() 
     later.end_seen_ms = 1_500
     later.acknowledge(4, 9, 2_000)
     assert later.caught_up_ms == 1_500
+
+
+def test_snapshot_under_way_replaces_what_was_in_flight() -> None:
+    follower = progress()
+    follower.sent(7, 10)
+    follower.become_snapshot(9, 2_000)
+    assert (follower.state, follower.next_index, follower.in_flight_bytes) == (ProgressState.SNAPSHOT, 10, 0)
+    assert (follower.snapshot_index, follower.snapshot_sent_ms) == (9, 2_000)
+    further = progress()
+    further.match_index = 12
+    further.become_snapshot(9, 2_000)
+    assert further.next_index == 13
+
+
+def test_caught_up_is_who_answers_in_step_and_had_everything_lately() -> None:
+    follower = progress()
+    follower.match_index, follower.caught_up_ms = 8, 2_000
+    assert follower.has_caught_up(8, 9_000, 500)
+    assert not follower.has_caught_up(9, 2_501, 500)
+    assert follower.has_caught_up(9, 2_500, 500)
+    follower.caught_up_ms = follower.since_ms
+    assert not follower.has_caught_up(9, 1_001, 500)
+    follower.live = False
+    assert not follower.has_caught_up(8, 9_000, 500)
+    follower.live = True
+    follower.become_probe(9)
+    assert not follower.has_caught_up(8, 9_000, 500)
+
+
+def test_in_sync_is_who_has_everything_or_had_it_lately() -> None:
+    follower = progress()
+    follower.match_index, follower.caught_up_ms = 8, 2_000
+    assert follower.is_in_sync(8, 9_000, 500)
+    assert follower.is_in_sync(9, 2_500, 500)
+    assert not follower.is_in_sync(9, 2_501, 500)
+
+
+def test_commit_index_never_goes_back() -> None:
+    assert committable_index([1, 1, 1], 2, 1) == 2
