@@ -188,7 +188,7 @@ def _is_known(node: ast.AST) -> bool:
     """False for a call that may change anything: one that makes a value, or changes a collection, is known."""
     match node:
         case ast.Call(func=ast.Name(id=name)):
-            return name[0].isupper() or name in {"len", "max", "min", "sorted"}
+            return name[0].isupper() or name in {"frozenset", "len", "max", "min", "sorted"}
         case ast.Call(func=ast.Subscript()):
             return True
         case ast.Call(func=ast.Attribute(value=ast.Attribute(), attr=method)):

@@ -34,7 +34,7 @@ def test_mutant_is_noticed(name: str) -> None:
         )
     assert noticed, (
         f"neither {len(SEEDS)} seeds nor an example notice: {name}\n"
-        "Add a check to the simulator, or a story. If it makes no difference, say why in tests/sim/harmless.py."
+        "Add a check to the simulator, or a story. If it makes no difference, say why in tests/sim/harmless.txt."
     )
 
 
@@ -46,7 +46,7 @@ def test_share_holds_mutants_of_every_module() -> None:
 def test_every_mutant_listed_as_harmless_exists() -> None:
     gone = HARMLESS.keys() - ALL.keys()
     assert not gone, (
-        f"listed in tests/sim/harmless.py, but the core has no such place any more: {sorted(gone)}\n"
+        f"listed in tests/sim/harmless.txt, but the core has no such place any more: {sorted(gone)}\n"
         "If that code went, remove the name; if it was reworded, run `scripts/mutants --only <function>`: what is not "
         "noticed under its new name goes back into the list if the reason still holds."
     )

@@ -4,9 +4,12 @@
 or because it takes a rare message, is said here.
 """
 
+from sim.disk import CHANGE
+
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
+    Entry,
     HardState,
     LeadershipEnded,
     PeerLive,
@@ -175,6 +178,13 @@ def test_late_request_does_not_shake_a_silent_leader() -> None:
     group.step(1, asked(3, 1, 1))
     core = group.cores[1]
     assert (core.role, core.quiescent, core.deadline_ms) == (Role.LEADER, True, None)
+
+
+def test_leader_that_stands_has_lost_its_followers_at_once() -> None:
+    group = elected()
+    group.step(2, asked(1, 2, 2, pre=True))
+    assert group.cores[2].leader_id is None
+    assert deadline_after(group.cores[2]) <= 400
 
 
 def test_leader_that_is_missed_judges_by_what_is_answered_from_now_on() -> None:
@@ -480,3 +490,40 @@ def test_leader_that_leaves_repeats_no_members() -> None:
             ready = group.step(message.target, message)
             assert not (message.target == 1 and ready.repeat_members)
     assert group.cores[1].role is Role.FOLLOWER
+
+
+def test_preferred_witness_does_not_hurry_after_a_restart() -> None:
+    group = Group([1, 2, 3], witnesses=[1])
+    group.disks[1].hard_state = HardState(3, None)
+    assert deadline_after(group.boot(1)) >= 400
+
+
+def test_nobody_asks_those_before_a_change_that_is_committed() -> None:
+    group = forgetful(1, 2, 3)
+    group.change(1, group.configuration([1, 2]))
+    group.sync(1)
+    core = candidate(group, 1)
+    assert core.rivals.voter_ids == {1, 2, 3}
+    told(group, 3, 1, (2, 1))
+    assert (core.commit_index, core.configuration_index) == (2, 2)
+    assert not core.rivals.voters
+
+
+def test_who_is_told_that_its_own_last_entry_removed_it_stands_no_more() -> None:
+    group = elected()
+    group.change(1, group.configuration([2, 3]))
+    core = candidate(group, 1)
+    group.step(1, Removed(1, 2, 1, 2, 1))
+    assert core.is_outside
+
+
+def test_witness_that_is_leaving_is_still_one() -> None:
+    group = Group([1, 2, 3], witnesses=[3])
+    group.elect()
+    change = Entry(2, 1, CHANGE + group.configuration([1, 2]).encode())
+    group.step(3, AppendEntries(1, 1, 3, 1, 1, 1, 9, False, [change]))
+    group.step(3, PeerLive(1))
+    core = group.cores[3]
+    assert not core.is_voter
+    assert core.may_stand
+    assert core.is_witness

@@ -3,8 +3,11 @@
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
+from barnabas_raftlog.raft.messages import AppendResponse
 from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, ProgressState
 from barnabas_raftlog.raft.quorum import committable_index
+
+from .group import Group
 
 
 def progress() -> Progress:
@@ -101,3 +104,10 @@ def test_in_sync_is_who_has_everything_or_had_it_lately() -> None:
 
 def test_commit_index_never_goes_back() -> None:
     assert committable_index([1, 1, 1], 2, 1) == 2
+
+
+def test_answer_that_names_no_disk_is_taken_for_one_of_the_disk_that_is_known() -> None:
+    group = Group([1, 2, 3], known_disks=True)
+    group.elect()
+    group.step(1, AppendResponse(1, 2, 1, 1, 1, False, 0, 0))
+    assert not group.cores[1].progress[2].is_lost
