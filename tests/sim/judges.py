@@ -24,7 +24,15 @@ SEEDS = (
 """A mistake that breaks a promise must be noticed by one of these: of the first 500 those with most faults."""
 
 EXAMPLES = (
-    *("test_paper", "test_paper_membership", "test_core", "test_elections", "test_following", "test_leading"),
+    *(
+        "test_paper",
+        "test_paper_membership",
+        "test_core",
+        "test_elections",
+        "test_standing",
+        "test_following",
+        "test_leading",
+    ),
     *("test_power_loss",),
 )
 STORIES = "test_stories"

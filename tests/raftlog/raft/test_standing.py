@@ -1,0 +1,213 @@
+"""Who stands, when, and who counts: after a restart, a change of members, or a loss of power.
+
+Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
+"""
+
+from sim.disk import CHANGE
+
+from barnabas_raftlog.raft.core import RaftCore, Role
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    Entry,
+    HardState,
+    PeerLive,
+    PeerSilent,
+    Removed,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from barnabas_raftlog.raft.uncertainty import give_up
+
+from .group import Group
+from .test_elections import answer, asked, deadline_after, elected
+
+
+def started(term: int, *, preferred: int = 1, outside: bool = False) -> RaftCore:
+    """Node 1 of three, back with a log that ends in this term."""
+    group = Group([2, 3, 4] if outside else [1, 2, 3], preferred=preferred)
+    if outside:
+        group.join(1)
+    group.disks[1].hard_state = HardState(term, None)
+    group.cores[1] = group.boot(1)
+    return group.cores[1]
+
+
+def test_preferred_replica_stands_first_but_leaves_todays_leader_some_round_trips_after_a_restart() -> None:
+    for _ in range(5):
+        assert deadline_after(started(0)) <= 21
+        assert 100 <= deadline_after(started(3)) <= 150
+        assert 150 <= deadline_after(started(3, preferred=2)) <= 400
+
+
+def test_stranger_waits_for_nothing_when_it_starts() -> None:
+    for preferred in (1, 2):
+        for term in (0, 3):
+            assert started(term, preferred=preferred, outside=True).deadline_ms is None
+
+
+def test_what_a_snapshot_covers_was_committed() -> None:
+    group = elected()
+    group.disks[2].log.install(9, 1, group.configuration([1, 2, 3]))
+    group.sync(2)
+    assert group.boot(2).commit_index == 9
+
+
+def test_learner_does_not_stand_though_its_configuration_is_not_committed() -> None:
+    group = elected()
+    group.join(4)
+    group.change(1, group.configuration([1, 2, 3], [4]))
+    group.deliver(1, 2)
+    assert group.cores[2].may_stand
+    group = elected(1, 2, 3, learners=(4,))
+    group.change(1, group.configuration([1, 2], [4]))
+    group.deliver(1, 4)
+    group.step(4, PeerSilent(1))
+    core = group.cores[4]
+    assert core.configuration_index > core.commit_index
+    assert not core.may_stand
+    assert not core.is_outside
+
+
+def forgetful(*voters: int) -> Group:
+    group = elected(*voters)
+    group.set_page_cache()
+    return group
+
+
+def candidate(group: Group, node: int) -> RaftCore:
+    """Let a node stand again after a crash, and nobody hear of it."""
+    group.lose()
+    group.restart_as_after_a_crash(node)
+    group.to_deadline(node)
+    group.lose()
+    core = group.cores[node]
+    assert core.pre_voting
+    return core
+
+
+def told(group: Group, source: int, target: int, commit: tuple[int, int]) -> None:
+    """A voter grants a pre-vote and says what it knows to be committed: (index, term)."""
+    term = group.cores[target].term + 1
+    index, commit_term = commit
+    response = VoteResponse(term, source, target, True, True, commit_index=index, commit_term=commit_term)
+    group.step(target, response)
+
+
+def test_candidate_learns_what_is_committed_and_counts_the_vote() -> None:
+    group = forgetful(1, 2, 3)
+    group.propose(1, "a")
+    group.deliver(1, 2)
+    core = candidate(group, 2)
+    told(group, 3, 2, (2, 1))
+    assert (core.commit_index, core.verified_index) == (2, 2)
+    assert not core.pre_voting
+
+
+def test_candidate_learns_nothing_from_another_entry() -> None:
+    group = forgetful(1, 2, 3)
+    group.propose(1, "a")
+    group.deliver(1, 2)
+    core = candidate(group, 2)
+    told(group, 3, 2, (2, 9))
+    assert core.commit_index == 0
+    assert not core.pre_voting
+
+
+def test_candidate_that_learns_that_it_left_stands_no_longer() -> None:
+    group = forgetful(1, 2)
+    group.change(1, group.configuration([2]))
+    group.sync(1)
+    core = candidate(group, 1)
+    told(group, 2, 1, (2, 1))
+    assert core.is_outside
+    assert core.role is Role.FOLLOWER
+
+
+def test_voter_says_what_it_knows_to_be_committed_where_logs_may_forget() -> None:
+    group = forgetful(1, 2, 3)
+    response = answer(group.step(2, asked(3, 2, 2, pre=True)))
+    assert (response.commit_index, response.commit_term) == (1, 1)
+
+
+def test_voters_before_a_change_that_is_not_committed_count_too_where_logs_may_forget() -> None:
+    group = forgetful(1, 2, 3)
+    group.change(1, group.configuration([2, 3]))
+    group.sync(1)
+    core = candidate(group, 1)
+    assert core.votes == {1}
+    group = forgetful(1, 2, 3)
+    group.change(1, group.configuration([1, 2]))
+    group.sync(1)
+    core = candidate(group, 1)
+    told(group, 3, 1, (0, 0))
+    assert core.votes == {1, 3}
+
+
+def test_witness_stands_only_where_no_full_voter_could() -> None:
+    group = Group([1, 2, 3], witnesses=[3])
+    group.elect()
+    group.step(3, TimeoutNow(1, 1, 3))
+    assert group.cores[3].role is Role.FOLLOWER
+    group.step(2, PeerSilent(1))
+    assert not answer(group.step(2, VoteRequest(2, 3, 2, 1, 1, pre=True, transfer=False))).granted
+    assert answer(group.step(2, VoteRequest(2, 3, 2, 2, 1, pre=True, transfer=False))).granted
+
+
+def test_leader_that_leaves_repeats_no_members() -> None:
+    group = forgetful(1, 2, 3)
+    group.change(1, group.configuration([2, 3]))
+    for _ in range(3):
+        batch, group.inbox = group.inbox, []
+        for message in batch:
+            ready = group.step(message.target, message)
+            assert not (message.target == 1 and ready.repeat_members)
+    assert group.cores[1].role is Role.FOLLOWER
+
+
+def test_preferred_witness_does_not_hurry_after_a_restart() -> None:
+    group = Group([1, 2, 3], witnesses=[1])
+    group.disks[1].hard_state = HardState(3, None)
+    assert deadline_after(group.boot(1)) >= 400
+
+
+def test_nobody_asks_those_before_a_change_that_is_committed() -> None:
+    group = forgetful(1, 2, 3)
+    group.change(1, group.configuration([1, 2]))
+    group.sync(1)
+    core = candidate(group, 1)
+    assert core.rivals.voter_ids == {1, 2, 3}
+    told(group, 3, 1, (2, 1))
+    assert (core.commit_index, core.configuration_index) == (2, 2)
+    assert not core.rivals.voters
+
+
+def test_who_is_told_that_its_own_last_entry_removed_it_stands_no_more() -> None:
+    group = elected()
+    group.change(1, group.configuration([2, 3]))
+    core = candidate(group, 1)
+    group.step(1, Removed(1, 2, 1, 2, 1))
+    assert core.is_outside
+
+
+def test_witness_that_is_leaving_is_still_one() -> None:
+    group = Group([1, 2, 3], witnesses=[3])
+    group.elect()
+    change = Entry(2, 1, CHANGE + group.configuration([1, 2]).encode())
+    group.step(3, AppendEntries(1, 1, 3, 1, 1, 1, 9, False, [change]))
+    group.step(3, PeerLive(1))
+    core = group.cores[3]
+    assert not core.is_voter
+    assert core.may_stand
+    assert core.is_witness
+
+
+def test_voter_that_was_given_up_counts_again_when_it_or_a_leader_is_there() -> None:
+    for event in (PeerLive(1), AppendEntries(2, 3, 2, 1, 1, 1, 1, False, ())):
+        group = forgetful(1, 2, 3)
+        core = group.cores[2]
+        group.step(2, PeerSilent(1))
+        give_up(core, 1)
+        assert core.given_up == {1}
+        group.step(2, event)
+        assert not core.given_up
