@@ -64,7 +64,7 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("reassignments", "membership", "membership_steps"),
+            *("reassignments", "membership", "membership_steps", "witnesses"),
             *("topic_names", "topic_configs", "topic_growth", "config_changes", "sessions", "descriptions", "replica"),
         )
     ),

@@ -5,6 +5,7 @@ from typing import assert_never
 from barnabas_raftlog.raft.messages import Fact
 
 from .records import (
+    NOBODY,
     BrokerFenced,
     BrokerRegistered,
     BrokerShuttingDown,
@@ -18,6 +19,7 @@ from .records import (
     TopicCreated,
     TopicDeleted,
 )
+from .witnesses import needs_witness
 
 __all__ = ["fact_of"]
 
@@ -46,17 +48,21 @@ def _topic_fact(
     match record:
         case TopicCreated():
             shape = f"{len(record.assignments)} partitions, {len(record.assignments[0])} replicas"
+            if needs_witness(record.assignments[0]):
+                shape += f", {sum(witness != NOBODY for witness in record.witnesses)} of them with a witness"
             return Fact("topic created", term, f"{record.name} ({record.topic_id.hex()}): {shape}")
         case PartitionsAdded():
             return Fact("partitions added", term, f"id {record.topic_id.hex()}: {len(record.assignments)} more")
         case PartitionMoved():
             where = f"id {record.topic_id.hex()}, partition {record.partition}"
+            witness = "" if record.witness == NOBODY else f" with {record.witness} as witness"
             if not record.target:
-                return Fact("partition moved", term, f"{where}: it is on {list(record.replicas)} now")
+                return Fact("partition moved", term, f"{where}: it is on {list(record.replicas)}{witness} now")
             way = f"from {list(record.original)} to {list(record.target)}"
             if record.target == record.original:
-                way = f"called off, back to {list(record.target)}"
-            return Fact("partition moving", term, f"{where}: {way}")
+                is_back = len(record.replicas) > len(record.target)
+                way = f"called off, back to {list(record.target)}" if is_back else f"stays on {list(record.target)}"
+            return Fact("partition moving", term, f"{where}: {way}{witness}")
         case TopicConfigured():
             configs = ", ".join(f"{name}={value}" for name, value in sorted(record.configs.items())) or "nothing"
             return Fact("topic configured", term, f"id {record.topic_id.hex()}: set for it now is {configs}")

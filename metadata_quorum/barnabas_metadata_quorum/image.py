@@ -105,6 +105,10 @@ class Move(msgspec.Struct, frozen=True):
 class Partition(msgspec.Struct, frozen=True):
     """`replicas` is everybody who holds it or is about to; the first one is the preferred leader.
 
+    `witness` is who votes beside them, or should. `former_witnesses` did before the move that is under way, or in the
+    course of it: they may vote still, so like replicas that are to go they keep what they have until it is over. The
+    first one is who it was before the move, if that was another.
+
     A partition that stands still has no `move`. One that is on its way keeps its old replicas in `replicas` until its
     group's leader has reported that none of them is a member any more: until then none of their data may go.
 
@@ -118,6 +122,7 @@ class Partition(msgspec.Struct, frozen=True):
     witness: int = NOBODY
     founders: Founders | None = None
     epoch: int = 0
+    former_witnesses: tuple[int, ...] = ()
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -136,9 +141,18 @@ class Partition(msgspec.Struct, frozen=True):
         return tuple(node_id for node_id in self.replicas if node_id not in self.target)
 
     @property
+    def voters(self) -> tuple[int, ...]:
+        """Replicas and the witness: whose majority decides, when nothing is on its way."""
+        if self.witness == NOBODY or self.witness in self.replicas:
+            return self.replicas
+        return (*self.replicas, self.witness)
+
+    @property
     def hosts(self) -> tuple[int, ...]:
-        """Replicas and the witness; `Topic.hosts_of` knows the observers, too."""
-        return self.replicas if self.witness == NOBODY else (*self.replicas, self.witness)
+        """Everybody who votes or may still do; `Topic.hosts_of` knows the observers, too."""
+        if not self.former_witnesses:
+            return self.voters
+        return tuple(dict.fromkeys((*self.voters, *self.former_witnesses)))
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -155,17 +169,18 @@ class Topic(msgspec.Struct, frozen=True):
         return observers_of(self.configs)
 
     def hosts_of(self, index: int) -> tuple[int, ...]:
-        """Return every node that must have partition `index` open: replicas, its witness, and observers."""
+        """Return every node that must have partition `index` open: replicas, witnesses old and new, and observers."""
         hosts = self.partitions[index].hosts
         observers = self.observers
         return (*hosts, *(node_id for node_id in observers if node_id not in hosts)) if observers else hosts
 
 
 class BrokerLoad(NamedTuple):
-    """How many replicas a broker is meant to hold, and how many of them it is meant to lead."""
+    """How many replicas a broker is meant to hold, how many of them to lead, and of how many more it is the witness."""
 
     replicas: int
     leaders: int
+    witnesses: int = 0
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -332,6 +347,7 @@ class ImageBuilder:
             record.witness,
             before.founders if record.has_founders else None,
             record.epoch,
+            record.former_witnesses,
         )
         partitions = list(topic.partitions)
         partitions[record.partition] = after
@@ -345,13 +361,16 @@ class ImageBuilder:
         self._count(topic.partitions, -1)
 
     def _count(self, partitions: tuple[Partition, ...], step: int) -> None:
-        loads = self._loads.own()
+        loads, nothing = self._loads.own(), BrokerLoad(0, 0)
         for partition in partitions:
             for position, node_id in enumerate(partition.replicas):
-                replicas, leaders = loads.get(node_id, (0, 0))
-                loads[node_id] = BrokerLoad(replicas + step, leaders + step * (position == 0))
-        # A broker without replicas has no entry, so that equal states are equal images whatever led to them.
-        for node_id in [node_id for node_id, load in loads.items() if load.replicas == 0]:
+                replicas, leaders, witnesses = loads.get(node_id, nothing)
+                loads[node_id] = BrokerLoad(replicas + step, leaders + step * (position == 0), witnesses)
+            if partition.witness != NOBODY:
+                load = loads.get(partition.witness, nothing)
+                loads[partition.witness] = load._replace(witnesses=load.witnesses + step)
+        # A broker with nothing has no entry, so that equal states are equal images whatever led to them.
+        for node_id in [node_id for node_id, load in loads.items() if load == nothing]:
             del loads[node_id]
 
     def _remember(self, record: CommandAnswered) -> None:

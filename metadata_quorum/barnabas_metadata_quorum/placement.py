@@ -16,7 +16,8 @@ Kafka), but never so many that the partition could not elect a leader now: a maj
 Brokers without a rack count as one rack of their own, as in Kafka. Racks of unequal size win over even replicas: a
 small rack's brokers hold more, because surviving the loss of a rack is worth more than even disks.
 
-Not here: moving replicas that exist (reassignment, repair), and weights for brokers of unequal size.
+Not here: moving replicas that exist (reassignment, repair), weights for brokers of unequal size, and the third voter of
+a partition of two replicas (`witnesses`).
 """
 
 from collections import Counter
@@ -38,12 +39,13 @@ class Candidate(msgspec.Struct, frozen=True):
     available: bool
     replicas: int
     leaders: int
+    witnesses: int = 0
 
 
 def candidates_of(brokers: Mapping[int, Broker], loads: Mapping[int, BrokerLoad]) -> list[Candidate]:
     """Return every registered broker with its load, by node id."""
     return [
-        Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, (0, 0)))
+        Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, BrokerLoad(0, 0)))
         for node_id, broker in sorted(brokers.items())
     ]
 

@@ -11,6 +11,11 @@ What is asked is checked as Kafka checks it (KIP-455, KIP-860), partition by par
   first*: `original` does not change as long as it moves;
 * a target that is where the partition is anyway does nothing; another order only changes who leads by preference.
 
+A partition that is to have two replicas is to have a witness, too (`witnesses`), and any other number of replicas none:
+whoever asks where the replicas should be is given one as it is best for that. To ask for the replicas that are there
+anyway is therefore how a witness is added or replaced. A change of the witness alone is a move from where the replicas
+are to where they are; it cannot be called off, only asked for again.
+
 Where we differ: a move that is called off is a move, too. Kafka drops the replicas that were being added at once; here
 one of them may be a voter by then, so the partition goes back step by step, and is listed until it has arrived. It
 cannot be called off a second time.
@@ -24,8 +29,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from .commands import AlterReassignments, FinishMoves, Reassignment, ReassignmentFate, RefusalReason, Refused
-from .image import Image, ImageBuilder, Move, Partition, Topic
-from .records import PartitionMoved, Record
+from .image import Image, ImageBuilder, Move, Topic
+from .placement import candidates_of
+from .records import NOBODY, PartitionMoved, Record
+from .witnesses import next_witness
 
 __all__ = ["alter_reassignments", "finish_moves"]
 
@@ -91,34 +98,27 @@ def _checked(
     if wanted.replicas is None:
         if partition.move is None or partition.move.target == original:
             raise Refused(RefusalReason.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        target = original
+        target, known = original, (*partition.former_witnesses, partition.witness)
     else:
-        target = wanted.replicas
+        target, known = wanted.replicas, (partition.witness, *partition.former_witnesses)
         _check_target(draft, target, len(original), may_change_factor)
-    return _on_its_way(topic, wanted.partition, partition, target, original, epoch)
+    witnessing = [node_id for node_id in known if node_id != NOBODY]
+    candidates = candidates_of(draft.brokers, draft.loads)
+    witness = next_witness(target, partition.replicas, witnessing, candidates, topic.observers)
+    return _on_its_way(topic, wanted.partition, Move(target, original), witness, epoch)
 
 
-def _on_its_way(
-    topic: Topic, index: int, partition: Partition, target: tuple[int, ...], original: tuple[int, ...], epoch: int
-) -> PartitionMoved | None:
-    if partition.target == target:
+def _on_its_way(topic: Topic, index: int, move: Move, witness: int, epoch: int) -> PartitionMoved | None:
+    partition, target = topic.partitions[index], move.target
+    if (partition.target, partition.witness) == (target, witness):
         return None
+    has_founders = partition.founders is not None
+    if partition.move is None and partition.witness == witness and set(target) == set(move.original):
+        return PartitionMoved(topic.topic_id, index, epoch, target, witness=witness, has_founders=has_founders)
     replicas = (*target, *(node_id for node_id in partition.replicas if node_id not in target))
-    if partition.move is None and set(target) == set(original):
-        return PartitionMoved(
-            topic.topic_id, index, epoch, target, witness=partition.witness, has_founders=partition.founders is not None
-        )
-    move = Move(target, original)
-    return PartitionMoved(
-        topic.topic_id,
-        index,
-        epoch,
-        replicas,
-        move.target,
-        move.original,
-        partition.witness,
-        partition.founders is not None,
-    )
+    before = dict.fromkeys((*partition.former_witnesses, partition.witness))
+    former = tuple(node_id for node_id in before if node_id not in {witness, NOBODY})
+    return PartitionMoved(topic.topic_id, index, epoch, replicas, target, move.original, witness, has_founders, former)
 
 
 def _check_target(draft: ImageBuilder, target: Sequence[int], factor: int, may_change_factor: bool) -> None:

@@ -12,7 +12,8 @@ Records say what *is* now, never what to compute: applying them needs no clock, 
 Several records in one frame are one atomic change.
 
 Version 2 of three types came with directories and moves: who registers, and who founds a partition, is named with the
-directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`.
+directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`. Version 2 of a move came with
+witnesses: who reads past the former ones would let them delete what they may still have to vote with.
 
 Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; `UnknownRecordError` is
 what an older node will answer when they come.
@@ -132,7 +133,8 @@ class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
     `replicas` are everybody who holds it or is about to. While it is on its way, `target` is where it is going and
     `original` where it returns to if that is cancelled; both are empty when it stands still. `epoch` is this record's
     own offset, by which whoever carries the move out says which move it has finished. Without `has_founders` a replica
-    that has nothing is nobody until the partition's leader brings it in; once that is so, it stays so.
+    that has nothing is nobody until the partition's leader brings it in; once that is so, it stays so. `witness` is who
+    should vote beside the replicas, and `former_witnesses` are those that may still do while it is on its way.
     """
 
     topic_id: bytes
@@ -143,7 +145,8 @@ class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
     original: tuple[int, ...] = ()
     witness: int = NOBODY
     has_founders: bool = True
-    version: int = 1
+    former_witnesses: tuple[int, ...] = ()
+    version: int = 2
 
 
 class TopicConfigured(_Record, frozen=True, tag="topic_configured"):
@@ -198,7 +201,7 @@ VERSIONS: Mapping[str, int] = {
     "broker_shutting_down": 1,
     "topic_created": 2,
     "partitions_added": 2,
-    "partition_moved": 1,
+    "partition_moved": 2,
     "topic_configured": 1,
     "topic_deleted": 1,
     "producer_ids_allocated": 1,

@@ -153,8 +153,9 @@ def _records_of_topic(topic: Topic) -> Iterator[Record]:
             yield TopicCreated(topic.topic_id, topic.name, assignments, topic.configs, directories, witnesses)
         created = True
     for index, partition in enumerate(topic.partitions):
-        as_founded = founders[index].voters if partition.witness == NOBODY else founders[index].voters[:-1]
-        if partition != Partition(as_founded, None, founders[index].witness, founders[index]):
+        voters, witness = founders[index].voters, founders[index].witness
+        as_founded = tuple(voter for voter in voters if voter != witness)
+        if partition != Partition(as_founded, None, witness, founders[index]):
             target, original = (partition.move.target, partition.move.original) if partition.move else ((), ())
             yield PartitionMoved(
                 topic.topic_id,
@@ -165,4 +166,5 @@ def _records_of_topic(topic: Topic) -> Iterator[Record]:
                 original,
                 partition.witness,
                 partition.founders is not None,
+                partition.former_witnesses,
             )

@@ -2,7 +2,7 @@
 
 Checked in Kafka's order: the topic, the count, then the assignment or placement. New partitions have as many replicas
 as the first one should have, and are placed as if all partitions of the topic had been placed together: even among
-themselves, counting those that are there.
+themselves, counting those that are there; those of two replicas get their witness (`witnesses`).
 
 Records of a topic keep their place, so keys that were hashed to a partition before may be hashed to another one
 afterwards; that is for whoever asks to know, as in Kafka. The offsets topic does not grow: a group's partition follows
@@ -17,6 +17,7 @@ from .placement import candidates_of, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
 from .topics import PARTITIONS_PER_COMMAND_MAX, directories_of
+from .witnesses import place_witnesses
 
 __all__ = ["create_partitions"]
 
@@ -81,7 +82,9 @@ def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions) -> Partit
     else:
         _check_manual(draft, topic, wanted.assignments, added)
         assignments = wanted.assignments
-    return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments))
+    existing = (partition.witness for partition in topic.partitions)
+    witnesses = place_witnesses(assignments, candidates_of(draft.brokers, draft.loads), topic.observers, existing)
+    return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments, witnesses), witnesses)
 
 
 def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
@@ -90,7 +93,7 @@ def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
     held = Counter(node_id for partition in topic.partitions for node_id in partition.replicas)
     led = Counter(partition.replicas[0] for partition in topic.partitions)
     loads = {
-        node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id])
+        node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id], load.witnesses)
         for node_id, load in draft.loads.items()
     }
     return place(added, len(existing[0]), candidates_of(draft.brokers, loads), existing)

@@ -7,11 +7,12 @@ command: as a name that is taken, and as load on the brokers.
 The limit on partitions per command is Kafka's too, and refuses the command as a whole: its records are one atomic
 Raft entry, and that entry should stay small.
 
-Two replicas are allowed and warned about: a group of two voters stops when either of them does. What would help, a
-witness on a third broker, does not exist yet.
+Partitions of two replicas get a witness on a third broker (`witnesses`), placed or assigned by hand alike. Where there
+is no third broker they are created without, and warned about: a group of two voters stops when either of them does.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from .commands import (
     CreatedTopic,
@@ -24,16 +25,20 @@ from .commands import (
 )
 from .image import Image, ImageBuilder, Topic
 from .placement import candidates_of, place
-from .records import Record, TopicCreated, TopicDeleted
-from .topic_configs import check_topic_configs
+from .records import NOBODY, Record, TopicCreated, TopicDeleted
+from .topic_configs import check_topic_configs, observers_of
 from .topic_names import CLUSTER_METADATA, collision_key, name_complaint
+from .witnesses import needs_witness, place_witnesses
 
 __all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics", "directories_of"]
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
 AUTOMATIC_REPLICAS = 3  # what survives the loss of a broker without anybody noticing
-TWO_REPLICAS = "2 replicas keep the data when a broker is lost, but the partition stops until it is back; use 3"
+TWO_REPLICAS = (
+    "2 replicas keep the data when a broker is lost, but the partition stops until it is back: "
+    "there is no third broker for a witness; reassign the topic when there is one, or use 3 replicas"
+)
 
 Assignments = tuple[tuple[int, ...], ...]
 
@@ -105,8 +110,12 @@ def _created(record: TopicCreated) -> CreatedTopic:
         partition_count=len(record.assignments),
         replication_factor=replication_factor,
         configs=record.configs,
-        warning=TWO_REPLICAS if replication_factor == 2 else "",
+        warning=TWO_REPLICAS if needs_witness(record.assignments[0]) and _lacks_witness(record) else "",
     )
+
+
+def _lacks_witness(record: TopicCreated) -> bool:
+    return not record.witnesses or NOBODY in record.witnesses
 
 
 def _checked(
@@ -124,13 +133,15 @@ def _checked(
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         configs = _checked_configs(draft, topic)
         assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
-    return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories_of(draft, assignments))
+    witnesses = place_witnesses(assignments, candidates_of(draft.brokers, draft.loads), observers_of(configs))
+    directories = directories_of(draft, assignments, witnesses)
+    return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
 
 
-def directories_of(draft: ImageBuilder, assignments: Assignments) -> dict[int, bytes]:
-    """Return the directory of every broker in `assignments`, all of which are registered."""
-    named = sorted({node_id for replicas in assignments for node_id in replicas})
-    return {node_id: draft.brokers[node_id].directory_id for node_id in named}
+def directories_of(draft: ImageBuilder, assignments: Assignments, witnesses: Iterable[int]) -> dict[int, bytes]:
+    """Return the directory of every broker in `assignments` and `witnesses`, all of which are registered."""
+    named = {node_id for replicas in assignments for node_id in replicas}.union(witnesses) - {NOBODY}
+    return {node_id: draft.brokers[node_id].directory_id for node_id in sorted(named)}
 
 
 def _check_name(draft: ImageBuilder, name: str) -> None:

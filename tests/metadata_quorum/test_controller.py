@@ -293,8 +293,9 @@ def test_too_many_partitions_in_one_command_refuse_all_of_it() -> None:
     assert controller.refuses(CreateTopics(topics)) is RefusalReason.POLICY_VIOLATION
 
 
-def test_two_replicas_come_with_a_warning() -> None:
+def test_two_replicas_without_a_third_broker_come_with_a_warning() -> None:
     controller = Controller(3)
+    controller.ask(ControlledShutdown(0, controller.image.brokers[0].epoch, True))
     assert [fate.warning != "" for fate in controller.create(*(NewTopic(f"t{n}", 1, n) for n in (1, 2, 3)))] == [
         False,
         True,

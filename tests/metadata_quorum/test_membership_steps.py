@@ -63,6 +63,7 @@ def walk(
                 continue
             return Way(way)
         check_change(current, step)
+        assert step.learner_ids.isdisjoint(current.witnesses), "who was a witness must hear first that it is none"
         assert 2 * len(step.voter_ids & set(live)) > len(step.voters), "the group stopped by its own hand"
         way.append(step)
         asked = 0
