@@ -174,6 +174,9 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
     ready = "ready" if found["ready"] else "[red]not ready[/]"
     console.print(f"cluster {found['cluster_id']}  {ready}\nbootstrap.servers {found['bootstrap']}")
     table = Table("node", "state", "address", "peer port", "pid", "leaders", "replicas", box=None, pad_edge=False)
+    has_witnesses = any(broker.get("witnesses") for broker in found["brokers"])
+    if has_witnesses:
+        table.add_column("witnesses")
     for broker in found["brokers"]:
         colour = COLOURS.get(broker["state"], "red")
         occupied = f" (port taken by {broker['occupied_by']})" if "occupied_by" in broker else ""
@@ -185,6 +188,7 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
             str(broker["pid"] or "-"),
             str(broker["leaders"]),
             str(broker["replicas"]),
+            *([str(broker.get("witnesses", 0))] if has_witnesses else []),
         )
     console.print(table)
     if verbose:

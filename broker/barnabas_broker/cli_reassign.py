@@ -3,6 +3,10 @@
 Without `--execute` nothing changes: the plan is printed, as a table, or with `--json` in the form that `--plan` (and
 Kafka's tool) reads. What is to be moved back later is worth keeping the same way, from before.
 
+Who is the witness of two replicas is for the controller to choose, and it does whenever it is asked where a partition
+should be. So a partition whose replicas stay is sent to where it is if its witness is missing, or on a broker that is
+not there; and only then.
+
 Waiting asks the cluster twice a second. Ctrl-C ends the waiting, not the move.
 """
 
@@ -10,7 +14,7 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,8 @@ from barnabas_clients.protocol.errors import NoReassignmentInProgressError
 
 from .cli_admin import parse_topics, print_table, with_admin
 from .cli_errors import CommandError
-from .reassignment_plan import plan_targets
+from .reassignment_plan import lacks_witness, plan_targets
+from .witness_rows import WITNESSES, decode_witnesses
 
 __all__ = ["brokers_of", "cancel", "move", "observers", "status"]
 
@@ -74,11 +79,13 @@ def move(
             if missing := sorted(set(given) - set(now)):
                 raise CommandError(f"{missing[0]} does not exist")
             before, targets = {key: now[key] for key in given}, given
-        changed = {key: target for key, target in targets.items() if target != before[key]}
+        witnesses = await _witnesses(admin, sorted({key.topic for key in targets}))
+        unwitnessed = await _unwitnessed(admin, targets, witnesses)
+        changed = {key: target for key, target in targets.items() if target != before[key] or key in unwitnessed}
         if as_json:
             print(_plan_text(targets))
         else:
-            _show_plan(before, targets)
+            _show_plan(before, targets, witnesses, unwitnessed)
         if not execute:
             if changed and not as_json:
                 print("nothing is changed yet; --execute does it", file=sys.stderr)
@@ -161,12 +168,33 @@ async def _replicas(admin: Admin, words: Sequence[str]) -> Targets:
 
 
 async def _observers(admin: Admin, name: str) -> list[int]:
-    resource = ConfigResource.topic(name)
+    return [int(word) for word in (await _config(admin, name, OBSERVERS)).split(",") if word.strip()]
+
+
+async def _witnesses(admin: Admin, names: Sequence[str]) -> dict[TopicPartition, int]:
+    """Return who votes beside the replicas of the topics' partitions, where somebody does."""
+    found: dict[TopicPartition, int] = {}
+    for name in names:
+        rows = decode_witnesses(await _config(admin, name, WITNESSES))
+        found |= {TopicPartition(name, partition): witness for partition, witness in rows.items()}
+    return found
+
+
+async def _unwitnessed(admin: Admin, targets: Targets, witnesses: Mapping[TopicPartition, int]) -> set[TopicPartition]:
+    """Return the partitions that the controller would give a witness, or another one, where their replicas stay."""
+    up = {one.node_id for one in (await admin.describe_cluster()).brokers}
+    able = {name: up.difference(await _observers(admin, name)) for name in sorted({key.topic for key in targets})}
+    return {key for key, target in targets.items() if lacks_witness(target, witnesses.get(key), able[key.topic])}
+
+
+async def _config(admin: Admin, topic: str, name: str) -> str:
+    """Return the value of a topic's configuration; nothing from a cluster that does not know it."""
+    resource = ConfigResource.topic(topic)
     try:
-        entry = (await admin.describe_configs([resource]))[resource].get(OBSERVERS)
+        entry = (await admin.describe_configs([resource]))[resource].get(name)
     except ClientError:
-        return []
-    return [int(word) for word in (entry.value or "").split(",") if word.strip()] if entry is not None else []
+        return ""
+    return "" if entry is None else entry.value or ""
 
 
 async def _planned(admin: Admin, before: Targets, ids: Sequence[int], replication_factor: int | None) -> Targets:
@@ -217,14 +245,15 @@ def _plan_text(targets: Targets) -> str:
     return json.dumps({"version": 1, "partitions": rows}, indent=2)
 
 
-def _show_plan(before: Targets, targets: Targets) -> None:
-    print_table(
-        ("partition", "now", "planned"),
-        [
-            (key, _ids(before[key]), _ids(target) if target != before[key] else "stays")
-            for key, target in targets.items()
-        ],
-    )
+def _show_plan(
+    before: Targets, targets: Targets, witnesses: Mapping[TopicPartition, int], unwitnessed: Collection[TopicPartition]
+) -> None:
+    rows = []
+    for key, target in targets.items():
+        now = _ids(before[key]) + (f", witness {witnesses[key]}" if key in witnesses else "")
+        planned = _ids(target) if target != before[key] else "stays"
+        rows.append((key, now, planned + (", gets a witness" if key in unwitnessed else "")))
+    print_table(("partition", "now", "planned"), rows)
 
 
 def _show_status(moving: Mapping[TopicPartition, PartitionReassignment]) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import json
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from barnabas_clients import Admin, TopicPartition
@@ -16,12 +17,17 @@ from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTop
 from .cli_admin import print_table, with_admin
 from .cli_errors import CommandError
 from .cli_times import timestamp_ms
+from .witness_rows import WITNESSES, decode_witnesses
 
 __all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 
 # What a topic's offsets and configurations may take: they are worth less than the rest of the description.
 DETAILS_TIMEOUT_S = 2.0
 ALL_RECORDS = -1
+NO_WITNESS = (
+    "barnabas: with 2 replicas and no third broker for a witness a partition stops when either broker does; "
+    "`barnabas reassign` adds the witness when there is a third broker"
+)
 
 Offsets = dict[int, tuple[int, int]]
 Configs = dict[str, ConfigEntry]
@@ -56,6 +62,8 @@ def create(
         else:
             replicas = len(next(iter(view.partitions.values())).replicas)
             print(f"created {name}: {len(view.partitions)} partitions, {replicas} replicas each")
+            if replicas == 2 and len(_witnesses(await _configs(admin, name, DETAILS_TIMEOUT_S))) < len(view.partitions):
+                print(NO_WITNESS, file=sys.stderr)
 
     with_admin(bootstrap, timeout_s, run)
     return 0
@@ -65,7 +73,7 @@ def list_(bootstrap: str, timeout_s: float, *, as_json: bool, include_internal: 
     """Print the topics' names, or everything about them as JSON."""
     topics = with_admin(bootstrap, timeout_s, lambda admin: admin.list_topics(include_internal=include_internal))
     if as_json:
-        print(json.dumps([_as_json(topic, {}) for topic in topics], indent=2))
+        print(json.dumps([_as_json(topic, {}, {}) for topic in topics], indent=2))
     else:
         for topic in topics:
             print(topic.name)
@@ -83,7 +91,7 @@ def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> i
     topic, offsets, configs = with_admin(bootstrap, timeout_s, run)
     if as_json:
         rows = {entry.name: {"value": entry.value, "source": entry.source.name} for entry in configs.values()}
-        print(json.dumps(_as_json(topic, offsets) | {"configs": rows}, indent=2))
+        print(json.dumps(_as_json(topic, offsets, _witnesses(configs)) | {"configs": rows}, indent=2))
     else:
         _show(topic, offsets, configs)
     return 0
@@ -203,7 +211,13 @@ async def _configs(admin: Admin, name: str, timeout_s: float) -> Configs:
         return {}
 
 
-def _as_json(topic: TopicView, offsets: Offsets) -> dict[str, Any]:
+def _witnesses(configs: Configs) -> dict[int, int]:
+    """Return the witness of each partition that has one, as far as the cluster says."""
+    entry = configs.get(WITNESSES)
+    return {} if entry is None else decode_witnesses(entry.value)
+
+
+def _as_json(topic: TopicView, offsets: Offsets, witnesses: Mapping[int, int]) -> dict[str, Any]:
     return {
         "name": topic.name,
         "topic_id": topic.topic_id.hex() if topic.topic_id else None,
@@ -217,6 +231,7 @@ def _as_json(topic: TopicView, offsets: Offsets) -> dict[str, Any]:
                 "isr": list(view.in_sync_replicas),
                 "offline_replicas": list(view.offline_replicas),
             }
+            | ({"witness": witnesses[view.partition]} if view.partition in witnesses else {})
             | (
                 dict(zip(("start_offset", "end_offset"), offsets[view.partition], strict=True))
                 if view.partition in offsets
@@ -234,8 +249,9 @@ def _show(topic: TopicView, offsets: Offsets, configs: Configs) -> None:
         f"{topic.name}  id {topic.topic_id.hex() if topic.topic_id else 'none'}  {len(topic.partitions)} partitions"
     )
     own = [f"{entry.name}={entry.value}" for entry in configs.values() if entry.source is ConfigSource.TOPIC]
+    witnesses = _witnesses(configs)
     print_table(
-        ("partition", "leader", "epoch", "replicas", "in sync", "offsets"),
+        ("partition", "leader", "epoch", "replicas", "in sync", "offsets", *(["witness"] if witnesses else [])),
         [
             (
                 partition,
@@ -244,6 +260,7 @@ def _show(topic: TopicView, offsets: Offsets, configs: Configs) -> None:
                 ",".join(map(str, view.replicas)),
                 ",".join(map(str, view.in_sync_replicas)),
                 "{} to {}".format(*offsets[partition]) if partition in offsets else None,
+                *([witnesses.get(partition)] if witnesses else []),
             )
             for partition, view in sorted(topic.partitions.items())
         ],

@@ -8,8 +8,9 @@ The state of a broker is one of
     unreachable  its process runs and does not answer in time (suspended, overloaded)
     stopped      no such process
 
-A broker that answers says more than this (`leaders`, `replicas`, counters of what was fetched, events); that is passed
-on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every partition.
+A broker that answers says more than this (`leaders`, `replicas`, `witnesses`, counters of what was fetched, events);
+that is passed on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every
+partition.
 """
 
 from collections.abc import Mapping
@@ -85,6 +86,7 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
         "state": "stopped",
         "leaders": 0,
         "replicas": 0,
+        "witnesses": 0,
         "ready": False,
         "log": str(files.log_file(node_id)),
     }

@@ -6,6 +6,8 @@ still takes the interpreter from the loop while it runs: so a quarter of the tim
 more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long as it takes. When something was
 written anew, a checkpoint follows, which lets the old files go.
 
+A witness keeps only what a replica lacks: there is nothing to compact.
+
 An event says what was compacted. A partition for which there is no room on the disk is said too, and tried again in the
 next round; nothing is lost by that.
 """
@@ -68,7 +70,8 @@ class Compaction:
         self._resumed_s = asyncio.get_running_loop().time()
         for partition in list(self._partitions):
             settings = partition.settings
-            if settings is not None and settings.is_compacted and partition.topic_name not in INTERNAL_TOPICS:
+            is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
+            if settings is not None and settings.is_compacted and not is_kept_otherwise:
                 is_changed |= await self._compact(partition)
             await slices.breathe()
         if is_changed:

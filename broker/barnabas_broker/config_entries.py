@@ -5,7 +5,8 @@ else our default. It can be altered, but for what is fixed when a topic is creat
 was started with: all of it is read-only, which is the one thing that Kafka would say otherwise. What internal topics
 keep is not configured at all.
 
-Values of secrets are never told, not even whether there is one.
+Values of secrets are never told, not even whether there is one. One entry of a topic is no setting: who the witnesses
+of its partitions are (`witness_rows`).
 """
 
 from collections.abc import Mapping
@@ -16,8 +17,9 @@ from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 from .config import BrokerConfig, Setting, settings
 from .topic_settings import BEHIND_TOPICS, kept_by_itself
+from .witness_rows import WITNESSES
 
-__all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries"]
+__all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries", "witness_entry"]
 
 INT32_MAX = 2**31 - 1
 # Kafka's ConfigType.
@@ -65,6 +67,12 @@ def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) 
         row = (name, value, source, _TYPES[known.type], False, known.documentation, is_fixed, tuple(places))
         entries.append(ConfigEntry(*row))
     return entries
+
+
+def witness_entry(witnesses: str) -> ConfigEntry:
+    """Return the entry that says which brokers are a topic's witnesses, from `encode_witnesses`."""
+    documentation = "The brokers that vote beside two replicas and serve nobody, as partition:broker."
+    return ConfigEntry(WITNESSES, witnesses, ConfigSource.DEFAULT, _TYPES["LIST"], False, documentation, True, ())
 
 
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:

@@ -93,9 +93,10 @@ class BrokerContext:
         Only for answers that say where to look. Whoever is refused is told a leader that is known, or none.
         """
         leader = self.leader_of(hosted, index)
-        replicas = hosted.topic.partitions[index].replicas
-        if leader.leader_id >= 0 or not self.partitions.is_cut_off(replicas):
+        placement = hosted.topic.partitions[index]
+        if leader.leader_id >= 0 or not self.partitions.is_cut_off(placement.voters):
             return leader
+        replicas = placement.replicas
         last = self.partitions.leadership(hosted.topic.topic_id, index)
         last_leader = -1 if last is None else last.leader_id
         in_sync = tuple(replica for replica in leader.isr if replica in replicas)  # observers lead nothing

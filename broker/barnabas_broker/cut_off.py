@@ -19,10 +19,10 @@ from collections.abc import Callable, Sequence
 __all__ = ["is_cut_off", "somebody_else"]
 
 
-def is_cut_off(node_id: int, replicas: Sequence[int], is_silent: Callable[[int], bool]) -> bool:
-    """Tell whether `node_id`, one of `replicas`, does not hear enough of the others to be part of a majority."""
-    heard = sum(replica == node_id or not is_silent(replica) for replica in replicas)
-    return node_id in replicas and 2 * heard <= len(replicas)
+def is_cut_off(node_id: int, voters: Sequence[int], is_silent: Callable[[int], bool]) -> bool:
+    """Tell whether `node_id`, one of `voters`, does not hear enough of the others to be part of a majority."""
+    heard = sum(voter == node_id or not is_silent(voter) for voter in voters)
+    return node_id in voters and 2 * heard <= len(voters)
 
 
 def somebody_else(node_id: int, last_leader: int, in_sync: Sequence[int], replicas: Sequence[int]) -> int:

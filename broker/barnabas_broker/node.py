@@ -357,7 +357,7 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """Return what an operator may ask, as plain values."""
-        replicas = list(self.partitions)
+        replicas = [partition for partition in self.partitions if not partition.is_witness]
         return {
             "node_id": self.config.node_id,
             "cluster_id": self.config.cluster_id,
@@ -371,6 +371,7 @@ class Node:
                 partition.is_leader and partition.copies_in_sync < len(partition.replicas) for partition in replicas
             ),
             "replicas": len(replicas),
+            "witnesses": sum(partition.is_witness for partition in self.partitions),
             "ready": self.state == "running" and self.is_ready,
             "topics": {
                 hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
@@ -380,7 +381,7 @@ class Node:
                 "refusing": self.storage.refusal,
                 "last_error": self.storage.last_error,
                 "scrub": self.scrub.status(),
-                "failed_replicas": {str(known): str(known.log.failed) for known in replicas if known.log.failed},
+                "failed_replicas": {str(known): str(known.log.failed) for known in self.partitions if known.log.failed},
             },
             "moves": {self._name_of(group_id): reason for group_id, reason in self.partitions.moves.waiting.items()},
             "groups": self.broker.coordinator.status(),

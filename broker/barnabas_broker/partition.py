@@ -21,6 +21,12 @@ count for `min.insync.replicas`: a replica that is still on its way in may have 
 Observers that are in sync are announced with them, lest the partition be taken for under-replicated; they count for
 nothing.
 
+*A witness* (`is_witness`) votes and serves nobody. Where one leads, which it does only until the others have what it
+alone had, the partition has no leader as far as clients are concerned (the group says so, here as on the replicas). Who
+keeps state that rests on the partition is told nothing here, because the log lacks what the replicas have. One that is
+to be a replica begins anew with an empty log (`install`, of entry 0); it has served nobody, so for nobody anything goes
+back.
+
 The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
 `append` has already noted is skipped there.
 """
@@ -136,11 +142,17 @@ class Partition:
         """The replicas that may lead now, in their order: those that are on their way in cannot yet."""
         return electable(self.group.configuration, self.replicas)
 
+    @property
+    def is_witness(self) -> bool:
+        """True while this node votes here and keeps no copy to rely on."""
+        return self.group.is_witness
+
     def configure(self, settings: TopicSettings) -> None:
         """Go by `settings` from now on. What is on its way is not looked at again."""
         self.settings = settings
         self.min_insync, self.message_bytes_max = settings.min_insync_replicas, settings.max_message_bytes
-        self.log.limit_segments(settings.segment_bytes)
+        if not self.is_witness:
+            self.log.limit_segments(settings.segment_bytes)
         if self.is_leader:
             # Who waits for more replicas than are asked for now need not.
             self.host.review_soon(self)
@@ -234,8 +246,7 @@ class Partition:
         """True while this replica knows its leader and may serve what that one has committed."""
         if self.is_leader or self.leader_id is None or self.group.failed is not None:
             return False
-        configuration, node_id = self.group.configuration, self.host.node_id
-        return node_id in configuration.node_ids and node_id not in configuration.witnesses
+        return self.host.node_id in self.group.configuration.node_ids and not self.is_witness
 
     def readable_elsewhere(self, now_ms: int) -> list[tuple[int, int]]:
         """Return who else could serve reads now, and where its log ends; only a leader knows."""
@@ -317,7 +328,7 @@ class Partition:
             else:
                 for waiter in self._waiters.take_committed(commit_index):
                     waiter.on_committed()
-        if self.observer is not None:
+        if self.observer is not None and not self.is_witness:
             self.observer.on_committed(commit_index)
         if self._is_save_due(commit_index):
             self.save_producers()
@@ -326,7 +337,9 @@ class Partition:
             self.host.review_soon(self)
 
     def on_configuration(self, configuration: Configuration) -> None:
-        """Nothing here rests on it: who is in sync is asked of the group."""
+        """Who is in sync is asked of the group; but a witness that ceases to be one has segments like the others."""
+        if self.settings is not None and not self.is_witness:
+            self.log.limit_segments(self.settings.segment_bytes)
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         led_term = self._led_term if self.is_leader else 0
@@ -351,6 +364,9 @@ class Partition:
 
     def install(self, snapshot: InstallSnapshot) -> None:
         index = snapshot.snapshot_index
+        if index == 0:
+            self._begin_anew()
+            return
         try:
             start_offset, producers = decode_replica_state(snapshot.data)
         except BarnabasError:
@@ -372,6 +388,10 @@ class Partition:
         return index, term, self._encoded(self._committed_producers())
 
     # Inside.
+
+    def _begin_anew(self) -> None:
+        self.producers, self.starts, self.saved_index, self._saved_size = ProducerTable(), LogStarts(), 0, 0
+        self.high_watermark = 0
 
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what nobody needs any more."""

@@ -333,8 +333,6 @@ class Partitions:
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )
-        # The topic may have been configured differently while its log was being read.
-        partition.configure(hosted.settings)
         partition.starts, partition.saved_index = state.starts, state.saved_index
         log.on_state_needed = partition.save_producers
         if topic.name in self.observers:
@@ -347,6 +345,8 @@ class Partitions:
             preferred=partition.replicas[0] == self.node_id,
         )
         partition.group.sends_files = True
+        # The topic may have been configured differently while its log was being read.
+        partition.configure(hosted.settings)
         hosted.partitions[index] = partition
 
     def _on_mended(self, group_id: GroupId) -> None:
@@ -410,12 +410,12 @@ class Partitions:
                 vacant_ms = self.absences.silent_since_ms(leadership.leader_id)
             if vacant_ms is not None and vacant_ms > since_ms:
                 # Whoever is cut off would wait in vain: it hears of no election.
-                return not self.is_cut_off(hosted.topic.partitions[index].replicas)
+                return not self.is_cut_off(hosted.topic.partitions[index].voters)
         return False
 
-    def is_cut_off(self, replicas: Sequence[int]) -> bool:
-        """Tell whether this node, one of `replicas`, has just ceased to hear a majority of them."""
-        return is_cut_off(self.node_id, replicas, self.absences.is_doubtful)
+    def is_cut_off(self, voters: Sequence[int]) -> bool:
+        """Tell whether this node, one of `voters`, has just ceased to hear a majority of them."""
+        return is_cut_off(self.node_id, voters, self.absences.is_doubtful)
 
     def on_peer(self, peer: int, live: bool) -> None:
         """Review what this node leads together with `peer`. Subscribed to the links."""

@@ -170,6 +170,7 @@ def words_of(before: Configuration, after: Configuration) -> str:
     """Say what a change does, for the event history."""
     parts = [
         ("voters", sorted(before.voter_ids), sorted(after.voter_ids)),
+        ("witnesses", list(before.witnesses), list(after.witnesses)),
         ("learners", sorted(before.learner_ids), sorted(after.learner_ids)),
     ]
     texts = [f"{name} {old} become {new}" for name, old, new in parts if old != new]

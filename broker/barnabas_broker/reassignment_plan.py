@@ -5,15 +5,18 @@ broker that, in this order, is in a rack with the fewest replicas of the partiti
 that are planned, and has the lowest id. The first replica, who should lead, stays if it can; else it becomes the one of
 the partition's replicas that leads the fewest.
 
+The witness of two replicas is not planned here, the controller chooses it; only whether to ask for one is decided
+(`lacks_witness`).
+
 The same question gets the same answer. Not here: weighing partitions by size or load, moving replicas between brokers
 that are both allowed.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["plan_targets"]
+__all__ = ["lacks_witness", "plan_targets"]
 
 Key = TypeVar("Key")
 
@@ -56,3 +59,16 @@ def plan_targets(
             chosen.insert(0, leader)
         plan[key] = tuple(chosen)
     return plan
+
+
+def lacks_witness(target: Sequence[int], witness: int | None, up: Collection[int]) -> bool:
+    """Tell whether a partition that goes to, or stays at, `target` has no witness that counts, and could have one.
+
+    Args:
+        target: Where its replicas should be.
+        witness: Who is its witness now; None: nobody.
+        up: The brokers that are there.
+    """
+    if len(target) != 2 or set(up) <= {*target, witness}:
+        return False
+    return witness is None or witness in target or witness not in up

@@ -13,7 +13,8 @@ slowly would keep its oldest record for as long as its newest.
 An event says what went and why. The first look comes half a minute after the start, or sooner if the interval is
 shorter, so that a broker that is restarted often tidies up too.
 
-Internal topics are kept by those who write to them. Not here: compaction (`compaction`).
+Internal topics are kept by those who write to them; a witness keeps only what a replica lacks, and is passed over. Not
+here: compaction (`compaction`).
 """
 
 from collections.abc import Callable, Coroutine
@@ -78,7 +79,7 @@ class Retention:
         slices = Slices()
         for partition in list(self._partitions):
             settings = partition.settings
-            if settings is not None and partition.topic_name not in INTERNAL_TOPICS:
+            if settings is not None and partition.topic_name not in INTERNAL_TOPICS and not partition.is_witness:
                 first_ms = await partition.log.first_timestamp()
                 roll_ms = settings.segment_ms
                 if settings.is_compacted:

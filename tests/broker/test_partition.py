@@ -16,7 +16,7 @@ from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.raft.membership import configuration_of
-from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 
 from .wire_client import batch
@@ -126,6 +126,7 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
             configuration=configuration_of(frozenset({1, 2, 3})),
             confirmed=True,
             failed=None,
+            is_witness=False,
             check_may_propose=lambda: None,
             propose=lambda frame: log.add(partition.term, frame),
         ),
@@ -302,3 +303,43 @@ def test_a_follower_saves_its_producers_every_so_many_entries() -> None:
     partition.on_committed(SAVE_ENTRIES)
     partition.on_committed(SAVE_ENTRIES + 10)
     assert saved == [SAVE_ENTRIES]
+
+
+class Observer:
+    """Counts what it is told."""
+
+    commits = 0
+
+    def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
+        pass
+
+    def on_committed(self, commit_index: int) -> None:
+        self.commits += 1
+
+    def on_ended(self) -> None:
+        pass
+
+
+def test_state_that_rests_on_the_partition_is_not_built_from_the_log_of_a_witness() -> None:
+    partition, _ = make(FakeLog([1, 1]))
+    partition.observer = observer = Observer()
+    cast("Any", partition.group).is_witness = True
+    partition.on_committed(1)
+    assert (partition.high_watermark, observer.commits) == (1, 0)
+    cast("Any", partition.group).is_witness = False
+    partition.on_committed(2)
+    assert observer.commits == 1
+
+
+def test_a_witness_that_is_to_be_a_replica_begins_with_nothing() -> None:
+    log = FakeLog([1, 1, 1])
+    partition, _ = make(log)
+    partition.on_committed(3)
+    log.entries.clear()
+    partition.install(InstallSnapshot(2, 1, 1, 0, 0, b""))
+    assert (partition.high_watermark, partition.producers.applied_index, partition.producers.commit_index) == (0, 0, 0)
+    assert partition.producers.is_complete
+    log.add(2, bytearray(batch(5)))
+    partition.on_appended(log.entries)
+    partition.on_committed(1)
+    assert partition.high_watermark == 5

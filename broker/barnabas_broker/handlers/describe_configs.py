@@ -1,15 +1,17 @@
 """DescribeConfigs: how topics and brokers are configured, and why.
 
-Topics are answered by any broker: what was set for them, and behind it what this broker was started with. A broker
-answers for itself alone; an empty name asks for what applies to all brokers and was set while they ran, of which there
-is nothing. Loggers, client metrics and groups have no configuration here, and say so.
+Topics are answered by any broker: what was set for them, and behind it what this broker was started with; and who the
+witnesses of their partitions are, if there are any. A broker answers for itself alone; an empty name asks for what
+applies to all brokers and was set while they ran, of which there is nothing. Loggers, client metrics and groups have no
+configuration here, and say so.
 """
 
 from collections.abc import Sequence
 
-from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries
+from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.witness_rows import encode_witnesses
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -24,6 +26,8 @@ from barnabas_metadata_quorum.topic_names import name_complaint
 __all__ = ["handle", "refuse"]
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
+LONG_SINCE = 4  # since then the length of a string is not a 16-bit number
+INT16_MAX, INT32_MAX = 2**15 - 1, 2**31 - 1
 
 
 class _RefusedError(Exception):
@@ -32,9 +36,12 @@ class _RefusedError(Exception):
         self.code, self.text = code, text
 
 
-def handle(broker: BrokerContext, _: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe each resource."""
-    return DescribeConfigsResponse(results=[_one(broker, resource, request) for resource in request.resources])
+    bytes_max = INT32_MAX if exchange.version >= LONG_SINCE else INT16_MAX
+    return DescribeConfigsResponse(
+        results=[_one(broker, resource, request, bytes_max) for resource in request.resources]
+    )
 
 
 def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
@@ -52,7 +59,7 @@ def _result(resource: DescribeConfigsResource, code: ErrorCode, text: str | None
 
 
 def _one(
-    broker: BrokerContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: BrokerContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest, bytes_max: int
 ) -> DescribeConfigsResult:
     try:
         entries = _entries(broker, resource)
@@ -73,7 +80,8 @@ def _one(
             documentation=entry.documentation if request.include_documentation else None,
         )
         for entry in entries
-        if not wanted or entry.name in wanted
+        # The witnesses of some thousand partitions do not fit into the strings of older versions.
+        if (not wanted or entry.name in wanted) and len(entry.value or "") <= bytes_max
     ]
     return result
 
@@ -91,7 +99,9 @@ def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequen
         hosted = broker.partitions.topics.get(name)
         if hosted is None:
             raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        return topic_entries(name, hosted.topic.configs, broker.config)
+        witnesses = encode_witnesses(hosted.topic.partitions)
+        entries = topic_entries(name, hosted.topic.configs, broker.config)
+        return [*entries, witness_entry(witnesses)] if witnesses else entries
     if resource.resource_type != BROKER:
         text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) and brokers (4) have"
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)

@@ -1,7 +1,8 @@
 """DescribeLogDirs: which partitions this broker holds, and how large their logs are.
 
-A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka. The size of the
-volume is not told (-1): to ask the operating system could block, and no tool needs it.
+A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka; so are those of
+which this broker is only the witness, because tools count the rows as replicas. The size of the volume is not told
+(-1): to ask the operating system could block, and no tool needs it.
 """
 
 from barnabas_broker.connections import Exchange
@@ -30,7 +31,7 @@ def handle(broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest) 
                 offset_lag=max(0, partition.log.log_end_offset - partition.high_watermark),
             )
             for index, partition in sorted(hosted.partitions.items())
-            if asked is None or index in asked.get(name, ())
+            if (asked is None or index in asked.get(name, ())) and not partition.is_witness
         ]
         if rows:
             result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))

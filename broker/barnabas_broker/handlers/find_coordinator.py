@@ -84,7 +84,7 @@ def _find(broker: BrokerContext, group_id: str) -> Coordinator:
 def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:
     """Tell whether a partition without a leader is about to have one that this broker will hear of."""
     has_leader = broker.leader_of(hosted, index).leader_id >= 0
-    return not has_leader and not broker.partitions.is_cut_off(hosted.topic.partitions[index].replicas)
+    return not has_leader and not broker.partitions.is_cut_off(hosted.topic.partitions[index].voters)
 
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:

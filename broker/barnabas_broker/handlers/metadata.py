@@ -158,7 +158,7 @@ def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
     for index, desired in enumerate(topic.partitions):
         leader = broker.where_to_ask(hosted, index)
         # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
-        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.replicas))
+        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))
         has_leader = leader.leader_id >= 0
         partitions.append(
             MetadataResponsePartition(
