@@ -141,12 +141,12 @@ class Watermarks(threading.Thread):
         self._consumer.close()
 
 
-def create_topic(brokers: Cluster, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
-    words = ("--partitions", partitions, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+def create_topic(brokers: Cluster, topic: str = TOPIC, partitions: int = PARTITIONS, replicas: int = 3) -> None:
+    words = ("--partitions", partitions, "--replication-factor", replicas, "--bootstrap-server", brokers.bootstrap)
     run("topic", "create", topic, *words)
 
 
-def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PARTITIONS) -> None:
+def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PARTITIONS, replicas: int = 3) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
@@ -155,7 +155,7 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
         try:
             partitions = consumer.list_topics(topic, timeout=5).topics[topic].partitions
             if len(partitions) == partitions_wanted and all(
-                len(p.isrs) == 3 and p.leader > 0 for p in partitions.values()
+                len(p.isrs) == replicas and p.leader > 0 for p in partitions.values()
             ):
                 break
         except KafkaException:
@@ -167,7 +167,7 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
     consumer.close()
 
 
-def one_at_a_time(brokers: Cluster, load: Load, rounds: int) -> list[float]:
+def one_at_a_time(brokers: Cluster, load: Load, rounds: int, replicas: int = 3) -> list[float]:
     pauses = []
     for number in range(rounds):
         victim = number % 3 + 1
@@ -179,14 +179,14 @@ def one_at_a_time(brokers: Cluster, load: Load, rounds: int) -> list[float]:
         load.wait_all_acked_after(killed_at + SETTLE_S / 2)
         pauses.append(load.pause_around(killed_at))
         took = brokers.start()
-        wait_whole(brokers)
+        wait_whole(brokers, replicas=replicas)
         print(
             f"round {number + 1:2}: killed broker {victim} (led {led}): pause {pauses[-1]:.3f} s, back in {took:.2f} s"
         )
     return pauses
 
 
-def all_at_once(brokers: Cluster, load: Load, rounds: int) -> list[float]:
+def all_at_once(brokers: Cluster, load: Load, rounds: int, replicas: int = 3) -> list[float]:
     pauses = []
     for number in range(rounds):
         time.sleep(SETTLE_S)
@@ -195,7 +195,7 @@ def all_at_once(brokers: Cluster, load: Load, rounds: int) -> list[float]:
         took = brokers.start()
         load.wait_all_acked_after(time.perf_counter())
         pauses.append(load.pause_around(killed_at))
-        wait_whole(brokers)
+        wait_whole(brokers, replicas=replicas)
         print(f"round {number + 1:2}: killed all three: pause {pauses[-1]:.3f} s, of which restart {took:.2f} s")
     return pauses
 
@@ -229,18 +229,22 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each kind")
+    parser.add_argument(
+        "--replication-factor", type=int, default=3, help="2 replicas have a witness on the third broker"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the brokers' data and logs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     with cluster(settings=dict(item.split("=", 1) for item in options.settings), keep=options.keep) as brokers:
-        create_topic(brokers)
+        replicas = options.replication_factor
+        create_topic(brokers, replicas=replicas)
         load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
         load.start()
         watermarks.start()
         try:
             load.wait_all_acked_after(time.perf_counter())
-            single = one_at_a_time(brokers, load, options.rounds)
-            every = all_at_once(brokers, load, options.rounds)
+            single = one_at_a_time(brokers, load, options.rounds, replicas)
+            every = all_at_once(brokers, load, options.rounds, replicas)
         finally:
             load.finish()
             watermarks.finish()
