@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, TypeVar
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 
+from .admin import create_topic
 from .client import Trouble, WireClient
 from .machine import Machine
 from .observer import observing
 from .scenario import TOPIC, Run, quiet
 from .swarm import Choice, choose
-from .workload import TIMESTAMP_MS, create_topic
+from .workload import TIMESTAMP_MS
 from .world import SECOND
 
 __all__ = ["Answer", "Stage", "calm", "on_stage"]
@@ -31,7 +32,8 @@ def calm() -> Choice:
     """Return three brokers, one partition on all of them, nobody at work and no fault."""
     return choose(0)._replace(
         nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
-        idempotent_producers=0, plain_producers=0, deletes=False, topics_come_and_go=False, kinds=(), faults=(),
+        idempotent_producers=0, plain_producers=0, deletes=False, topics_come_and_go=False, moves=False,
+        kinds=(), faults=(),
     )  # fmt: skip
 
 

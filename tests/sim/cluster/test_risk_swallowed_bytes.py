@@ -40,7 +40,7 @@ def idle_cluster() -> Run:
         choose(0)._replace(
             nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
             idempotent_producers=1, plain_producers=0, pause_ms=1_000, deletes=False, topics_come_and_go=False,
-            kinds=(), faults=(),
+            moves=False, kinds=(), faults=(),
         )
     )  # fmt: skip
 
