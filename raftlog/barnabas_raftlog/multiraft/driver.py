@@ -350,10 +350,10 @@ class Driver:
                 return
         if group.log.durable_index != group.durable_index:
             self._report_durable(group, now_ms)
-        if group.core.is_witness:
-            group.forget()
-        elif group.core.lacks_beginning:
+        if group.core.lacks_beginning:
             self._begin_from_nothing(group)
+        elif group.core.is_witness:
+            group.forget()
 
     def _begin_anew(self, group: Group, error: DiskFullError) -> None:
         self.resign(group)
@@ -365,7 +365,7 @@ class Driver:
         """Empty the log of one that was a witness and is to have all of it from now on."""
         group.begin_anew()
         core = group.core
-        text = "it was a witness, whose log lacks its beginning, and is to have all of it"
+        text = "its log lacks a beginning that this member needs, or that nobody has any more"
         self._facts.append((group.group_id, Fact("replica begun anew", core.term, text)))
         empty = InstallSnapshot(core.term, self.node_id, self.node_id, 0, 0, b"", group.log.configuration)
         group.notices.append((group.listener.install, empty))

@@ -28,7 +28,7 @@ from .quorum import majority
 from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
 from .state import RaftState, Role
 from .uncertainty import note_answer
-from .witness import heir, releasable_index
+from .witness import feeds_nobody, heir, releasable_index
 
 __all__ = [
     "mark_lost",
@@ -91,6 +91,10 @@ def on_append_response(raft: RaftState, response: AppendResponse) -> None:
         if not progress.uncertain:
             advance_commit(raft)
     on_answer(raft, progress, response)
+    if raft.is_witness and response.rejected and feeds_nobody(raft):
+        raft.lacks_beginning = True
+        election.become_follower(raft, raft.term, "a witness has forgotten what every full voter has lost")
+        return
     if not raft.confirmed:
         confirm(raft)
     if raft.commit_index == raft.log.last_index:

@@ -24,20 +24,27 @@ pre-vote (and will stand itself, with as good a chance), and it is no target of 
 that of each live full voter, it wins, sends them what they lack, and hands leadership on to the first that has
 everything. It is never quiescent as a leader: nobody shall trust in silence in one that serves nobody.
 
+*What was a witness's log* must never pass for a whole one. The log itself says what it is (`LogReader.partial_since`);
+a witness is never turned into something else, nor into a learner (`membership.check_change`); and one that comes back
+as a learner or voter *lacks the beginning*: it stands for nothing and acknowledges nothing, the driver empties its
+log, and it goes on as one that may have forgotten what it acknowledged (`uncertainty`). Nobody misses what it said as
+a witness: the change that removed it is committed by the others, and all that came before lies on a majority of them.
+
 *A new witness* does not get the log. Where everybody has everything is where its own begins: an `InstallSnapshot`
 names that entry, with the state left out. The same happens to one that was away, and to one for which entries would
 have to be read from disk although all full voters have them.
 
 Not here: what a witness lacks of the state (producers, the log's start) no one can get from it; so while it leads, a
 member that has lost its page cache, a new learner, or another witness may have to wait for the next leader. With a
-witness, `page-cache` mode does not survive a loss of power on one full voter and the loss of the other's disk.
+witness, `page-cache` mode does not survive a loss of power on one full voter and the loss of the other's disk. If all
+full voters have lost what it forgot, it finds that out when it leads, and gives its log up as well (`feeds_nobody`).
 """
 
 from .messages import VoteRequest
 from .progress import Progress
 from .state import RaftState
 
-__all__ = ["heir", "lacks_released", "leaves_it_to_this", "releasable_index"]
+__all__ = ["feeds_nobody", "heir", "lacks_released", "leaves_it_to_this", "releasable_index"]
 
 
 def releasable_index(raft: RaftState) -> int:
@@ -61,6 +68,13 @@ def releasable_index(raft: RaftState) -> int:
                 index = min(index, progress.match_index)
     raft.released_index = max(raft.released_index, index)
     return raft.released_index
+
+
+def feeds_nobody(raft: RaftState) -> bool:
+    """Tell whether this witness leads although every full voter has lost what it has forgotten (page-cache mode)."""
+    first_index = raft.log.first_index
+    full = [raft.progress[node_id] for node_id in sorted(raft.configuration.full_voter_ids)]
+    return all(progress.uncertain and progress.next_index < first_index for progress in full)
 
 
 def lacks_released(raft: RaftState, node_id: int) -> bool:

@@ -137,9 +137,7 @@ class Group:
         self._carry_out(node, ready)
         if self.page_cache and log.durable_index > durable_index:  # at once
             self._carry_out(node, self.cores[node].step(Persisted(log.durable_index), self.now_ms))
-        self._forget(node)
-        if self.cores[node].lacks_beginning:
-            self._begin_anew(node)
+        self._keep(node)
         check_member(self.cores[node])
         if ready.append_no_op or ready.repeat_members:
             self.step(node, Proposed())
@@ -156,11 +154,13 @@ class Group:
             self.held[node] = []
             if moved:
                 self._carry_out(node, self.cores[node].step(Persisted(disk.log.durable_index), self.now_ms))
-        self._forget(node)
+        self._keep(node)
 
-    def _forget(self, node: int) -> None:
-        """As a witness, drop what every full voter has."""
+    def _keep(self, node: int) -> None:
+        """As a witness, drop what every full voter has; or everything, if the beginning is needed."""
         log = self.disks[node].log
+        if self.cores[node].lacks_beginning:
+            self._begin_anew(node)
         index = min(self.cores[node].forgettable_index, log.durable_index)
         if index >= log.first_index:
             log.forget(index, self.cores[node].configuration_place)
