@@ -95,6 +95,7 @@ class MultiRaft:
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
+        self._strangers: dict[Group, None] = {}  # groups that know no member: any peer may be one
         self._doubtful_until_ms = 0  # after a stall: peers that fall silent may be back in a moment
         self._held_silences: dict[int, int] = {}  # peer: when its silence is told
         self._broken: asyncio.Future[None] | None = None
@@ -164,6 +165,8 @@ class MultiRaft:
         group = Group(driver, group_id, log, make_core, listener)
         log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
         self.groups[group_id] = group
+        if not group.members:
+            self._strangers[group] = None
         for member in group.members - {self.node_id}:
             self._sharing.setdefault(member, {})[group] = None
         if log.failed is not None:
@@ -171,7 +174,7 @@ class MultiRaft:
         elif self._storage.failed is not None:
             driver.suspend(group, self._storage.failed)
         for peer in self._links.live_peers:
-            if peer in group.members:
+            if peer in group.members or not group.members:
                 self._greetings.ask(peer, group)
         for message in self._strays.claim(group_id, now_ms):
             if not (isinstance(message, InstallSnapshot) and not message.data):
@@ -233,6 +236,7 @@ class MultiRaft:
             self._driver.catch_up.on_removed(group)
         for member in group.members - {self.node_id}:
             del self._sharing[member][group]
+        self._strangers.pop(group, None)
         self._strays.remove(group_id)
 
     async def run(self) -> None:
@@ -257,6 +261,7 @@ class MultiRaft:
             group.is_removed = True
         self.groups.clear()
         self._sharing.clear()
+        self._strangers.clear()
         self._driver.clear()
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(None)
@@ -335,6 +340,8 @@ class MultiRaft:
             return
         for gone in group.members - members - {self.node_id}:
             del self._sharing[gone][group]
+        if members:
+            self._strangers.pop(group, None)
         for new in sorted(members - group.members - {self.node_id}):
             self._sharing.setdefault(new, {})[group] = None
         group.members = members
@@ -343,6 +350,8 @@ class MultiRaft:
         if live:
             self._held_silences.pop(peer, None)
             self._greetings.greet(peer, self._sharing.get(peer, {}))
+            for group in self._strangers:
+                self._greetings.ask(peer, group)
             return
         driver = self._driver
         if not driver.is_punctual or driver.now() < self._doubtful_until_ms:

@@ -193,3 +193,22 @@ async def test_a_new_learner_trusts_a_leader_that_it_did_not_know_and_notices_it
     network.connect((1, 2), live=False)
     await network.pass_ms(100)
     assert joining.leader_id is None
+
+
+@pytest.mark.parametrize("is_connected_first", [False, True])
+async def test_a_learner_that_was_away_when_it_was_added_is_found_when_it_comes(is_connected_first: bool) -> None:
+    network, leader = await elected(4, frozenset({1, 2, 3}))
+    pairs = [(1, 4), (2, 4), (3, 4)]
+    network.connect(*pairs, live=False)
+    leader.group(1).change(of({1, 2, 3}, {4}))
+    await network.pass_ms(2_000)
+    assert leader.group(1).core.quiescent
+    if is_connected_first:
+        network.connect(*pairs)
+        await network.pass_ms(500)
+    joining = network.nodes[4].add(1, nobody=True)
+    await network.pass_ms(500)
+    network.connect(*pairs)
+    await network.pass_ms(2_000)
+    assert joining.configuration == of({1, 2, 3}, {4})
+    assert joining.leader_id == 1
