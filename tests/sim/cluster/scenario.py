@@ -10,8 +10,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from unittest.mock import patch
 
+from barnabas_broker import node as broker_node
 from barnabas_broker.config import BrokerConfig
+from barnabas_metadata_quorum import replica
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -40,6 +43,7 @@ LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
 ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed
 NOTES_SHOWN = 60
+METADATA_SEGMENT_BYTES = 2_048
 
 
 class SimulationError(AssertionError):
@@ -202,14 +206,27 @@ class Run:
             self.history.check_complete(reader.client.name, reader.partition, reader.position)
 
     def _last(self) -> None:
-        """A cluster that is well and has had its time to bring leaderships home changes nothing any more."""
+        """A cluster that is well brings its leaderships home, and then changes nothing any more."""
         world = self.world
-        world.run_until(world.now_us + SETTLING_US)
+        is_home = world.run_until(world.now_us + SETTLING_US, lambda: not self._away())
+        assert is_home, f"leaderships do not go home: {self._away()}"
         before, elections = self._leaders(), world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
         assert not (trouble := self.trouble()), f"well, and then not any more: {trouble}"
         assert before == self._leaders(), f"leaders changed for no reason: {before} to {self._leaders()}"
         assert world.counts["elections"] == elections, "elections for no reason"
+
+    def _away(self) -> list[tuple[str, int]]:
+        """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
+        led, first = set[str](), dict[str, int]()
+        for machine in self.machines.values():
+            for partition in machine.node.partitions if machine.node is not None else ():
+                home = partition.replicas[0]
+                if home not in self._damaged(partition.group.group_id):
+                    first[str(partition)] = home
+                    if machine.node_id == home and partition.can_serve:
+                        led.add(str(partition))
+        return sorted((name, home) for name, home in first.items() if name not in led)
 
     def _has_more_than(self, acknowledged: int, rounds: list[int]) -> bool:
         members_go_on = all(member.rounds > before for member, before in zip(self.members, rounds, strict=True))
@@ -223,7 +240,7 @@ class Run:
         return all(reader.has_all_acknowledged for reader in self.readers)
 
     def _is_well(self) -> bool:
-        return not self.world.counts["events"] % 50 and not self.trouble()
+        return not self.trouble()
 
     def _leaders(self) -> list[tuple[str, int, int]]:
         return sorted(
@@ -299,6 +316,16 @@ class Run:
 
 
 @contextmanager
+def _snapshots_after(records: int) -> Iterator[None]:
+    """Let images of metadata be saved after so many records; a log that is dropped so soon has small segments."""
+    with (
+        patch.object(replica, "SNAPSHOT_RECORDS", records),
+        patch.object(broker_node, "SEGMENT_BYTES", METADATA_SEGMENT_BYTES),
+    ):
+        yield
+
+
+@contextmanager
 def quiet() -> Iterator[None]:
     """Nothing of a run is logged, and no garbage is collected in the middle of it."""
     before = logging.root.manager.disable
@@ -321,7 +348,7 @@ def run_choice(choice: Choice) -> Run:
     with quiet():
         run = Run(choice)
         try:
-            with observing(run.observer):
+            with observing(run.observer), _snapshots_after(choice.snapshot_records):
                 run.run()
         except Exception as error:  # whatever broke a node is what the run is for
             raise SimulationError(run.describe(error)) from error

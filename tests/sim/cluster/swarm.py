@@ -27,7 +27,8 @@ class Fault(NamedTuple):
 class Choice(NamedTuple):
     """One seed's run, without the clients' and the network's small chances.
 
-    `segment_ms`: after so long a segment is sealed, however small; 0: when it is full.
+    `segment_ms`: after so long a segment is sealed, however small; 0: when it is full. `snapshot_records`: so many
+    records of metadata become an image, and their log is dropped.
     """
 
     seed: int
@@ -49,6 +50,7 @@ class Choice(NamedTuple):
     observers: bool
     racks: int
     segment_ms: int
+    snapshot_records: int
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -119,10 +121,11 @@ def choose(seed: int) -> Choice:
         members=rng.choice((0, 0, 1, 2, 3)),
         deletes=rng.random() < 0.4,
         topics_come_and_go=rng.random() < 0.25,
-        moves=nodes > 1 and rng.random() < 0.4,
+        moves=nodes > 1 and rng.random() < 0.5,
         observers=nodes > factor and rng.random() < 0.4,
         racks=rng.choice((1, 1, 2, 3)),
-        segment_ms=rng.choice((0, 0, 300)),
+        segment_ms=rng.choice((0, 300)),
+        snapshot_records=rng.choice((2_000, 15)),
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),
