@@ -35,6 +35,13 @@ def test_a_bit_that_rots_where_a_replica_must_read_to_be_opened_is_mended_from_a
     assert counts["event replica suspended"] == counts["event segment repaired"] == 1
 
 
+@pytest.mark.slow
+def test_a_stop_that_a_stalled_broker_has_not_heard_of_is_waited_for_before_all_is_well() -> None:
+    stall, restart = Fault(4 * SECOND, "stall", (1, 1), 3 * SECOND), Fault(4_100_000, "restart", (1, 1), 2 * SECOND)
+    counts = run_choice(three_nodes(stall, restart)).world.counts
+    assert counts["clean stops"] == 1
+
+
 EVERYBODY_LOSES_POWER = Fault(4 * SECOND, "power_all", (1, 1), SECOND // 2, 0)
 
 
