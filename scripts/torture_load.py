@@ -165,7 +165,7 @@ class Producing(Worker):
                 # All by which it knows that it is cut off with a broker: it waits as long as brokers do for each other.
                 "socket.timeout.ms": 1_000,
                 "request.timeout.ms": 1_000,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 0,  # never: librdkafka would begin a new epoch and send again what followed
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 50,
                 "error_cb": lambda _: None,

@@ -57,6 +57,8 @@ def test_another_coordinator_is_found_and_the_application_hears_nothing_of_it(ru
             await life.enter_async_context(serving(old))
             session = await stack.enter_async_context(member(old, new, handler=handler))
             await session.wait_stable(LONG_S)
+            # A slow machine may have needed two joins: a heartbeat that took too long ends the one beside it.
+            identity = session.member_id, session.generation_id
             group.move(new)
             if fate == "dies":
                 await life.aclose()
@@ -64,9 +66,9 @@ def test_another_coordinator_is_found_and_the_application_hears_nothing_of_it(ru
                 group.freeze(old)
             await group.until(lambda: group.count(HeartbeatRequest, new) > 2)
             await session.commit(POSITION, LONG_S)
-            assert group.commits == [(0, "m1", 7)]
+            assert group.commits == [(0, session.member_id, 7)]
             assert handler.log == [("assign", ALL)]
-            assert session.generation_id == 1
+            assert (session.member_id, session.generation_id) == identity
 
     run(main())
 
