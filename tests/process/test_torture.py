@@ -34,10 +34,11 @@ def run(tmp_path: Path, script: str, *arguments: object) -> tuple[int, dict[str,
 
 def test_cut_links_a_full_disk_and_a_clock_that_jumps_cost_no_acknowledged_record(tmp_path: Path) -> None:
     faults = "cut-leader-both-ways,disk-full,clock-jump"
-    status, result, said = run(tmp_path, "torture_run.py", "--rounds", 3, "--faults", faults)
+    # One deck: the cut has two cards in it.
+    status, result, said = run(tmp_path, "torture_run.py", "--rounds", 4, "--faults", faults)
     assert status == 0, said
     assert result["acknowledged"] > 0
-    assert result["faults"] == 3
+    assert result["faults"] == 4
     assert {row["fault"] for row in result["by_fault"]} == set(faults.split(","))
     assert not result["violations"]
     assert not result["unread"]
