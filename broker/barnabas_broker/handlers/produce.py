@@ -10,9 +10,14 @@ its place in the log. The records are a view of the request's own memory, in whi
   nothing is appended (NOT_ENOUGH_REPLICAS). At the request's timeout the answer is REQUEST_TIMED_OUT, or
   NOT_ENOUGH_REPLICAS_AFTER_APPEND when replicas are what is missing; the batch may commit later all the same.
 - A repeated batch is answered with the original's offset, and for `acks` -1 only when the original has committed.
+- A batch that does not follow its producer's last one is called out of order only when a majority has said, after it
+  came, that this node still leads. A deposed leader that has not heard of it lacks what its successor has stored, and
+  clients that are called out of order give up, or begin a new epoch and may store something twice.
 """
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
@@ -43,6 +48,7 @@ from barnabas_raftlog.records.header import (
 __all__ = ["handle", "refuse"]
 
 ZSTD, ZSTD_SINCE = 4, 7
+CONFIRM_S = 2.0  # A leader that no majority answers steps down within an election timeout.
 IDS_SINCE = 13
 HINTS_SINCE = 10
 
@@ -65,6 +71,10 @@ class _Produce:
         self.left = 0
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
+
+    def add(self, wait: "_Wait") -> None:
+        self.left += 1
+        self.waits.append(wait)
 
     def park(self, timeout_ms: int) -> None:
         self.exchange.abandon = self._abandon
@@ -119,6 +129,25 @@ class _Wait:
         self.produce.close_one()
 
 
+class _Gap(_Wait):
+    """One partition of a request whose batch is out of order, if this node still leads."""
+
+    __slots__ = ()
+
+    def begin(self, text: str) -> None:
+        self.produce.add(self)
+        self.produce.broker.spawn(self.judge(text))
+
+    async def judge(self, text: str) -> None:
+        """Ask a majority, then answer. Nothing else is done, so it does not matter if the client has gone."""
+        code = self.partition.not_leading_code
+        with suppress(TimeoutError, NotLeaderError):
+            async with asyncio.timeout(CONFIRM_S):
+                await self.partition.group.confirm()
+            code, self.result.error_message = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text
+        self.on_failed(code)
+
+
 def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
     """Append, and answer now if nothing has to be waited for."""
     acks, by_id = request.acks, exchange.version >= IDS_SINCE
@@ -131,6 +160,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
         for data in topic.partition_data:
             result = PartitionProduceResponse(index=data.index)
             try:
+                if not -1 <= acks <= 1:
+                    raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
                 partition = _partition(broker, hosted, data.index, by_id=by_id)
                 _append(produce, partition, data, result, acks)
             except _Refused as refused:
@@ -192,8 +223,6 @@ def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *,
 def _append(
     produce: _Produce, partition: Partition, data: PartitionProduceData, result: PartitionProduceResponse, acks: int
 ) -> None:
-    if not -1 <= acks <= 1:
-        raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
     if not partition.is_leader:
         failed = partition.group.failed
         raise _Refused(partition.not_leading_code, str(failed) if failed else "this broker does not lead it")
@@ -211,7 +240,10 @@ def _append(
     except NotLeaderError as error:
         raise _Refused(partition.not_leading_code, str(error)) from error
     except OutOfOrderSequenceError as error:
-        raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+        if acks == 0:
+            raise _Refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error)) from error
+        _Gap(produce, partition, result).begin(str(error))
+        return
     except InvalidProducerEpochError as error:
         raise _Refused(ErrorCode.INVALID_PRODUCER_EPOCH, str(error)) from error
     except StorageBusyError as error:
@@ -224,8 +256,7 @@ def _append(
     if acks == -1:
         wait = _Wait(produce, partition, result)
         if partition.wait_for(index, wait):
-            produce.left += 1
-            produce.waits.append(wait)
+            produce.add(wait)
 
 
 def _checked(frame: memoryview, partition: Partition, version: int) -> BatchHeader:
