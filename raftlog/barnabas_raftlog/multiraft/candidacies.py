@@ -7,70 +7,94 @@ is busy with that instead of with the elections. With a bounded number under way
 the next ones begin at the rate at which they can be finished, whatever the machine is busy with besides.
 
 Two nodes that go through the same groups in the same order would stand against each other in every one of them. So
-there are two lines: in one the groups in which this node should be the first to stand, in the other one, which has its
-turn when the first is empty, those in which somebody else should: they have a leader by then, mostly.
+there are lines: in one the groups in which this node should be the first to stand, in the next one, which has its turn
+when the first is empty, those in which somebody else should: they have a leader by then, mostly. In the last one are
+those of which no majority seems to be there. They have their turn as well, for what seems so may be old, but never
+more than a quarter of all: thousands of groups that cannot have a leader keep nobody waiting that can.
 
 A group whose turn has come holds its place until it has, or knows, a leader. If it comes to nothing, its deadline
-passes once more: then it goes to the end of the line, so that groups which cannot have a leader keep nobody waiting.
+passes once more: then it goes to the end of a line.
 
 Limit: `STANDING_MAX` groups of a node stand at the same time.
 """
 
 from collections.abc import Hashable
+from enum import IntEnum
 from typing import Generic, TypeVar
 
-__all__ = ["STANDING_MAX", "Candidacies"]
+__all__ = ["STANDING_MAX", "Candidacies", "Line"]
 
 Item = TypeVar("Item", bound=Hashable)
 
 STANDING_MAX = 128
 
 
+class Line(IntEnum):
+    """Where a group waits: whether this node should be the first to stand, another one, or hardly anybody."""
+
+    FIRST = 0
+    OTHERS = 1
+    HOPELESS = 2
+
+
 class Candidacies(Generic[Item]):
     """Items that wait for their turn, in the order in which they came, and those whose turn it is."""
 
-    __slots__ = ("_first", "_others", "_standing")
+    __slots__ = ("_hopeless_count", "_lines", "_standing")
 
     def __init__(self) -> None:
-        self._first: dict[Item, int] = {}  # since when
-        self._others: dict[Item, int] = {}
-        self._standing: dict[Item, None] = {}
+        self._lines: tuple[dict[Item, int], ...] = tuple({} for _ in Line)  # since when
+        self._standing: dict[Item, Line] = {}
+        self._hopeless_count = 0  # of those that stand
 
     @property
     def waiting_count(self) -> int:
-        return len(self._first) + len(self._others)
+        return sum(map(len, self._lines))
 
     @property
     def has_turn(self) -> bool:
         """Whether somebody waits who need not."""
-        return self.waiting_count > 0 and len(self._standing) < STANDING_MAX
+        return any(line and self._room(number) > 0 for number, line in zip(Line, self._lines, strict=True))
 
     def waits_ms(self, now_ms: int) -> int:
-        """Return for how long the one that came first of all has been waiting."""
-        return now_ms - min(next(iter(line.values()), now_ms) for line in (self._first, self._others))
+        """Return for how long the one that came first of all has been waiting; the hopeless do not count."""
+        return now_ms - min(next(iter(line.values()), now_ms) for line in self._lines[: Line.HOPELESS])
 
-    def wait(self, item: Item, now_ms: int, *, is_first: bool) -> None:
-        """Put `item` at the end of its line, unless it is in one. If it was its turn, that is over."""
-        self._standing.pop(item, None)
-        if item not in self._first and item not in self._others:
-            (self._first if is_first else self._others)[item] = now_ms
+    def wait(self, item: Item, now_ms: int, line: Line) -> None:
+        """Put `item` at the end of a line, unless it is in that one or a better. If it was its turn, that is over."""
+        self._leave(item)
+        for number, waiting in zip(Line, self._lines, strict=True):
+            if item in waiting:
+                if number <= line:
+                    return
+                del waiting[item]
+        self._lines[line][item] = now_ms
 
     def admit(self, count_max: int) -> list[Item]:
         """Return whose turn has come, and is until `end`: at most `count_max` of them."""
-        count = min(count_max, STANDING_MAX - len(self._standing))
         admitted: list[Item] = []
-        for line in (self._first, self._others):
-            taken = [item for _, item in zip(range(count - len(admitted)), line, strict=False)]
+        for number, line in zip(Line, self._lines, strict=True):
+            count = min(count_max - len(admitted), self._room(number))
+            taken = [item for _, item in zip(range(count), line, strict=False)]
             for item in taken:
                 del line[item]
-                self._standing[item] = None
+                self._standing[item] = number
+                self._hopeless_count += number is Line.HOPELESS
             admitted += taken
         return admitted
 
     def end(self, item: Item) -> None:
         """It is not, or will not be, the turn of `item`."""
-        for line in (self._standing, self._first, self._others):
+        self._leave(item)
+        for line in self._lines:
             line.pop(item, None)
 
     def is_standing(self, item: Item) -> bool:
         return item in self._standing
+
+    def _leave(self, item: Item) -> None:
+        self._hopeless_count -= self._standing.pop(item, None) is Line.HOPELESS
+
+    def _room(self, line: Line) -> int:
+        room = STANDING_MAX - len(self._standing)
+        return min(room, max(STANDING_MAX // 4, 1) - self._hopeless_count) if line is Line.HOPELESS else room

@@ -308,7 +308,7 @@ class Driver:
                 group.deadline_ms = now_ms + 1
                 self.deadlines.set(group, now_ms + 1)
             elif group.may_miss_leader(now_ms):
-                candidacies.wait(group, now_ms, is_first=group.is_first_to_stand(self.node_id, live))
+                candidacies.wait(group, now_ms, group.line(self.node_id, live))
             else:
                 self._step(group, TICK_BEHIND if self._events else TICK, now_ms)
         if not self._events or candidacies.waits_ms(now_ms) > 2 * self.stall_ms:

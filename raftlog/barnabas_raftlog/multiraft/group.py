@@ -22,9 +22,11 @@ from barnabas_raftlog.raft.messages import (
     StartRound,
     TransferLeadership,
 )
+from barnabas_raftlog.raft.quorum import majority
 from barnabas_raftlog.raft.uncertainty import why_not_given_up
 from barnabas_raftlog.records.header import ControlKind
 
+from .candidacies import Line
 from .wire import METADATA_GROUP
 
 if TYPE_CHECKING:
@@ -251,18 +253,19 @@ class Group:
             return False
         return core.leader_id is None or now_ms - core.heard_ms >= core.timing.election_timeout_ms
 
-    def is_first_to_stand(self, node_id: int, live: set[int]) -> bool:
-        """Tell whether this node should stand before the other live members do, if it must choose among many groups.
+    def line(self, node_id: int, live: set[int]) -> Line:
+        """Tell how urgently this node should stand, if it must choose among many groups.
 
-        It should where it is preferred. Where somebody is missing, which may be who is preferred, one of those that
-        are live should, too: every node finds the same one, and each of them as many as any other.
+        It should be the first where it is preferred. Where somebody is missing, which may be who is preferred, one of
+        those that are live should, too: every node finds the same one, and each of them as many as any other.
         """
-        if self.core.preferred:
-            return True
-        able = live & self.members
-        if len(able) == len(self.members):
-            return False
-        return sorted(able)[int.from_bytes(self.group_id[-4:], "big") % len(able)] == node_id
+        voters, able = self.core.voters, self.core.configuration.full_voter_ids
+        if len(live & voters) < majority(len(voters)):
+            return Line.HOPELESS
+        live_able = sorted(live & able)
+        is_missing = len(live_able) < len(able)
+        is_chosen = is_missing and live_able[int.from_bytes(self.group_id[-4:], "big") % len(live_able)] == node_id
+        return Line.FIRST if self.core.preferred or is_chosen else Line.OTHERS
 
     def propose(self, frame: Frame) -> Entry:
         """Append `frame` to the log at once, stamped with offset and term; send it at the end of this iteration.

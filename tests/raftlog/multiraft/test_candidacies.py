@@ -1,14 +1,14 @@
-"""Who may stand now: against two lists."""
+"""Who may stand now: against lists."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from barnabas_raftlog.multiraft import candidacies as module
-from barnabas_raftlog.multiraft.candidacies import Candidacies
+from barnabas_raftlog.multiraft.candidacies import Candidacies, Line
 
 ITEMS = st.integers(0, 9)
-MAX = 3
+MAX, HOPELESS_MAX = 4, 1
 
 
 class CandidaciesModel(RuleBasedStateMachine):
@@ -16,51 +16,53 @@ class CandidaciesModel(RuleBasedStateMachine):
         super().__init__()
         self.before, module.STANDING_MAX = module.STANDING_MAX, MAX
         self.candidacies: Candidacies[int] = Candidacies()
-        self.first: list[tuple[int, int]] = []  # item, since when
-        self.others: list[tuple[int, int]] = []
-        self.standing: list[int] = []
+        self.waiting: list[tuple[Line, int, int]] = []  # line, since when, item; sorted
+        self.standing: dict[int, Line] = {}
         self.now_ms = 0
 
     def teardown(self) -> None:
         module.STANDING_MAX = self.before
 
-    @property
-    def waiting(self) -> list[tuple[int, int]]:
-        return self.first + self.others
-
-    @rule(item=ITEMS, is_first=st.booleans())
-    def wait(self, item: int, is_first: bool) -> None:
+    @rule(item=ITEMS, line=st.sampled_from(Line))
+    def wait(self, item: int, line: Line) -> None:
         self.now_ms += 1
-        self.candidacies.wait(item, self.now_ms, is_first=is_first)
-        if item in self.standing:
-            self.standing.remove(item)
-        if item not in [known for known, _ in self.waiting]:
-            (self.first if is_first else self.others).append((item, self.now_ms))
+        self.candidacies.wait(item, self.now_ms, line)
+        self.standing.pop(item, None)
+        if any(known == item and is_in <= line for is_in, _, known in self.waiting):
+            return
+        self.forget(item)
+        self.waiting = sorted([*self.waiting, (line, self.now_ms, item)])
 
     @rule(count_max=st.integers(0, 5))
     def admit(self, count_max: int) -> None:
-        expected = [item for item, _ in self.waiting[: min(count_max, MAX - len(self.standing))]]
-        self.forget(set(expected))
-        self.standing += expected
+        expected: list[int] = []
+        for line, _, item in list(self.waiting):
+            if len(expected) < count_max and self.may_stand(line):
+                expected.append(item)
+                self.forget(item)
+                self.standing[item] = line
         assert self.candidacies.admit(count_max) == expected
 
     @rule(item=ITEMS)
     def end(self, item: int) -> None:
         self.candidacies.end(item)
-        self.standing = [known for known in self.standing if known != item]
-        self.forget({item})
+        self.standing.pop(item, None)
+        self.forget(item)
 
-    def forget(self, gone: set[int]) -> None:
-        self.first = [pair for pair in self.first if pair[0] not in gone]
-        self.others = [pair for pair in self.others if pair[0] not in gone]
+    def may_stand(self, line: Line) -> bool:
+        hopeless_count = list(self.standing.values()).count(Line.HOPELESS)
+        return len(self.standing) < MAX and (line is not Line.HOPELESS or hopeless_count < HOPELESS_MAX)
+
+    def forget(self, item: int) -> None:
+        self.waiting = [row for row in self.waiting if row[2] != item]
 
     @invariant()
     def agrees(self) -> None:
         assert self.candidacies.waiting_count == len(self.waiting)
-        assert self.candidacies.has_turn == (bool(self.waiting) and len(self.standing) < MAX)
+        assert self.candidacies.has_turn == any(self.may_stand(line) for line, _, _ in self.waiting)
         assert [item for item in range(10) if self.candidacies.is_standing(item)] == sorted(self.standing)
-        since_ms = min((since_ms for _, since_ms in self.waiting), default=self.now_ms)
-        assert self.candidacies.waits_ms(self.now_ms) == self.now_ms - since_ms
+        hopeful = [since_ms for line, since_ms, _ in self.waiting if line is not Line.HOPELESS]
+        assert self.candidacies.waits_ms(self.now_ms) == self.now_ms - min(hopeful, default=self.now_ms)
 
 
 TestCandidacies = CandidaciesModel.TestCase

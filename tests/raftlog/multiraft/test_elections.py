@@ -5,6 +5,7 @@ import pytest
 from barnabas_raftlog.multiraft import candidacies
 from barnabas_raftlog.multiraft.groups import HELD_MS
 from barnabas_raftlog.raft.core import Role
+from barnabas_raftlog.raft.membership import configuration_of
 
 from .fakes import Network
 
@@ -113,6 +114,28 @@ async def test_groups_without_a_majority_keep_nobody_waiting(monkeypatch: pytest
     await network.pass_ms(3_000)
     assert network.nodes[1].group(31).confirmed
     assert campaigns(network, 1) == 31
+
+
+async def test_groups_of_which_no_majority_is_live_stand_last_and_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(candidacies, "STANDING_MAX", 4)
+    network = Network(5)
+    for number in range(1, 41):
+        for node_id in (1, 4, 5):
+            network.nodes[node_id].add(number, configuration=configuration_of(frozenset({1, 4, 5})))
+    for node_id in (1, 2, 3):
+        network.nodes[node_id].add(41, configuration=configuration_of(frozenset({1, 2, 3})))
+    network.connect((1, 2), (1, 3), (2, 3))
+    node = network.nodes[1]
+    await network.pass_ms(500)
+    assert node.group(41).confirmed
+    assert node.raft.status()["groups_waiting_to_stand"] == 39
+    # Once there is a majority again, all of them have a leader soon.
+    network.connect((1, 4), (1, 5), (4, 5))
+    await network.pass_ms(3_000)
+    leaders = [network.nodes[node_id].group(number).is_leader for node_id in (1, 4, 5) for number in range(1, 41)]
+    assert sum(leaders) == 40
 
 
 async def test_the_groups_of_a_lost_node_are_shared_out_and_nobody_stands_twice(
