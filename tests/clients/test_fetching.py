@@ -150,6 +150,27 @@ def test_a_hint_leads_to_the_new_leader_without_metadata(run: Run) -> None:
     run(main())
 
 
+def test_a_replica_that_lacks_an_offset_sends_the_reader_back_to_the_leader(run: Run) -> None:
+    async def main() -> None:
+        one, two = FakeBroker(1), FakeBroker(2)
+        log = FakeLog(one, two)
+        log.append(values_of(1))
+
+        def from_the_rack(request: FetchRequest, response: FetchResponse) -> None:
+            row = response.responses[0].partitions[0]
+            if row.error_code:
+                row.error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # instead of "not the leader"
+            elif request.rack_id:
+                row.preferred_read_replica, row.records = 2, None
+
+        log.twist = from_the_rack
+        async with serving(one, two), consumer(one, two, client_rack="r", fetch_max_wait_s=0.01) as reader:
+            assert await read(reader, 1) == values_of(1)
+            assert two.count(FetchRequest) == 1
+
+    run(main())
+
+
 def test_a_silent_leader_is_left_when_another_is_named(run: Run) -> None:
     async def main() -> None:
         one, two = FakeBroker(1), FakeBroker(2)

@@ -23,6 +23,8 @@ time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and sta
 sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves whoever
 names a rack, and nobody else, up to the high watermark that it knows, as long as it follows a leader. It judges a
 client's epoch by the term of that leader; of logs it judges only what it knows to be committed, for it may be behind.
+Beyond its own log it says OFFSET_NOT_AVAILABLE, upon which consumers turn to the leader. OFFSET_OUT_OF_RANGE would make
+those that take it for the leader, by metadata that is old or a guess, begin anew where `auto.offset.reset` says.
 
 Replicas of this cluster do not use this API, so a request in the name of one comes from outside and is refused.
 """
@@ -223,7 +225,9 @@ class _Look:
                 self.has_error = True
                 return result
         if not log.log_start_offset <= start <= log.log_end_offset:
-            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            # Where a log starts is committed, and so true of all of them. Where this one ends need not be.
+            is_certain = partition.is_leader or start < log.log_start_offset
+            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
             self.has_error = True
             return result
         # The first partition with something to read gives at least one batch, the others stay within what is left.

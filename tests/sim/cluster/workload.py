@@ -173,7 +173,11 @@ class Reader:
         if data.preferred_read_replica >= 0 and data.error_code == ErrorCode.NONE:
             self._replica = data.preferred_read_replica
             return
-        self._take(data, is_leader=source == leader)
+        # Metadata may be a guess, and whoever names a rack is served by a replica that follows, too.
+        before = self.position
+        self._take(data, is_leader=source == leader and not self.rack)
+        if source != leader:
+            self.client.world.counts["read from replicas"] += self.position - before
         if self.client.rng.random() < LEADER_AGAIN:
             self._replica = None
 
@@ -186,16 +190,14 @@ class Reader:
             self.position = max(data.log_start_offset, self.position + 1)
             return
         if code != ErrorCode.NONE:
-            # A replica may be so far behind that it does not know where this reader is.
-            is_behind = code == ErrorCode.OFFSET_OUT_OF_RANGE and not is_leader
-            assert is_behind or code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
+            # Never OFFSET_OUT_OF_RANGE, also of a replica that is behind: it may have been taken for the leader.
+            assert code in RETRIABLE, f"fetch of {self.partition}: {ErrorCode(code).name}"
             raise Trouble(ErrorCode(code).name)
         self.high_watermark = data.high_watermark
         if is_leader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
-        before = self.position
         for record in read_records(cast("memoryview", data.records or b""), self.position):
             if record.offset != self.position:
                 world.violate(f"{self.partition}: read {record.offset}, and {self.position} was due")
@@ -203,8 +205,6 @@ class Reader:
                 world.violate(f"{self.partition}: read {record.offset} beyond {data.high_watermark}")
             self.history.on_read(self.client.name, self.partition, record.offset, record.value or b"")
             self.position = record.offset + 1
-        if not is_leader:
-            world.counts["read from replicas"] += self.position - before
 
     def _on_leader_says(self, high_watermark: int) -> None:
         if high_watermark < self._told:
