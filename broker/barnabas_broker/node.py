@@ -263,7 +263,7 @@ class Node:
         if self.state == "stopping":
             return
         # The image holds this start's registration, so it is newer than every replica that an earlier start left.
-        self.partitions.remove_strays()
+        self.partitions.on_current()
         self.broker.retention.start()
         self.broker.compaction.start()
         await self.listener.accept()

@@ -5,6 +5,8 @@ start (`replica_state`). A sealed segment that is damaged stops that, and is no 
 scrub gets a copy of the segment from another replica, and then it is tried again. Until then the replica is nobody in
 its group. A log that has failed for good stays so.
 
+A replica that is not there at all is not made before `allow_new` (see `partitions`): `late` are those that wait for it.
+
 Limits: one row a replica.
 """
 
@@ -18,7 +20,7 @@ from barnabas_raftlog.raft.messages import GroupId
 from .partition_host import PartitionLog
 from .replica_state import ReplicaState, load_replica_state
 
-__all__ = ["LogStorage", "OpenReplicas"]
+__all__ = ["LogStorage", "Mode", "OpenReplicas"]
 
 Mode = Literal["fsync", "page-cache"]
 
@@ -28,6 +30,7 @@ class LogStorage(Protocol):
 
     def open_log(self, group: GroupId, name: str, mode: Mode, *, segment_bytes: int | None = None) -> object: ...
     def delete_log(self, group: GroupId) -> None: ...
+    def has_log(self, group: GroupId) -> bool: ...
 
 
 class OpenReplicas:
@@ -38,6 +41,8 @@ class OpenReplicas:
         self._opened: set[GroupId] = set()
         self._unreadable: dict[GroupId, PartitionLog] = {}
         self._mended: set[GroupId] = set()
+        self._is_new_allowed = False
+        self.late: dict[GroupId, None] = {}
 
     def is_waiting(self, group_id: GroupId) -> bool:
         """Tell whether it cannot be read before somebody has mended a segment."""
@@ -46,6 +51,18 @@ class OpenReplicas:
     def is_done(self, group_id: GroupId) -> bool:
         """Tell whether nothing is to be done about this replica: it is open, failed, or waits."""
         return group_id in self._opened and group_id not in self._mended
+
+    def must_wait(self, group_id: GroupId) -> bool:
+        """Tell whether this replica would be a new one, which must not be made yet; it is remembered then."""
+        if self._is_new_allowed or self._storage.has_log(group_id):
+            return False
+        self.late[group_id] = None
+        return True
+
+    def allow_new(self) -> bool:
+        """Let replicas be made from now on; return whether any has waited for it."""
+        self._is_new_allowed, late, self.late = True, self.late, {}
+        return bool(late)
 
     async def open(
         self, group_id: GroupId, name: str, mode: str, segment_bytes: int
@@ -71,6 +88,7 @@ class OpenReplicas:
 
     def delete(self, group_id: GroupId) -> None:
         """Delete a replica with its files, if it is open."""
+        self.late.pop(group_id, None)
         if group_id in self._opened:
             self._opened.discard(group_id)
             self._unreadable.pop(group_id, None)

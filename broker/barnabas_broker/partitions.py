@@ -2,8 +2,9 @@
 
 The image is what should be; this is where it becomes so. Topics that come, change and go are queued and worked off by
 one task, in the order of the image, because opening a log with a tail to check takes time; a replica without data is
-ready within the loop iteration. Files of what this node should not hold any more, because it was deleted or moved
-elsewhere while this node was away, go as soon as the image is known to be current.
+ready within the loop iteration. Files of what was deleted or moved elsewhere while this node was away go as soon as the
+image is known to be current (`on_current`). Until then no replica is made that is not there: a restart begins with an
+older image, which may name what this node has deleted; empty, it would vote against what it had acknowledged.
 
 What a partition's members should be is reviewed together with its in-sync replicas, by `reassignment`.
 
@@ -14,8 +15,7 @@ In-sync replicas are reviewed every `REVIEW_MS` for those partitions where somet
 nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because replication progress
 itself makes no noise.
 
-Limit: one entry per partition of the image here; a topic that cannot be opened is tried again at the next restart,
-and said in the event history.
+Limit: one entry per partition of the image; a topic that cannot be opened is an event, and tried again at a restart.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
@@ -37,7 +37,7 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
-from .open_replicas import OpenReplicas
+from .open_replicas import LogStorage, Mode, OpenReplicas
 from .partition import Partition
 from .partition_host import PartitionObserver
 from .preferred_leaders import PreferredLeaders
@@ -55,17 +55,13 @@ OPENED_PER_ITERATION = 20
 _PARTITION = struct.Struct(">I")
 
 
-class ReplicaStorage(Protocol):
+class ReplicaStorage(LogStorage, Protocol):
     """The part of `Storage` that is used here."""
 
     directory_id: bytes
 
-    def open_log(
-        self, group: GroupId, name: str, mode: Literal["fsync", "page-cache"], *, segment_bytes: int | None = None
-    ) -> object: ...
-    def delete_log(self, group: GroupId) -> None: ...
     def checkpoint(self) -> None: ...
-    def unopened(self) -> list[tuple[GroupId, str, Literal["fsync", "page-cache"]]]: ...
+    def unopened(self) -> list[tuple[GroupId, str, Mode]]: ...
 
 
 class ParkedFetch(Protocol):
@@ -143,7 +139,7 @@ class Partitions:
     @property
     def is_reconciled(self) -> bool:
         """True when every replica that the image gives to this node is open."""
-        return not self._queue and self._reconciling is None
+        return not self._queue and self._reconciling is None and not self._replicas.late
 
     def find(self, topic_id: bytes, partition: int) -> Partition | None:
         hosted = self.topics_by_id.get(topic_id)
@@ -206,10 +202,10 @@ class Partitions:
         """Let the disk have what is true now, in files of their own: what was replaced by that can go."""
         self._storage.checkpoint()
 
-    def remove_strays(self) -> None:
-        """Delete replicas of partitions that were deleted, or moved elsewhere, while this node was away.
+    def on_current(self) -> None:
+        """Delete what was deleted or moved elsewhere while this node was away, make what it was given meanwhile.
 
-        Only to be called when the image is not older than this start: what it does not name then is gone for good.
+        Only for when the image is not older than this start: what it does not name then is gone for good.
         """
         for group_id, name, mode in self._storage.unopened():
             hosted, index = self.topics_by_id.get(group_id[:16]), int.from_bytes(group_id[16:], "big")
@@ -219,6 +215,10 @@ class Partitions:
             self._storage.delete_log(group_id)
             fate = "the topic was deleted" if hosted is None else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
+        if self._replicas.allow_new():
+            self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
+        self._reconcile_soon()
+        self._fire_changed()
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""
@@ -290,8 +290,8 @@ class Partitions:
                 # What is in the queue may be older than what should be now.
                 if hosted is None or self.node_id not in hosted.topic.hosts_of(index):
                     continue
-                if self._replicas.is_done(group_id):
-                    continue  # The topic has changed: this is what it had before.
+                if self._replicas.is_done(group_id) or self._replicas.must_wait(group_id):
+                    continue  # The topic has changed, and this is what it had before; or the image may be too old.
                 try:
                     await self._open(hosted, index)
                 except StorageFailedError as error:

@@ -7,6 +7,7 @@ from barnabas_broker.config import BrokerConfig
 from barnabas_broker.partitions import Partitions
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Image, Partition, Topic
+from barnabas_raftlog.errors import StorageFailedError
 
 
 class Announcer:
@@ -27,18 +28,35 @@ class Multiraft:
         self.is_holding = False
 
 
-def made() -> tuple[Partitions, Multiraft]:
+class Storage:
+    """A disk with nothing on it, which makes no logs either, but remembers who asked for one."""
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+
+    def has_log(self, _: object) -> bool:
+        return False
+
+    def unopened(self) -> list[object]:
+        return []
+
+    def open_log(self, _group: object, name: str, _mode: str, **_: object) -> object:
+        self.asked.append(name)
+        raise StorageFailedError("there is no disk")
+
+
+def made(storage: Storage | None = None) -> tuple[Partitions, Multiraft]:
     multiraft = Multiraft()
     config = BrokerConfig(
         node_id=1, cluster_id="test", cluster_nodes={1: "127.0.0.1:1"}, log_dir="nowhere"
     )  # All topics are elsewhere, so nothing is opened.
     clocks = Clocks(lambda: 0, lambda: 0)
-    parts = (config, None, multiraft, Announcer(), clocks, lambda _: True, None, lambda *_: None, lambda _: None)
+    parts = (config, storage, multiraft, Announcer(), clocks, lambda _: True, None, lambda *_: None, lambda _: None)
     return Partitions(*cast("Any", parts)), multiraft
 
 
-def with_topics(count: int) -> Image:
-    topics = [Topic(bytes([number]) * 16, f"t{number}", (Partition((2, 3)),), {}) for number in range(count)]
+def with_topics(count: int, replicas: tuple[int, ...] = (2, 3)) -> Image:
+    topics = [Topic(bytes([number]) * 16, f"t{number}", (Partition(replicas),), {}) for number in range(count)]
     return Image("test", topics={topic.topic_id: topic for topic in topics})
 
 
@@ -64,3 +82,27 @@ async def test_elections_are_held_while_replicas_are_opened() -> None:
         await partitions.leaders_changed()
     assert partitions.is_reconciled
     assert not multiraft.is_holding
+
+
+async def settled(partitions: Partitions) -> None:
+    async with asyncio.timeout(5):
+        while (task := partitions._reconciling) is not None:
+            await asyncio.wait([task])
+            await asyncio.sleep(0)
+
+
+async def test_a_replica_that_is_not_there_is_not_made_for_an_image_that_may_be_old() -> None:
+    """Two nodes that had deleted a topic were killed, forgot for a moment that they had, and elected who had not."""
+    storage = Storage()
+    partitions, _ = made(storage)
+    partitions.on_image(with_topics(0), with_topics(2, (1, 2)))
+    await settled(partitions)
+    assert (storage.asked, partitions.is_reconciled) == ([], False)
+    partitions.on_image(with_topics(2, (1, 2)), with_topics(1, (1, 2)))  # one of them is deleted, again
+    await settled(partitions)
+    partitions.on_current()
+    await settled(partitions)
+    assert ([name[:2] for name in storage.asked], partitions.is_reconciled) == (["t0"], True)
+    partitions.on_image(with_topics(1, (1, 2)), with_topics(2, (1, 2)))
+    await settled(partitions)
+    assert [name[:2] for name in storage.asked] == ["t0", "t1"], "what is new now is made at once"

@@ -224,6 +224,10 @@ class Storage:
             log.created()
         return log
 
+    def has_log(self, group: GroupId) -> bool:
+        """Tell whether a replica of `group` is open, or known to the checkpoint or the journal."""
+        return group in self._logs or group in self._rows
+
     def unopened(self) -> list[tuple[GroupId, str, Mode]]:
         """Return the replicas that the checkpoint knows and nobody has opened: (group, name, mode)."""
         rows = {group: decode_row(packed) for group, packed in self._rows.items() if group not in self._logs}
