@@ -97,6 +97,8 @@ class Faults:
         machine.kill()
         self._world.after(fault.duration_us, machine.boot)
         files = [(path, inode) for path, inode in machine.disk.files_below("/data/replicas") if path.endswith(".log")]
+        # A broker that cannot read its metadata refuses to start until its disk is replaced (docs/operations.md).
+        files = [(path, inode) for path, inode in files if not path.startswith("/data/replicas/metadata/")]
         newest = {path.rpartition("/")[0]: path for path, _ in files}
         sealed = [(path, inode) for path, inode in files if newest[path.rpartition("/")[0]] != path and inode.synced]
         if sealed:

@@ -280,14 +280,19 @@ class Run:
         return ""
 
     def _damaged(self, group_id: GroupId) -> set[int]:
-        """Return the nodes whose replica has a damaged segment of which nobody has a copy to mend it with."""
-        return {
-            machine.node_id
-            for machine in self.machines.values()
-            if machine.node is not None
-            for damage in machine.node.scrub.damaged.values()
-            if damage.log.group == group_id
-        }
+        """Return the nodes whose replica waits for an operator, as it must.
+
+        It has a damaged segment of which nobody has a copy to mend it with, or a segment could not be synced.
+        """
+        nodes = set[int]()
+        for machine in self.machines.values():
+            if machine.node is None or not machine.is_excused:
+                continue
+            group = machine.node.multiraft.groups.get(group_id)
+            has_failed = "failed_sync" in self.choice.kinds and group is not None and group.failed is not None
+            if has_failed or any(damage.log.group == group_id for damage in machine.node.scrub.damaged.values()):
+                nodes.add(machine.node_id)
+        return nodes
 
     def _is_the_disk_of(self, member: Member) -> bool:
         node = self.machines[member.node_id].node
