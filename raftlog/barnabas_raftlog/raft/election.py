@@ -11,7 +11,8 @@ For a lone voter nobody else's vote is needed; see `replication.may_send` for wh
 Timers: a follower stands when it has not heard from its leader for an election timeout, within 50 ms when the
 leader's node is reported silent, within 400 ms when there is no leader at all. The preferred replica is always
 early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to about an
-election timeout, so that slow disks and links do not keep candidates cutting each other off. A learner has the
+election timeout, so that slow disks and links do not keep candidates cutting each other off; and when elections
+themselves fail one after the other, everybody waits longer for their outcome (`RaftState.ballot_ms`). A learner has the
 same timers, but all it ever does is ask. A witness waits longer than everybody else (`witness`).
 
 Who is asked, and who counts, is what the newest configuration in the candidate's log says. Whoever is asked answers,
@@ -91,7 +92,8 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         raft.term += 1
         raft.voted_for = raft.node_id
         _forget_verified(raft)
-        raft.deadline_ms = raft.now_ms + raft.rng.randrange(timeout_ms // 2, timeout_ms)
+        raft.ballots += 1
+        raft.deadline_ms = raft.now_ms + raft.rng.randrange(raft.ballot_ms // 2, raft.ballot_ms)
     if raft.is_lone_voter:
         _on_majority(raft)
         return
@@ -132,7 +134,8 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     if granted and raft.leader_id is None:
         raft.voted_for = request.source
         raft.role = Role.FOLLOWER
-        raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
+        raft.ballots += 1
+        raft.deadline_ms = raft.now_ms + raft.ballot_ms - raft.timing.election_timeout_ms + raft.election_timeout_ms()
     # Waits for the disk even if it repeats an earlier answer: that one's save may still be under way.
     raft.out_after_persist.append(_answer(raft, request, raft.term, granted=granted))
 
@@ -220,7 +223,7 @@ def _become_leader(raft: RaftState) -> None:
     assert raft.role is Role.CANDIDATE
     assert not raft.pre_voting
     raft.role, raft.leader_id, raft.led_term = Role.LEADER, raft.node_id, raft.term
-    raft.attempts = 0
+    raft.attempts = raft.ballots = 0
     raft.term_start_index = raft.log.last_index + 1
     raft.progress = {
         peer: Progress(
@@ -266,7 +269,8 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
 def follow(raft: RaftState, leader_id: int) -> None:
     """Take `leader_id` for the leader of the current term; called by whoever has its message in hand."""
     assert raft.role is not Role.LEADER, f"nodes {raft.node_id} and {leader_id} both lead in term {raft.term}"
-    raft.role, raft.leader_id, raft.attempts = Role.FOLLOWER, leader_id, 0
+    raft.role, raft.leader_id = Role.FOLLOWER, leader_id
+    raft.attempts = raft.ballots = 0
     raft.given_up.clear()
     raft.silent.discard(leader_id)
     raft.note("following", f"node {leader_id} leads")

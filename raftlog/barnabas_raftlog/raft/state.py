@@ -60,6 +60,7 @@ class RaftState:
         "active_since_ms",
         "asked_round",
         "attempts",
+        "ballots",
         "commit_index",
         "configuration",
         "configuration_index",
@@ -176,7 +177,8 @@ class RaftState:
         self.refusals = set[int]()
         self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
         self.given_up = set[int]()  # Voters that an operator has given up, until somebody leads.
-        self.attempts = 0
+        self.attempts = 0  # to stand, since a leader was known
+        self.ballots = 0  # real elections of others or of its own that this member took part in, since then
         # As a leader.
         self.progress = dict[int, Progress]()
         self.term_start_index = 0  # Index of the first entry of the own term.
@@ -308,6 +310,15 @@ class RaftState:
         if self.preferred:
             return timeout_ms + self.rng.randrange(0, 1 + timeout_ms // 20)
         return timeout_ms + self.rng.randrange(timeout_ms // 20, 1 + timeout_ms // 2)
+
+    @property
+    def ballot_ms(self) -> int:
+        """How long to wait for the outcome of an election: doubled when two have failed, up to four times as long.
+
+        A vote must be on two disks before it counts. Where that takes longer than an election timeout, somebody else
+        would begin the next term each time before the votes of this one are there.
+        """
+        return self.timing.election_timeout_ms << min(max(self.ballots - 2, 0), 2)
 
     def stand_without_leader(self) -> None:
         """Nobody is known to lead: leave a present leader, or an election under way, the time of some round trips."""

@@ -3,6 +3,7 @@
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
+import pytest
 from sim.disk import CHANGE
 
 from barnabas_raftlog.raft.core import RaftCore, Role
@@ -13,6 +14,7 @@ from barnabas_raftlog.raft.messages import (
     PeerLive,
     PeerSilent,
     Removed,
+    Tick,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
@@ -211,3 +213,36 @@ def test_voter_that_was_given_up_counts_again_when_it_or_a_leader_is_there() -> 
         assert core.given_up == {1}
         group.step(2, event)
         assert not core.given_up
+
+
+def pass_time(group: Group, sync_ms: int, until_ms: int) -> None:
+    """Let all deadlines come, and every sync take `sync_ms`, until all is quiet."""
+    group.slow = set(group.cores)
+    syncs = dict[int, int]()
+    while group.now_ms < until_ms:
+        while group.deliver():
+            pass
+        for node, disk in group.disks.items():
+            if disk.queue:
+                syncs.setdefault(node, group.now_ms + sync_ms)
+        due = [(at_ms, False, node) for node, at_ms in syncs.items()]
+        due += [(core.deadline_ms, True, node) for node, core in group.cores.items() if core.deadline_ms is not None]
+        if not due:
+            return
+        at_ms, is_tick, node = min(due)
+        group.now_ms = max(group.now_ms, at_ms)
+        if is_tick:
+            group.step(node, Tick())
+        else:
+            del syncs[node]
+            group.sync(node)
+
+
+@pytest.mark.parametrize("sync_ms", [2_000, 3_000])
+def test_disks_that_are_slower_than_an_election_timeout_delay_a_leader_and_no_more(sync_ms: int) -> None:
+    group = Group([1, 2, 3])
+    group.connect()
+    pass_time(group, sync_ms, until_ms=60_000)
+    leaders = [core for core in group.cores.values() if core.role is Role.LEADER and core.confirmed]
+    assert len(leaders) == 1
+    assert leaders[0].term <= 8  # 11 and 14 when every election gets the same time
