@@ -103,7 +103,7 @@ class Moves:
         live.add(self._node_id)
         if is_reached(current, desired, self._directories):
             return self._reached(partition, placement, current, observers)
-        caught_up = {learner.node_id for learner in current.learners if group.has_caught_up(learner.node_id)}
+        caught_up = {node_id for node_id in sorted(current.node_ids) if group.has_caught_up(node_id)}
         about = (current, desired, self._directories, caught_up, live, self._node_id)
         step = next_step(*about)
         if step is None:

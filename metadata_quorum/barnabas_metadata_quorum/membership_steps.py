@@ -18,6 +18,10 @@ first, and the group goes on with a voter less until then. A witness that is to 
 comes back in the same way, but after everything else, one at a time. A witness's log has no beginning, so whoever was
 one is no member at all for a moment, before it is a learner: it has to hear that it may give up what it kept.
 
+*A new witness* comes last, when all others are there, and votes at once: it keeps nothing that all full voters have, so
+there is nothing to catch up with. Only if one of them is away or behind would it have to take in what that one lacks,
+while the group may need its vote to commit anything; then it is a learner first, as everybody is.
+
 Observers are learners that stay.
 
 Not here: finding out who has caught up, and carrying steps out; choosing targets.
@@ -54,18 +58,19 @@ def next_step(
         current: The committed configuration.
         desired: Where to go.
         directories: The directory of each registered broker; a broker that is not there is taken as it is.
-        caught_up: Node ids of learners that could be voters now.
+        caught_up: Node ids of members that have everything: learners that could be voters now, and voters.
         live: Node ids of those that can be reached; `leader_id` is one of them.
         leader_id: Who carries the step out.
     """
     plan = _Plan(current, desired, directories)
+    plan.joins_at_once = current.full_voter_ids - {leader_id} <= set(live) & set(caught_up)
     lost = [member for member in current.voters if plan.is_lost(member)]
     if lost and len(current.voters) > 1:
         return plan.without(_first_to_go(lost, live, leader_id))
     with_learners = plan.with_learners(current.voters, current.witnesses)
     if with_learners != current:
         return with_learners
-    ready = [node_id for node_id in plan.missing if node_id in caught_up and node_id in live]
+    ready = [node_id for node_id in plan.missing if node_id in live and plan.is_ready(node_id, caught_up)]
     leaving = [member for member in current.voters if plan.is_leaving(member)]
     # Without anybody missing, who is left in `leaving` goes only to come back in another role.
     surplus = len(current.voters) > len(desired.voters) or not plan.missing
@@ -102,7 +107,8 @@ def waits_for(
         current, desired, directories, caught_up, live, leader_id
     ):
         return ""
-    missing = _Plan(current, desired, directories).missing
+    plan = _Plan(current, desired, directories)
+    missing = [node_id for node_id in plan.missing if not plan.comes_without_learning(node_id) or node_id not in live]
     away = [node_id for node_id in missing if node_id not in live]
     behind = [node_id for node_id in missing if node_id in live and node_id not in caught_up]
     reasons = []
@@ -117,11 +123,15 @@ def waits_for(
 
 
 class _Plan:
-    """One comparison. `missing`: node ids that are to vote and do not, in the order of `desired`."""
+    """One comparison. `missing`: node ids that are to vote and do not, in the order of `desired`.
+
+    `joins_at_once`: nobody lacks what a witness that is new would have to keep.
+    """
 
     def __init__(self, current: Configuration, desired: Desired, directories: Mapping[int, bytes]) -> None:
         self.current, self.desired, self.directories = current, desired, directories
         self.missing = [node_id for node_id in desired.voters if node_id not in current.voter_ids]
+        self.joins_at_once = False
 
     def is_lost(self, member: Member) -> bool:
         """Tell whether the member's node has come back with another disk."""
@@ -134,6 +144,18 @@ class _Plan:
             return True
         return (voter.node_id in self.current.witnesses) != (voter.node_id == self.desired.witness)
 
+    def is_ready(self, node_id: int, caught_up: Collection[int]) -> bool:
+        """Tell whether this one that is missing could be a voter now, if it is live."""
+        if node_id in self.current.learner_ids and node_id in caught_up:
+            return True
+        return self.joins_at_once and self.missing == [node_id] == [self.desired.witness]
+
+    def comes_without_learning(self, node_id: int) -> bool:
+        """Tell whether `node_id` is the new witness, and not to be sent the log: not yet, or not at all."""
+        if node_id != self.desired.witness or node_id not in self.missing:
+            return False
+        return self.joins_at_once or len(self.missing) > 1
+
     def with_learners(self, voters: tuple[Member, ...], witnesses: tuple[int, ...]) -> Configuration:
         """Return a configuration of these voters, and of all learners that there should be beside them."""
         voting = {member.node_id for member in voters}
@@ -141,8 +163,10 @@ class _Plan:
         learners = []
         for node_id in {*self.desired.voters, *self.desired.observers} - voting - {*self.current.witnesses}:
             before = known.get(node_id)
+            if before is None and self.comes_without_learning(node_id):
+                continue
             if before is None or self.is_lost(before):
-                before = Member(node_id, self.directories.get(node_id, UNKNOWN_DIRECTORY))
+                before = self._newcomer(node_id)
             learners.append(before)
         return Configuration(tuple(sorted(voters)), tuple(sorted(learners)), tuple(sorted(witnesses)))
 
@@ -151,11 +175,14 @@ class _Plan:
         return self.with_learners(voters, tuple(one for one in self.current.witnesses if one != member.node_id))
 
     def promoting(self, node_id: int) -> Configuration:
-        learner = next(member for member in self.current.learners if member.node_id == node_id)
         witnesses = self.current.witnesses
         if node_id == self.desired.witness:
             witnesses = (*witnesses, node_id)
-        return self.with_learners((*self.current.voters, learner), witnesses)
+        promoted = self.current.member(node_id) or self._newcomer(node_id)
+        return self.with_learners((*self.current.voters, promoted), witnesses)
+
+    def _newcomer(self, node_id: int) -> Member:
+        return Member(node_id, self.directories.get(node_id, UNKNOWN_DIRECTORY))
 
 
 def _first_to_go(members: list[Member], live: Collection[int], leader_id: int) -> Member:

@@ -49,13 +49,13 @@ def walk(
     *,
     lag: int = 0,
 ) -> Way:
-    """Carry out step after step; learners catch up after `lag` more questions. Leads whoever can."""
+    """Carry out step after step; all catch up after `lag` more questions. Leads whoever can."""
     way, asked = [start], 0
     while True:
         current = way[-1]
         able = [node_id for node_id in sorted(current.voter_ids & set(live)) if node_id not in current.witnesses]
         assert able, "nobody could lead this group"
-        caught_up = current.learner_ids & set(live) if asked >= lag else frozenset[int]()
+        caught_up = current.node_ids & set(live) if asked >= lag else frozenset[int]()
         step = next_step(current, desired, directories, caught_up, live, able[0])
         asked += 1
         if step is None:
@@ -168,6 +168,38 @@ def test_a_witness_that_becomes_a_replica_goes_and_comes_back() -> None:
     way = walk(group(1, 2, 3, witness=3), Desired((1, 2, 3)))
     assert [ids(one) for one in way.steps[1:]] == [([1, 2], []), ([1, 2], [3]), ([1, 2, 3], [])]
     assert way.steps[-1] == group(1, 2, 3)
+
+
+def test_a_new_witness_comes_last_and_is_no_learner() -> None:
+    way = walk(group(1, 2), Desired((1, 2, 3), witness=3))
+    assert way.steps == [group(1, 2), group(1, 2, 3, witness=3)]
+    way = walk(group(1, 2, 3, witness=3), Desired((4, 5, 6), witness=6))
+    assert [(*ids(one), one.witnesses) for one in way.steps] == [
+        ([1, 2, 3], [], (3,)),
+        ([1, 2, 3], [4, 5], (3,)),
+        ([1, 2, 3, 4], [5], (3,)),
+        ([1, 3, 4], [5], (3,)),
+        ([1, 3, 4, 5], [], (3,)),
+        ([1, 4, 5], [], ()),
+        ([1, 4, 5, 6], [], (6,)),
+        ([4, 5, 6], [], (6,)),
+    ]
+
+
+def test_a_new_witness_learns_first_what_a_replica_that_is_away_or_behind_lacks() -> None:
+    alone, desired = group(1, 2, 3, witness=3), Desired((1, 2, 4), witness=4)
+    learning = group(1, 2, 3, learners=[4], witness=3)
+    both = Configuration(group(1, 2, 3, 4).voters, witnesses=(3, 4))
+    assert next_step(alone, desired, DISKS, {2, 3}, NODES, 1) == both
+    for caught_up, live in (({2, 3}, {1, 3, 4}), ({3}, {1, 2, 3, 4})):
+        assert next_step(alone, desired, DISKS, caught_up, live, 1) == learning
+        assert next_step(learning, desired, DISKS, caught_up, live, 1) is None
+        assert waits_for(learning, desired, DISKS, caught_up, live, 1) == "brokers [4] are catching up"
+    assert waits_for(group(1, 2), Desired((1, 2, 4), witness=4), DISKS, {2}, {1, 2}, 1) == (
+        "brokers [4] cannot be reached"
+    )
+    behind = group(1, 2, learners=[5])
+    assert waits_for(behind, Desired((1, 5, 4), witness=4), DISKS, {2}, NODES, 1) == "brokers [5] are catching up"
 
 
 def test_replica_and_witness_change_places_one_after_the_other() -> None:

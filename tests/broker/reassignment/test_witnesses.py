@@ -93,8 +93,11 @@ def test_a_witness_that_becomes_a_replica_has_everything_and_the_reverse(six_bro
         assert await everything(cluster, "raised") == values
         await move(cluster, "raised", (witness, 1))
         await arrived(cluster, "raised")
-        assert witness_of(cluster, "raised") not in {1, witness}
+        new = witness_of(cluster, "raised")
+        assert new not in {1, witness}
         assert await everything(cluster, "raised") == values
+        log = partition_at(cluster, new, "raised").log
+        assert log.first_index > 1 or log.last_index == 0, "it was sent what the replicas have"
 
     six_brokers.run(run, 60.0)
 
