@@ -36,6 +36,8 @@ PATHS = {
     "disk replaced": "disks replaced",
     "controller's disk replaced": "controllers' disks replaced",
     "member lost": "event member lost",
+    "witness led": "witness led",
+    "witness forgot": "witness forgot",
     "leadership handed on": "event transfer",
     "hand-over failed": "event transfer failed",
     "stall noticed": "event stall",

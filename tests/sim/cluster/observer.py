@@ -63,6 +63,7 @@ class _Group:
         self.committed = dict[int, tuple[int, int]]()  # index: its term, and the term it was committed in
         self.commit_index = 0
         self.acknowledged = dict[Member, tuple[int, int]]()  # (index, term) of what a member said last that it holds
+        self.witnessed_from = dict[int, int]()  # node id of a witness: the first entry that it keeps
 
 
 class Observer:
@@ -154,6 +155,7 @@ class Observer:
         first = group.leader_of_term.setdefault(core.term, core.node_id)
         assert first == core.node_id, f"nodes {first} and {core.node_id} both lead term {core.term}"
         self._world.note(f"n{core.node_id}", f"leads {core.log.name} in term {core.term}")
+        self._world.counts["witness led"] += core.node_id in core.configuration.witnesses
         for index in range(max(core.log.first_index, 1), group.commit_index + 1):
             term, committed_in_term = group.committed.get(index, (0, core.term))
             if committed_in_term < core.term:
@@ -161,6 +163,10 @@ class Observer:
                 assert found == term, f"leader {core.node_id} of term {core.term} has {found} at {index}, not {term}"
 
     def _on_committed(self, group: _Group, core: Any, before: int, *, was_leader: bool) -> None:
+        if core.node_id in core.configuration.witnesses:
+            first_index = core.log.first_index
+            self._world.counts["witness forgot"] += first_index > group.witnessed_from.get(core.node_id, first_index)
+            group.witnessed_from[core.node_id] = first_index
         for index in range(max(before + 1, core.log.first_index), core.commit_index + 1):
             term = core.log.term_at(index)
             agreed = group.committed.setdefault(index, (term, core.term))[0]

@@ -15,6 +15,8 @@ from unittest.mock import patch
 from barnabas_broker import node as broker_node
 from barnabas_broker.config import BrokerConfig
 from barnabas_metadata_quorum import replica
+from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.records import NOBODY
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -39,6 +41,7 @@ HEALING_US = 100 * SECOND
 # Leaderships go home when a broker has been live for five seconds, which is looked at every five seconds; one that is
 # refused goes five seconds later. Machines' clocks differ by up to two percent.
 SETTLING_US = 16 * SECOND
+ENDING_US = SECOND  # an election or hand-over that has begun has ended
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
 ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed
@@ -139,8 +142,23 @@ class Run:
             await create_topic(client, TOPIC, choice.partitions, choice.replication_factor, configs)
             is_made.append(True)
 
+        has_witnesses = choice.replication_factor == 2 < choice.nodes
+        if has_witnesses:  # Who is not there yet cannot be one.
+            assert self.world.run_until(START_US, self._has_all_brokers), "not all brokers have come"
         client.start(create())
         assert self.world.run_until(START_US, lambda: bool(is_made)), "the cluster did not start"
+        topics = [topic for image in self._images() for topic in image.topics.values() if topic.name == TOPIC]
+        witnesses = [partition.witness for topic in topics for partition in topic.partitions]
+        assert topics, "nobody knows the topic that was created"
+        assert all((witness != NOBODY) == has_witnesses for witness in witnesses), witnesses
+
+    def _images(self) -> list[Image]:
+        return [machine.node.metadata.image for machine in self.machines.values() if machine.node is not None]
+
+    def _has_all_brokers(self) -> bool:
+        """Tell whether everybody knows that everybody is there."""
+        able = [sum(known.is_available for known in image.brokers.values()) for image in self._images()]
+        return len(able) == len(self.machines) and min(able) == len(self.machines)
 
     def _begin_work(self) -> None:
         choice = self.choice
@@ -208,8 +226,13 @@ class Run:
     def _last(self) -> None:
         """A cluster that is well brings its leaderships home, and then changes nothing any more."""
         world = self.world
-        # All of the time: a hand-over that was begun before may still be on its way when all are at home.
-        world.run_until(world.now_us + SETTLING_US)
+        for client in self._all_clients:
+            client.loop.kill()
+            self.network.close_process(client.loop, silently=False)
+        # Ten datagrams lost in a row are a silence, and a reason for leaders to change: none is from here on.
+        self.network.conditions = self.network.conditions._replace(loss_rate=0.0)
+        world.run_until(world.now_us + ENDING_US)
+        world.run_until(world.now_us + SETTLING_US, lambda: self._is_well() and not self._away())
         assert not (away := self._away()), f"leaderships do not go home: {away}"
         before, elections = self._leaders(), world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
@@ -260,7 +283,7 @@ class Run:
                 return f"{machine.name} is down, or on its way down"
             if node.state != "running" or not node.is_ready:
                 return f"{machine.name} is {node.state}, ready: {node.is_ready}"
-        versions = {machine.node.metadata.image.version for machine in self.machines.values() if machine.node}
+        versions = {image.version for image in self._images()}
         return f"images of versions {sorted(versions)}" if len(versions) > 1 else self._unfinished()
 
     def _unfinished(self) -> str:
