@@ -1,18 +1,23 @@
-"""Mutants of the core that nothing notices, because they make no difference that anybody should mind; each with why.
+"""Mutants of the core that something does not notice; each with the reason.
 
-They stand in `harmless.txt`: a reason in one line, and under it, indented, the names that `operators` gives them.
-`scripts/mutants` ends with status 1 if one of these is noticed all the same, or if one that is not here is noticed by
-nothing; a test fails if one of these does not exist.
+`harmless.txt`: nothing notices them, because they make no difference that anybody should mind. `scripts/mutants` ends
+with status 1 if one of these is noticed all the same, or if one that is not here is noticed by nothing.
+
+`beyond_seeds.txt`: of those that were chosen to be judged by seeds alone (`test_operator_mutants`), the ones that
+break no promise that the simulator could watch; the examples notice them.
+
+In both a reason stands in one line, and under it, indented, the names that `operators` gives them. A test fails if
+one of these does not exist.
 """
 
 from pathlib import Path
 
-__all__ = ["HARMLESS"]
+__all__ = ["BEYOND_SEEDS", "HARMLESS"]
 
 
-def _read(text: str) -> dict[str, str]:
+def _read(name: str) -> dict[str, str]:
     found, reason = dict[str, str](), ""
-    for line in filter(None, text.splitlines()):
+    for line in filter(None, Path(__file__).with_name(name).read_text().splitlines()):
         if line.startswith(" "):
             assert line.strip() not in found, f"twice: {line}"
             found[line.strip()] = reason
@@ -21,5 +26,8 @@ def _read(text: str) -> dict[str, str]:
     return found
 
 
-HARMLESS = _read(Path(__file__).with_suffix(".txt").read_text())
+HARMLESS = _read("harmless.txt")
 """By the name of the mutant: the reason."""
+
+BEYOND_SEEDS = _read("beyond_seeds.txt")
+"""By the name of the mutant: the reason why an example sees it, and no seed."""

@@ -17,11 +17,12 @@ SEEDS = 24
 FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
-    "one answer is a majority": 110,
+    "one answer is a majority": 412,
     "appends after anything": 45,
     "only members are given pre-votes": 20,
     "learners do not vote": 20,
     "told by a stale member, believed": 24,
+    "a lone voter speaks before its vote is safe": 88,
 }
 
 MUTANTS = {  # what is broken: (module, the line, the line instead)
