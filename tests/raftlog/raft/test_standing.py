@@ -204,6 +204,21 @@ def test_witness_that_is_leaving_is_still_one() -> None:
     assert core.is_witness
 
 
+def test_who_was_a_witness_lacks_the_beginning_once_it_is_to_be_something_else() -> None:
+    group = elected()
+    for members, since, lacks in (
+        (group.configuration([1, 2, 3]), (1, 1), True),
+        (group.configuration([1, 2], [3]), (1, 1), True),
+        (group.configuration([1, 2, 3], witnesses=[3]), (1, 1), False),
+        (group.configuration([1, 2, 3]), (1, 2), False),  # about to hear that it is a witness
+        (group.configuration([1, 2]), (1, 1), False),
+    ):
+        group.disks[3].log.install(1, 1, members, since)
+        core = group.boot(3)
+        assert core.lacks_beginning == lacks
+        assert core.may_stand == (core.is_voter and not lacks)
+
+
 def test_voter_that_was_given_up_counts_again_when_it_or_a_leader_is_there() -> None:
     for event in (PeerLive(1), AppendEntries(2, 3, 2, 1, 1, 1, 1, False, ())):
         group = forgetful(1, 2, 3)
