@@ -3,6 +3,7 @@
 import pytest
 
 from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.multiraft.candidacies import Line
 from barnabas_raftlog.multiraft.group import WITNESS_SEGMENT_BYTES
 from barnabas_raftlog.raft.membership import Configuration, Member
 
@@ -80,3 +81,24 @@ async def test_one_that_becomes_a_replica_begins_anew_and_gets_everything() -> N
     await network.pass_ms(500)
     assert nodes[3].group(1).core.is_voter
     assert not nodes[3].group(1).is_witness
+
+
+async def test_two_witnesses_that_are_left_alone_serve_nobody_until_the_replica_is_back() -> None:
+    network = Network(3)
+    for node in network.nodes.values():
+        node.add(1, configuration=Configuration(ALL, (), (2, 3)))
+    network.connect()
+    await network.pass_ms(1_000)
+    nodes = network.nodes
+    assert nodes[1].group(1).confirmed
+    nodes[1].group(1).propose(data_frame())
+    await network.pass_ms(500)
+    separate(network, 1)
+    await network.pass_ms(5_000)
+    assert [nodes[peer].group(1).leader_id for peer in (2, 3)] == [None, None]
+    assert nodes[2].group(1).line(2, {2, 3}) is Line.OTHERS
+    network.cut.clear()
+    network.connect()
+    await network.pass_ms(5_000)
+    assert nodes[1].group(1).confirmed
+    assert {node.group(1).leader_id for node in nodes.values()} == {1}
