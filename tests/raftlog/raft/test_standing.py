@@ -261,3 +261,44 @@ def test_disks_that_are_slower_than_an_election_timeout_delay_a_leader_and_no_mo
     leaders = [core for core in group.cores.values() if core.role is Role.LEADER and core.confirmed]
     assert len(leaders) == 1
     assert leaders[0].term <= 8  # 11 and 14 when every election gets the same time
+
+
+def wait_after(group: Group, node: int) -> int:
+    """Return how long `node` waits from now on."""
+    deadline_ms = group.cores[node].deadline_ms
+    assert deadline_ms is not None
+    return deadline_ms - group.now_ms
+
+
+def failed_elections(group: Group, count: int) -> tuple[list[int], list[int]]:
+    """Let node 1 fail so often, with the vote of node 3 under way; return how long both wait for each outcome."""
+    waits: tuple[list[int], list[int]] = ([], [])
+    for _ in range(count):
+        while not group.cores[1].pre_voting:
+            group.to_deadline(1)
+        term = group.cores[1].term + 1
+        group.step(1, VoteResponse(term, 3, 1, granted=True, pre=True))
+        group.step(3, asked(1, 3, term))
+        group.lose()
+        waits[0].append(wait_after(group, 1))
+        waits[1].append(wait_after(group, 3))
+    return waits
+
+
+def test_everybody_waits_longer_for_an_election_after_two_have_failed() -> None:
+    group = Group([1, 2, 3])
+    group.connect()
+    candidates, voters = failed_elections(group, 5)
+    for candidate_ms, voter_ms, factor in zip(candidates, voters, [1, 1, 2, 4, 4], strict=True):
+        assert 500 * factor <= candidate_ms < 1_000 * factor
+        assert 50 <= voter_ms - 1_000 * factor <= 500
+
+
+def test_patience_ends_when_somebody_leads() -> None:
+    group = Group([1, 2, 3])
+    group.connect()
+    failed_elections(group, 5)
+    group.to_deadline(1)
+    group.settle()
+    assert group.cores[1].role is Role.LEADER
+    assert [core.ballots for core in group.cores.values()] == [0, 0, 0]
