@@ -5,7 +5,6 @@ one task, in the order of the image, because opening a log with a tail to check 
 ready within the loop iteration. Files of what was deleted or moved elsewhere while this node was away go as soon as the
 image is known to be current (`on_current`). Until then no replica is made that is not there: a restart begins with an
 older image, which may name what this node has deleted; empty, it would vote against what it had acknowledged.
-
 What a partition's members should be is reviewed together with its in-sync replicas, by `reassignment`.
 
 Requests that wait are woken here. A fetch may read many partitions, and one drive may commit to all of them, so
@@ -14,7 +13,6 @@ woken fetches are collected and looked at once per loop iteration.
 In-sync replicas are reviewed every `REVIEW_MS` for those partitions where something moved; a partition at rest costs
 nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because replication progress
 itself makes no noise.
-
 Limit: one entry per partition of the image; a topic that cannot be opened is an event, and tried again at a restart.
 """
 
@@ -156,6 +154,8 @@ class Partitions:
         if old.brokers is not new.brokers:
             self.absences.on_brokers(old, new)
             self._fire_changed()
+            if self._preferred is not None:
+                self._preferred.look_soon()  # Who was live, but fenced, at the last turn.
             if replaced := self.moves.on_brokers(new):
                 self._review_led(lambda partition: not partition.group.configuration.node_ids.isdisjoint(replaced))
         created, deleted, changed = topic_changes(old, new)

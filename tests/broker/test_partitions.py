@@ -106,3 +106,11 @@ async def test_a_replica_that_is_not_there_is_not_made_for_an_image_that_may_be_
     partitions.on_image(with_topics(1, (1, 2)), with_topics(2, (1, 2)))
     await settled(partitions)
     assert [name[:2] for name in storage.asked] == ["t0", "t1"], "what is new now is made at once"
+
+
+async def test_leaderships_are_looked_at_again_when_a_broker_that_was_live_is_fenced_no_more() -> None:
+    partitions, _ = made()
+    partitions.on_image(Image("test", brokers={}), Image("test", brokers={}))  # nobody's link has changed
+    assert partitions._preferred is not None
+    assert partitions._preferred._timer is not None
+    partitions.keep_leaders()
