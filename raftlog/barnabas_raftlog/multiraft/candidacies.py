@@ -26,7 +26,7 @@ __all__ = ["STANDING_MAX", "Candidacies", "Line"]
 
 Item = TypeVar("Item", bound=Hashable)
 
-STANDING_MAX = 128
+STANDING_MAX = 256
 
 
 class Line(IntEnum):
