@@ -173,7 +173,9 @@ def test_whoever_reads_the_output_may_leave(barnabas: Run, topic: str, write: Wr
     lines(busy.stdout, 1)
     assert busy.stdout is not None
     busy.stdout.close()
-    assert busy.wait(WAIT_S) == 0
+    status = busy.wait(WAIT_S)
+    assert busy.stderr is not None
+    assert (status, busy.stderr.read()) == (0, b"")
 
 
 def test_records_flow_while_the_input_is_open(barnabas: Run, topic: str, start: Start) -> None:

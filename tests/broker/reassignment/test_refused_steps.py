@@ -20,6 +20,9 @@ class FullDisk:
         self.group_id, self.configuration, self.has_room = GROUP, configuration_of(frozenset({1})), False
         self.log, self.commit_index = SimpleNamespace(configuration_index=0), 1
 
+    def has_caught_up(self, _: int) -> bool:
+        return False
+
     def change(self, configuration: Configuration) -> None:
         if not self.has_room:
             raise DiskFullError("no room for /data")
