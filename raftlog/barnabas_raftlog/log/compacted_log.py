@@ -26,18 +26,16 @@ from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFailedError
-from barnabas_raftlog.raft.membership import NOBODY, Configuration
-from barnabas_raftlog.raft.messages import Buffer, Entry, Place
+from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import parse_header
 
 from .checkpoint import ReplicaRow
 from .compaction import KeyOffsets, compacted
 from .frame_walk import frame_size, split_entries
-from .incoming import Prepared
 from .open_files import FileHandle
 from .segment import NO_TIMESTAMP, Segment
 from .segment_install import FilledLog
-from .write_queue import Remove
+from .write_queue import Gate, Remove
 
 __all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
 
@@ -126,25 +124,9 @@ class CompactedLog(FilledLog):
             segment.cleaned_ms = now_ms
             self._mark_dirty()
 
-    def install_snapshot(
-        self,
-        index: int,
-        term: int,
-        end_offset: int,
-        state: Buffer = b"",
-        configuration: Configuration = NOBODY,
-        *,
-        partial_since: Place | None = None,
-    ) -> None:
-        super().install_snapshot(index, term, end_offset, state, configuration, partial_since=partial_since)
-        self._remove_all_replaced()
-
-    def adopt(self, prepared: Prepared) -> None:
-        super().adopt(prepared)
-        self._remove_all_replaced()
-
-    def _remove_all_replaced(self) -> None:
+    def _await_snapshot(self, gate: Gate, index: int, number: int) -> None:
         """The log has begun anew: once its files show that, no checkpoint leads back to what was replaced before."""
+        super()._await_snapshot(gate, index, number)
         # What was received may have the name of an old file, and is in its place by then.
         taken = {handle.path for segment in self._segments for handle in segment.handles}
         old = [handle for _, _, handles in self._replaced for handle in handles if handle.path not in taken]

@@ -38,7 +38,6 @@ __all__ = [
 DIRECTORY_ID_BYTES = 16
 UNKNOWN_DIRECTORY = bytes(DIRECTORY_ID_BYTES)
 FORMAT = 1
-MEMBERS_MAX = 1 << 16
 _HEADER = struct.Struct(">BH")  # format, how many members
 _MEMBER = struct.Struct(">iB16s")  # node id, role, directory id
 _LEARNER, _VOTER, _WITNESS = range(3)  # Stored: never renumber.
