@@ -24,8 +24,8 @@ import time
 from pathlib import Path
 
 from torture_load import Member, Producing, Recorder, Worker, audit
-from torture_machines import Machines, MissingError, command, enter, missing
-from torture_run import CANNOT, FAILED, PARTITIONS, create_topic, leave_evidence, wait_whole
+from torture_machines import Machines, MissingError, command, enter
+from torture_run import FAILED, PARTITIONS, cannot, create_topic, leave_evidence, wait_whole
 
 from barnabas_broker.cli_check import verdict
 
@@ -183,10 +183,9 @@ def main() -> int:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
     try:
-        enter(["links", "disks", "clock and syncs"])
+        enter()
     except MissingError as error:
-        print(f"power-cut: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
-        return CANNOT
+        return cannot("power-cut", error)
     with tempfile.TemporaryDirectory(prefix="barnabas-power-cut-") as folder:
         return run(options, Path(folder))
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import soak_judge
 import torture_faults
 from torture_load import Recorder, audit, log_starts
-from torture_machines import PEER_PORT, Machine, Machines, MissingError, enter, missing
-from torture_run import CANNOT, FAILED, PARTITIONS, Load, create_topic, leave_evidence, strike, wait_whole
+from torture_machines import PEER_PORT, Machine, Machines, MissingError, enter
+from torture_run import FAILED, PARTITIONS, Load, cannot, create_topic, leave_evidence, strike, wait_whole
 
 from barnabas_broker.cli_check import verdict
 from barnabas_broker.cluster_status import ask
@@ -175,10 +175,9 @@ def main() -> int:
     parser.add_argument("--records-per-s", type=int, default=250, help="a quarter of a core for all of it")
     options = parser.parse_args()
     try:
-        enter(["links", "disks", "clock and syncs"])
+        enter()
     except MissingError as error:
-        print(f"soak: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
-        return CANNOT
+        return cannot("soak", error)
     with tempfile.TemporaryDirectory(prefix="barnabas-soak-") as folder:
         return run(options, Path(folder))
 

@@ -32,7 +32,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from barnabas_broker.config import BrokerConfig
@@ -43,6 +43,7 @@ CLIENT_PORT, PEER_PORT = 9092, 10092
 READY_TIMEOUT_S = 180.0  # a few seconds on a quiet computer
 FILLER = "filler"
 SHIM = Path(__file__).with_name("torture_shim.c")
+TOOLS = {"links": ("ip", "unshare"), "disks": ("mkfs.ext4", "mount", "umount"), "clock and syncs": ("gcc",)}
 # Below every rule of ours stands the table of local addresses, so that packets to clients can be dropped as well.
 RULE_PREFERENCE, LOCAL_PREFERENCE = 100, 1000
 
@@ -54,8 +55,7 @@ class MissingError(RuntimeError):
 def missing() -> dict[str, str]:
     """Return what this computer lacks: what cannot be done, and why."""
     lacks = {}
-    needed = {"links": ("ip", "unshare"), "disks": ("mkfs.ext4", "mount", "umount"), "clock and syncs": ("gcc",)}
-    for what, tools in needed.items():
+    for what, tools in TOOLS.items():
         if absent := [tool for tool in tools if _tool(tool) is None]:
             lacks[what] = f"{', '.join(absent)} not found"
     if os.geteuid() != 0:
@@ -71,14 +71,14 @@ def _tool(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
-def enter(wanted: Iterable[str]) -> None:
+def enter() -> None:
     """Start this program again inside namespaces of its own, where it may cut links and mount disks; returns there.
 
     Raises:
-        MissingError: something wanted cannot be had on this computer.
+        MissingError: something that is needed cannot be had on this computer.
     """
     lacks = missing()
-    if absent := [f"{what}: {lacks[what]}" for what in wanted if what in lacks]:
+    if absent := [f"{what}: {lacks[what]}" for what in TOOLS if what in lacks]:
         raise MissingError("; ".join(absent))
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "1"
@@ -190,10 +190,6 @@ class Machine:
 
     def last_words(self) -> str:
         return " | ".join(self.log.read_text(errors="replace").splitlines()[-5:])
-
-    @property
-    def is_up(self) -> bool:
-        return self.process is not None and self.process.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
         if self.process is not None:

@@ -232,6 +232,12 @@ def leave_evidence(folder: Path, history: Path) -> None:
     print(f"history and logs: {left}", file=sys.stderr)
 
 
+def cannot(program: str, error: MissingError) -> int:
+    """Say why this computer cannot do what was asked for; return the exit status."""
+    print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
+    return CANNOT
+
+
 def choose(options: argparse.Namespace) -> list[torture_faults.Fault]:
     """Return the faults to choose from; say loudly which are left out because this computer cannot do them."""
     names = options.faults.split(",") if options.faults else list(torture_faults.BY_NAME)
@@ -253,10 +259,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         faults = choose(options)
-        enter(["links", "disks", "clock and syncs"])
+        enter()
     except MissingError as error:
-        print(f"torture: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
-        return CANNOT
+        return cannot("torture", error)
     folder = Path(tempfile.mkdtemp(prefix="barnabas-torture-"))
     if options.keep:
         print(f"leaves {folder}")
