@@ -206,9 +206,10 @@ class Links:
         for frame in frames:
             if connection.buffered_bytes > CONGESTED_BYTES:
                 return False
+            before = connection.bytes_out
             connection.send(frame)
             stats.frames_out += 1
-            stats.bytes_out += sum([len(buffer) for buffer in frame])
+            stats.bytes_out += connection.bytes_out - before
         return True
 
     def status(self) -> list[PeerStatus]:
