@@ -42,7 +42,7 @@ from .open_files import OpenFiles
 from .replica_recovery import empty_row, recover_replica
 from .segment_log import ReplicaLog
 from .startup import CLEAN_STOP, DELETED_SUFFIX, Started, save, start
-from .worker import Worker
+from .worker import Worker, run_in
 from .write_queue import WriteQueue
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
@@ -166,7 +166,7 @@ class Storage:
 
     async def in_write_worker(self, job: Callable[[], T]) -> T:
         """Run `job`, which must not raise, in order with everything else that is done to segment files."""
-        return await _in(self._write_worker, job)
+        return await run_in(self._write_worker, job)
 
     @property
     def refusal(self) -> str:
@@ -273,10 +273,10 @@ class Storage:
             self.checkpoint(at_end=True)
             is_settled = await self._settled() and self._number > number
         self._is_closed = True
-        await _in(self._sync_worker, self._journal.close)
+        await run_in(self._sync_worker, self._journal.close)
         if is_settled:
             data = str(self._number).encode()
-            await _in(self._write_worker, partial(save, self._files, f"{self._directory}/{CLEAN_STOP}", data))
+            await run_in(self._write_worker, partial(save, self._files, f"{self._directory}/{CLEAN_STOP}", data))
         self._host.opened.close_all()
         self._files.close(self._lock_fd)
 
@@ -469,12 +469,6 @@ class Storage:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-async def _in(worker: Worker, job: Callable[[], T]) -> T:
-    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    worker.submit(job, future.set_result)
-    return await future
 
 
 def _no_payload(_: object) -> bytearray:

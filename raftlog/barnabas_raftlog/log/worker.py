@@ -5,7 +5,8 @@ order in which they were submitted. Completions that are ready together wake the
 the loop costs about 27 µs, so one hop per job would cost more than the work).
 
 A job deals with the failures it expects itself and returns them as results. An exception that leaves a job is a bug:
-it is raised again on the loop, and `done` is not called.
+it is raised again on the loop, and `done` is not called. So is one that leaves `done`; what is delivered after it is
+delivered all the same. Whoever waits for a job with a future uses `run_in`: the wait may be cancelled, the job may not.
 
 Limit: the queue is not bounded here. Storage has at most one write job in each worker and a bounded number of others.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["ThreadWorker", "Worker"]
+__all__ = ["ThreadWorker", "Worker", "run_in"]
 
 T = TypeVar("T")
 
@@ -67,9 +68,29 @@ class ThreadWorker:
 
     def _deliver(self) -> None:
         self._notified = False
-        while self._completed:
-            done, result = self._completed.popleft()
-            done(result)
+        try:
+            while self._completed:
+                done, result = self._completed.popleft()
+                done(result)
+        finally:
+            # One that raised must not keep the others from those who wait for them.
+            if self._completed:
+                self._loop.call_soon(self._deliver)
+
+
+async def run_in(worker: Worker, job: Callable[[], T]) -> T:
+    """Run `job`, which must not raise, and return its result.
+
+    Cancellation: the wait ends, the job is carried out, its result is dropped.
+    """
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(result: T) -> None:
+        if not future.cancelled():
+            future.set_result(result)
+
+    worker.submit(job, done)
+    return await future
 
 
 def _raise(error: BaseException) -> None:

@@ -1,0 +1,61 @@
+"""The thread that storage works in: what is waited for comes, whatever became of other waits."""
+
+import asyncio
+import threading
+
+import pytest
+
+from barnabas_raftlog.log.worker import ThreadWorker, run_in
+
+WAIT_S = 20.0
+
+
+def test_a_wait_that_was_cancelled_takes_nobody_with_it() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[dict[str, object]] = []
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        worker = ThreadWorker(loop, "worker")
+        gate = threading.Event()
+        async with asyncio.timeout(WAIT_S):
+            given_up = asyncio.ensure_future(run_in(worker, gate.wait))
+            patient = asyncio.ensure_future(run_in(worker, lambda: 7))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            gate.set()
+            assert await patient == 7
+            assert given_up.cancelled()
+        worker.stop()
+        assert complaints == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["job", "done"])
+def test_a_mistake_is_reported_and_keeps_nothing_from_the_others(where: str) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[dict[str, object]] = []
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        worker = ThreadWorker(loop, "worker")
+        finished = threading.Event()
+        mistake = ValueError("a mistake")
+
+        def fail(*_: object) -> None:
+            raise mistake
+
+        if where == "job":
+            worker.submit(fail, lambda _: None)
+        else:
+            worker.submit(lambda: None, fail)
+        answer: asyncio.Future[int] = loop.create_future()
+        worker.submit(lambda: 7, answer.set_result)
+        worker.submit(finished.set, lambda _: None)
+        # Blocks the loop until both are completed: they are delivered together.
+        assert finished.wait(WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            assert await answer == 7
+        worker.stop()
+        assert [context["exception"] for context in complaints] == [mistake]
+
+    asyncio.run(main())
