@@ -23,6 +23,7 @@ class Proxy:
         self._whole = asyncio.Event()
         self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
@@ -31,6 +32,7 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -45,6 +47,10 @@ class Proxy:
         self._whole.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            # Accepted in the moment in which it was closed, when nobody knew of it yet.
+            writer.transport.abort()
+            return
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

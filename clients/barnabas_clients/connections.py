@@ -453,14 +453,17 @@ class Cluster:
         self.view = self.view.with_metadata(response, topics)
         self._refreshed_at_s = self._now()
         listed = {(broker.host, broker.port) for broker in self.view.brokers.values()}
+        useless: list[Connection] = []
         for way, connection in list(self._connections.items()):
             # A bootstrap server under another name may be busy with this very answer's questions; a broker that
             # was listed and is not any more answers nobody.
             is_gone = way.endpoint in before - listed
             is_spare = bool(listed) and way.endpoint not in listed and not connection.in_flight
             if is_gone or is_spare or not connection.is_open:
-                del self._connections[way]
-                await connection.close()
+                useless.append(self._connections.pop(way))
+        for connection in useless:
+            # Only now: while one is closed another may be dialled, and would be taken for the one that it replaces.
+            await connection.close()
 
     # Tasks and time.
 

@@ -33,6 +33,7 @@ class FakeBroker:
         self.seen: list[tuple[Any, int]] = []
         self.connections: list[asyncio.StreamWriter] = []
         self.tasks: set[asyncio.Task[None]] = set()
+        self.is_closed = False
 
     async def api_versions(self, _: ApiVersionsRequest) -> Answer:
         return ApiVersionsResponse(
@@ -42,11 +43,18 @@ class FakeBroker:
         )
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.is_closed:
+            # Accepted in the moment in which it was closed, when nobody knew of it yet.
+            writer.transport.abort()
+            return
         self.connections.append(writer)
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError),
+        ):
             while True:
                 frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
                 header = registry.read_request_header(frame)
@@ -60,12 +68,19 @@ class FakeBroker:
                     version = header.api_version
                     writer.writelines(registry.encode_response(header.api_key, version, header.correlation_id, answer))
                 await writer.drain()
-        writer.close()
 
     def drop_connections(self) -> None:
         for writer in self.connections:
             writer.transport.abort()
         self.connections.clear()
+
+    async def close(self) -> None:
+        """End every connection, and those that are just being accepted; raises what a handler has raised."""
+        self.is_closed = True
+        self.drop_connections()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks)
 
     def count(self, request_type: type[registry.Message]) -> int:
         return sum(isinstance(request, request_type) for request, _ in self.seen)
@@ -76,6 +91,7 @@ async def serving(*brokers: FakeBroker) -> AsyncIterator[None]:
     """Listen, and leave neither socket nor task behind."""
     servers = []
     for broker in brokers:
+        broker.is_closed = False
         server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
         broker.port = server.sockets[0].getsockname()[1]
         servers.append(server)
@@ -84,9 +100,7 @@ async def serving(*brokers: FakeBroker) -> AsyncIterator[None]:
     finally:
         for server, broker in zip(servers, brokers, strict=True):
             server.close()
-            broker.drop_connections()
-            for task in broker.tasks:
-                task.cancel()
+            await broker.close()
 
 
 class FakeCluster:

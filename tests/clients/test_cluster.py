@@ -8,6 +8,7 @@ import pytest
 
 from barnabas_clients import admin, connections
 from barnabas_clients.backoff import Backoff
+from barnabas_clients.connection import Connection
 from barnabas_clients.connections import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
@@ -188,6 +189,39 @@ def test_a_broker_that_hangs_and_leaves_the_metadata_is_not_waited_for(
         async with serving(hung, well), client(hung) as asking:
             found = await asking.request_leader("t", 0, ListOffsetsRequest(), FOREVER_S, refuse)
             assert found.topics[0].partitions[0].offset == 5
+
+    run(main())
+
+
+def test_a_connection_made_during_a_refresh_is_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lost it would never close it, nor use it."""
+
+    async def main() -> None:
+        answering, leaving, lost = FakeBroker(1), FakeBroker(2), FakeBroker(3)
+        cluster = FakeCluster(answering, leaving, lost)
+        async with serving(answering, leaving, lost), client(answering) as asking:
+            useless = await asking.connect(2, FOREVER_S)
+            broken = await asking.connect(3, FOREVER_S)
+            lost.drop_connections()
+            await broken.wait_closed()
+            cluster.brokers = (answering, lost)
+            closing, goes_on = asyncio.Event(), asyncio.Event()
+            close = Connection.close
+
+            async def slowly(connection: Connection) -> None:
+                if connection is useless:
+                    closing.set()
+                    await goes_on.wait()
+                await close(connection)
+
+            monkeypatch.setattr(Connection, "close", slowly)
+            refresh = asyncio.ensure_future(asking.refresh(timeout_s=FOREVER_S))
+            await closing.wait()
+            renewed = await asking.connect(3, FOREVER_S)
+            goes_on.set()
+            await refresh
+            assert await asking.connect(3, FOREVER_S) is renewed
+        assert not renewed.is_open
 
     run(main())
 
