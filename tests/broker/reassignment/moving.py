@@ -56,10 +56,28 @@ async def arrived(cluster: Cluster, name: str) -> None:
     await until(cluster, lambda image: topic_of(image, name).partitions[0].move is None)
 
 
+@contextlib.asynccontextmanager
+async def telling(cluster: Cluster, name: str) -> AsyncIterator[None]:
+    """Limit a wait, and say where the partition stood on each broker when the time was up."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            yield
+    except TimeoutError:
+        lines = []
+        for node_id, node in cluster.nodes.items():
+            hosted = node.partitions.topics.get(name)
+            seen = None if hosted is None else node.broker.leader_of(hosted, 0)
+            partition = None if hosted is None else hosted.partitions.get(0)
+            group = None if partition is None else (partition.group.leader_id, partition.group.configuration)
+            lines.append(f"{node_id}: {seen}, led by and among {group}, reconciled {node.partitions.is_reconciled}")
+        known = topic_of(any_node(cluster).metadata.image, name).partitions[0]
+        raise AssertionError("\n".join([str(known), *lines])) from None
+
+
 async def leader(cluster: Cluster, name: str, among: Iterable[int] = range(1, 10)) -> int:
     """Wait until a broker of `among` leads the partition as every running broker sees it, and return it."""
     able = set(among)
-    async with asyncio.timeout(WAIT_S):
+    async with telling(cluster, name):
         while True:
             seen = {node.broker.leader_of(node.partitions.topics[name], 0).leader_id for node in cluster.nodes.values()}
             if len(seen) == 1 and seen <= able & cluster.nodes.keys():
@@ -70,7 +88,7 @@ async def leader(cluster: Cluster, name: str, among: Iterable[int] = range(1, 10
 async def in_sync(cluster: Cluster, name: str, replicas: Iterable[int], others: int = 0) -> None:
     """Wait until these replicas are in sync, and so many others, as every running broker has heard."""
     wanted = set(replicas)
-    async with asyncio.timeout(WAIT_S):
+    async with telling(cluster, name):
         for node in list(cluster.nodes.values()):
             while True:
                 isr = set(node.broker.leader_of(node.partitions.topics[name], 0).isr)
