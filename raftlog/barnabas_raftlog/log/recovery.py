@@ -24,6 +24,9 @@ An ADOPT puts other segments, which are complete and synced, in place of all tha
 would say of them. Its number tells whether the checkpoint shows it already; then the checkpoint is believed instead,
 because what became of those segments since is in it too. Either way nothing counts that the journal said before.
 
+A DELETE takes everything, and the checkpoint's row with it: a REPLICA that follows one makes another replica, which may
+have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed.
+
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
 entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
 
@@ -63,8 +66,11 @@ class ReplicaPlan:
         page_cache: bool,
         shown: int = 0,
         before: "ReplicaPlan | None" = None,
+        is_new: bool = False,
     ) -> None:
         self.name = name
+        # The journal shows how it was made: nothing that the checkpoint knows under its name is needed, or is its own.
+        self.is_new = is_new
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
         self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
@@ -173,7 +179,9 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
     elif kind == RecordKind.REPLICA:
         name = payload.decode()
         deleted.discard(name)
-        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=plans.get(group))
+        before = plans.get(group)
+        is_new = before is None or before.is_new
+        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
     elif kind == RecordKind.DELETE:
         hard_states.pop(group, None)
         if (gone := plans.pop(group, None)) is not None:

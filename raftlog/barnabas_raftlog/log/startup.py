@@ -212,7 +212,7 @@ class _Start:
         jobs: list[Callable[[], tuple[ReplicaRow, int, int] | StorageFailedError]] = []
         unwritable: dict[bytes, StorageFailedError] = {}
         for group, plan in plans.items():
-            row = checkpoint.rows.get(group)
+            row = None if plan.is_new else checkpoint.rows.get(group)
             if row is None or row.name != plan.name:
                 row = empty_row(group, plan.name, page_cache=plan.page_cache)
             path = f"{directory}/replicas/{plan.name}"

@@ -91,6 +91,27 @@ def test_a_log_may_lose_everything_it_has(mode: Mode) -> None:
 
 
 @both_modes
+def test_a_replica_made_again_begins_with_nothing_of_what_the_checkpoint_says_of_the_deleted_one(mode: Mode) -> None:
+    node = Node()
+    log = filled(node, mode)
+    drop(log, 65)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    node.storage.delete_log(log.group)
+    node.work()
+    fresh = node.log(mode=mode)
+    fill(fresh, 2, term=5)
+    node.work()
+    for _ in range(2):
+        node = node.killed()
+        again = node.log(mode=mode)
+        assert again.failed is None
+        assert (again.first_index, again.last_index, again.last_term, again.log_end_offset) == (1, 2, 5, 4)
+        assert [entry[:2] for entry in asyncio.run(replayed(again))] == [(1, 5), (2, 5)]
+
+
+@both_modes
 def test_the_newest_segment_goes_too_when_nothing_in_it_is_needed(mode: Mode) -> None:
     node = Node()
     log = filled(node, mode)
