@@ -31,6 +31,7 @@ EXAMPLES = (
         "test_elections",
         "test_standing",
         "test_following",
+        "test_consent",
         "test_leading",
     ),
     *("test_power_loss",),

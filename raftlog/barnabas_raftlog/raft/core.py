@@ -10,7 +10,7 @@ And a newer term in any message makes this node a follower of that term (paper 5
 term that nobody has entered yet: a pre-vote, and its granted answer.
 
 Where this differs from the paper, and what that costs, is in docs/raft.md. Reading order: `messages`, `state`,
-`quorum`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`, `membership_change`.
+`quorum`, `consent`, `election`, `follower`, `progress`, `replication`, `leadership`, `reconnect`, `membership_change`.
 
 Who the members are is a question to the log, asked at the beginning of every step: a configuration holds from where it
 stands in the log, committed or not, and truncation takes it back (thesis 4.1). How members change is in

@@ -2,7 +2,8 @@
 
 A member that misses its leader first asks whether it *could* win (pre-vote): nobody's term or vote changes for
 that, so a member that was merely cut off disturbs nobody when it returns. Whoever trusts a live leader says no;
-that is leader stickiness. Only with a majority of such promises does it enter a new term and ask for real votes.
+that is leader stickiness. Only with a majority of such promises, or when all have said as much already (`consent`),
+does it enter a new term and ask for real votes.
 
 A real vote is given once a term, to a log at least as current as one's own, and leaves this node only when it is
 on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too.
@@ -20,6 +21,7 @@ member or not (thesis 4.1): a learner may have been promoted by an entry that it
 nobody could ever send it. A vote counts only with the directory id that the candidate knows of that voter.
 """
 
+from .consent import has_consent
 from .membership import Member
 from .messages import (
     LeadershipEnded,
@@ -64,7 +66,7 @@ def on_deadline(raft: RaftState) -> None:
         cause = "no majority " + ("of pre-votes" if raft.pre_voting else "of votes")
     elif raft.leader_id is not None:
         cause = f"leader {raft.leader_id} not heard for {raft.now_ms - raft.heard_ms} ms"
-    campaign(raft, cause, pre=True)
+    campaign(raft, cause, pre=not (raft.consents and has_consent(raft)))
 
 
 def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) -> None:
@@ -75,7 +77,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     assert raft.role is not Role.LEADER
     stands = raft.may_stand
     assert stands or pre
-    if (pre or transfer) and not raft.attempts:
+    if (pre or transfer or raft.consents) and not raft.attempts:
         raft.note("campaign" if stands else "leader missed", cause)
     raft.role = Role.CANDIDATE if stands else Role.FOLLOWER
     raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
@@ -91,6 +93,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     else:
         raft.term += 1
         raft.voted_for = raft.node_id
+        raft.consents = ()
         _forget_verified(raft)
         raft.ballots += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(raft.ballot_ms // 2, raft.ballot_ms)
@@ -255,7 +258,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
         raft.deadline_ms = None
         _forget_verified(raft)
     if term > raft.term:
-        raft.term, raft.voted_for = term, None
+        raft.term, raft.voted_for, raft.consents = term, None, ()
         _forget_verified(raft)
     raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
@@ -272,6 +275,7 @@ def follow(raft: RaftState, leader_id: int) -> None:
     raft.role, raft.leader_id = Role.FOLLOWER, leader_id
     raft.attempts = raft.ballots = 0
     raft.given_up.clear()
+    raft.consents = ()
     raft.silent.discard(leader_id)
     raft.note("following", f"node {leader_id} leads")
     raft.expect_leader()
@@ -298,6 +302,7 @@ def on_leadership_ended(raft: RaftState, message: LeadershipEnded) -> None:
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
     """Stop trusting a leader whose node is gone; stand almost at once."""
     raft.silent.add(event.peer)
+    raft.consents = ()
     if event.peer == raft.leader_id:
         _lose_leader(raft, f"node {event.peer} fell silent")
         raft.stand_within(0, 51, preferred_ms=11)

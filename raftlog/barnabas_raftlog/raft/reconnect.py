@@ -11,13 +11,14 @@ only those that differ are woken:
   the refusal wakes the leader. A leader that is at work speaks for itself.
 - *No claim to lead* from the node that this member trusts in silence ends that trust. Else two followers could wait
   for ever for a node that is live and no longer leads.
-- Where neither knows a leader, a voter more is a reason to try.
+- Where neither knows a leader, a voter more is a reason to try; and what it says may spare it a question (`consent`).
 
 A digest is no promise: nobody votes or commits because of one, and nothing is taken from it that the log beside it
 does not prove (equal index and term at the end: equal logs, paper 5.3). Its term deposes a leader all the same.
 """
 
 from . import election, follower, leadership
+from .consent import note_consent
 from .messages import AppendEntries, LeadershipEnded, PeerDigest, PeerLive
 from .progress import ProgressState
 from .state import RaftState, Role
@@ -37,6 +38,7 @@ def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
         else:
             _as_leader(raft, digest)
         return
+    note_consent(raft, digest)
     if claims_to_lead and digest.at_rest:
         _take_for_a_heartbeat(raft, digest)
     elif raft.leader_id == digest.peer and not claims_to_lead:

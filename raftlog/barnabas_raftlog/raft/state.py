@@ -66,6 +66,7 @@ class RaftState:
         "configuration_index",
         "confirm_round",
         "confirmed",
+        "consents",
         "deadline_ms",
         "directories",
         "directory_id",
@@ -173,6 +174,7 @@ class RaftState:
         self.leader_round = 0
         # As a candidate.
         self.pre_voting = False
+        self.consents: tuple[int, ...] = ()  # Who would not refuse its vote now, as it said by itself; see `consent`.
         self.votes = set[int]()
         self.refusals = set[int]()
         self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.

@@ -6,6 +6,7 @@ from barnabas_raftlog.multiraft import candidacies
 from barnabas_raftlog.multiraft.groups import HELD_MS
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.membership import configuration_of
+from barnabas_raftlog.raft.messages import VoteRequest
 
 from .fakes import Network
 
@@ -171,3 +172,16 @@ async def test_who_waited_and_heard_of_a_leader_gives_its_turn_back(monkeypatch:
     await network.pass_ms(3_000)
     others = (network.nodes[2], network.nodes[3])
     assert all(any(node.group(number).confirmed for node in others) for number in range(1, 41))
+
+
+async def test_a_cluster_that_starts_asks_for_votes_without_pre_votes() -> None:
+    network = opening(3, range(1, 4))
+    await network.settle()
+    for node in network.nodes.values():
+        node.raft.release_elections()
+    await network.pass_ms(300)
+    assert all(network.nodes[1].group(number).confirmed for number in range(1, 4))
+    messages = [message for _, sent in network.nodes[1].links.frames for _, message in sent]
+    requests = [message for message in messages if isinstance(message, VoteRequest)]
+    assert len(requests) == 6
+    assert not any(request.pre for request in requests)

@@ -1,0 +1,42 @@
+"""When a candidate need not ask whether it could win, because all others have just told it. Pure.
+
+A pre-vote asks each voter three things (thesis 9.6): does it trust a leader, has it a longer log, has it entered the
+term already. When nodes meet, as all of them do when a cluster starts, each tells the other of every group in which
+term it is, where its log ends and whom it follows (`reconnect`). That answers all three: who follows nobody, is in the
+same term and has no longer log, has *consented* to be asked for its vote. A candidate to which every other voter has
+consented asks for the votes at once. With ten thousand groups that start together this is a quarter of all messages.
+
+A pre-vote needs a majority, this needs all: a digest is older than an answer, and what one of them has learned since
+may not be here yet. What that can do is little. Who stood after the digests leads in the next term at least, for which
+a candidate with consents stands: it deposes nobody, is refused, and asks the next time. (Only who had the votes for the
+present term already, and had not counted them, could be deposed by it.) Consents end with the term in which they were
+given, with a leader that is heard of, and when any peer falls silent.
+
+Not for a witness, which must not stand before those that it leaves it to (`witness`).
+"""
+
+from .messages import PeerDigest
+from .state import RaftState
+
+__all__ = ["has_consent", "note_consent"]
+
+
+def note_consent(raft: RaftState, digest: PeerDigest) -> None:
+    """Take in whether `digest` says what a granted pre-vote would; a newer digest counts instead of an older one."""
+    log, peer = raft.log, digest.peer
+    consents = tuple([other for other in raft.consents if other != peer])
+    if (
+        raft.leader_id is None
+        and digest.leader_id is None
+        and digest.term == raft.term
+        and (digest.last_term, digest.last_index) <= (log.last_term, log.last_index)
+        and raft.is_of(peer, digest.directory_id)
+    ):
+        consents += (peer,)
+    raft.consents = consents
+
+
+def has_consent(raft: RaftState) -> bool:
+    """Tell whether every other voter has said that it knows no leader and would not refuse this member its vote."""
+    others = (raft.voters | raft.rivals.voter_ids) - {raft.node_id}
+    return raft.may_stand and not raft.is_witness and others.issubset(raft.consents)
