@@ -336,10 +336,13 @@ class Storage:
             self._host.refusal = DiskFullError(f"no room for {self._directory}")
         else:
             self._host.refusal = None
+        if self._host.refusal is not None:
+            # Not left to `flush`: what is refused gives the driver nothing to do.
+            self._look_for_room()
 
     def _look_for_room(self) -> None:
         """See whether a full disk has room again. At most one look is under way, and one begins every `retry_s`."""
-        if self._is_looking_for_room or self.failed is not None or not self._is_retry_due:
+        if self._is_looking_for_room or self.failed is not None or not self._is_retry_due or self._is_closed:
             return
         self._is_looking_for_room = True
         self._sync_worker.submit(self._journal.retry_room, self._looked_for_room)

@@ -222,6 +222,28 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
     assert node.killed().log().last_index == accepted + 1
 
 
+def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> None:
+    """The driver has no reason to flush while everything is refused."""
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.storage.flush()
+    node.sync_worker.run()
+    node.files.full_at_bytes = used(node.files)
+    node.write_worker.run()
+    assert node.storage.refusal
+    node.sync_worker.run()
+    node.files.full_at_bytes = None
+    timers, node.timers = node.timers, []
+    for action in timers:
+        action()
+    node.sync_worker.run()
+    assert not node.storage.refusal
+    fill(log, 1)
+    node.work()
+    assert log.durable_index == 6
+
+
 def test_a_full_disk_changes_nothing_in_page_cache_mode() -> None:
     node = Node()
     log = node.log(mode="page-cache")
