@@ -219,7 +219,7 @@ class Node:
         environment = self._environment
         clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
         self.metadata = MetadataService(
-            Membership(config.node_id, config.cluster_id, voters, nodes - voters),
+            Membership(config.node_id, config.cluster_id, voters, nodes - voters, self.storage.directory_id),
             self.multiraft,
             self.links,
             log,
@@ -301,7 +301,7 @@ class Node:
 
     def _has_controller(self) -> bool:
         """Tell whether the metadata group can have a leader: a majority of its voters is alive."""
-        voters = self.config.voters
+        voters = self.metadata.voter_ids
         alive = sum(node_id == self.config.node_id or self.links.is_live(node_id) for node_id in voters)
         return alive * 2 > len(voters)
 

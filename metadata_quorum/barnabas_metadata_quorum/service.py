@@ -1,8 +1,8 @@
 """The metadata quorum on one node: its replica of the log, its image, and the controller when this node leads.
 
-Every node runs one of these. Controllers are voters of the metadata group, all other nodes learn from them; all of
-them apply the same committed records in the same order and so hold the same image. `image` may be read at any time
-without waiting; `subscribe` tells of each change, `wait_until` waits for one.
+Every node runs one of these. Controllers are voters of the metadata group, all other nodes learn from them
+(`formation`, `voter_changes`); all of them apply the same committed records in the same order and so hold the same
+image. `image` may be read at any time without waiting; `subscribe` tells of changes, `wait_until` waits for one.
 
 The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. From
 the time when this node's leadership is confirmed and the first entry of its term is applied until it ends, an
@@ -25,14 +25,13 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
-from barnabas_raftlog.multiraft.rpc import Handler
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
 
@@ -58,6 +57,7 @@ from .commands import (
 )
 from .controller import ControllerConfig
 from .descriptions import fact_of
+from .formation import Formation, NodeLinks
 from .image import Image
 from .membership import Membership
 from .pulse import Pulse
@@ -67,6 +67,7 @@ from .replica import MetadataReplica
 from .snapshot_store import SnapshotStore
 from .snapshots import Snapshot, decode_snapshot
 from .submission import METHOD, Submission, refusal_of
+from .voter_changes import VoterChanges, status_of
 
 __all__ = ["SEGMENT_BYTES", "Membership", "MetadataService", "open_log"]
 
@@ -82,16 +83,6 @@ class MetadataLog(GroupLog, Protocol):
     """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
 
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
-
-
-class NodeLinks(Protocol):
-    """The part of `Links` that is used here."""
-
-    on_peer: list[Callable[[int, bool], None]]
-
-    def serve(self, method: str, handler: Handler) -> None: ...
-    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
-    def is_live(self, node_id: int) -> bool: ...
 
 
 def open_log(storage: Storage) -> ReplicaLog:
@@ -135,14 +126,14 @@ class MetadataService:
         self._active: ActiveController | None = None
         self._group: Group | None = None
         self._changed = Pulse()
+        self._formation = Formation(membership, links, log, self._changed, clocks.monotonic_ms, on_fact)
+        self._voter_changes = VoterChanges(membership, links.is_live, on_fact)
         self._subscribers: list[Subscriber] = []
         self._waiters: dict[asyncio.Future[Image], Callable[[Image], bool]] = {}
         self._failure: BaseException | None = None
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._submission = Submission(
-            self._node_id, links, lambda: self.leader_id, self._carry_out, self._changed, new_id
-        )
+        self._submission = Submission(self._node_id, links, self._whom_to_ask, self._carry_out, self._changed, new_id)
         self._registration = None
         if broker is not None:
             self._registration = Registration(
@@ -173,6 +164,15 @@ class MetadataService:
         return self._group is not None and self._group.is_leader and not self.is_active
 
     @property
+    def voter_ids(self) -> frozenset[int]:
+        """Who votes in the metadata group as far as this node knows; who is to, before there is a group."""
+        return self._log.configuration.voter_ids or self._membership.voters
+
+    def status(self) -> dict[str, Any]:
+        """Return who belongs to the group, and what this node waits for to belong to it, or to change it."""
+        return status_of(self._log.configuration, self._formation.waiting or self._voter_changes.waiting)
+
+    @property
     def broker_epoch(self) -> int | None:
         """The epoch of this broker's registration; None before it has one."""
         return None if self._registration is None else self._registration.epoch
@@ -193,11 +193,9 @@ class MetadataService:
         loop = asyncio.get_running_loop()
         self._broken = loop.create_future()
         await self._load()
-        # This group's members are what the nodes' configuration says, which may be newer than what the log remembers.
-        self._log.begin_with(self._membership.configuration, anew=True)
         preferred = self._node_id == min(self._membership.voters)
         self._group = self._multiraft.add_group(METADATA_GROUP, self._log, None, self, preferred=preferred)
-        self._task = loop.create_task(self._run())
+        self._task = loop.create_task(self._run(self._group))
         self._task.add_done_callback(self._on_done)
 
     async def wait(self) -> None:
@@ -284,9 +282,7 @@ class MetadataService:
         if self._registration is not None:
             await self._registration.finish_shutdown(timeout_s)
         group = self._group
-        others = [
-            node_id for node_id in sorted(self._membership.voters - {self._node_id}) if self._links.is_live(node_id)
-        ]
+        others = [node_id for node_id in sorted(self.voter_ids - {self._node_id}) if self._links.is_live(node_id)]
         if group is None or not group.is_leader or not others:
             return
         group.transfer(others[0])
@@ -297,6 +293,9 @@ class MetadataService:
                     await self._changed.wait()
 
     # Commands.
+
+    def _whom_to_ask(self) -> int | None:
+        return self.leader_id if self.leader_id is not None else self._formation.leader_id
 
     async def _serve(self, source: int, body: bytes) -> bytes:
         """Carry out another node's command."""
@@ -341,13 +340,16 @@ class MetadataService:
         if self._active is not None:
             self._active.applied(self._replica.applied_index)
         self._consider_activation()
+        self._review_members()
         if self._replica.snapshot_is_due and not self._saving:
             self._save_snapshot()
 
     def on_configuration(self, configuration: Configuration) -> None:
-        """The members of this group are configured, and do not change while it runs."""
+        self._changed.fire()
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        if not is_leader:
+            self._voter_changes.end()
         if self._active is not None and (not is_leader or term != self._active.term):
             self._deactivate()
         self._consider_activation()
@@ -383,11 +385,13 @@ class MetadataService:
             self._newest = (snapshot.raft_index, snapshot.raft_term, data)
         applied_index = self._replica.applied_index
         if self._log.first_index > applied_index + 1 or self._log.last_index < applied_index:
-            # A crash fell between the log's step and the file's, while a snapshot of the leader was being installed
-            # here: nothing of it was acknowledged, and a majority without this node holds all of it.
-            cause = f"the log begins at {self._log.first_index}, the snapshot ends at {applied_index}: fetching anew"
+            # A crash fell between the log's step and the file's. What is only in one of them was not acknowledged here,
+            # and a majority without this node holds all of it. Nor is it known who the members were there: both go.
+            cause = f"the log ends at {self._log.last_index}, the snapshot at {applied_index}: fetching anew"
             self._on_fact(Fact("metadata log reset", self._replica.applied_term, cause))
-            self._log.install_snapshot(applied_index, self._replica.applied_term, self.image.version)
+            self._snapshots.remove()
+            self._replica, self._newest = MetadataReplica(Snapshot(0, 0, Image(self._membership.cluster_id))), None
+            self._log.install_snapshot(applied_index := 0, 0, 0)
         async for entry in self._log.replay(applied_index + 1):
             self._replica.append((entry,))
 
@@ -402,9 +406,10 @@ class MetadataService:
     def _left_s(self, deadline_ms: int) -> float:
         return max(0, deadline_ms - self._clocks.monotonic_ms()) / 1_000
 
-    async def _run(self) -> None:
+    async def _run(self, group: Group) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
+            tasks.create_task(self._formation.run(group))
             if self._registration is not None:
                 tasks.create_task(self._registration.run())
 
@@ -415,10 +420,16 @@ class MetadataService:
             group = self._group
             if group is not None and group.failed is not None and not group.is_suspended:
                 self._fail(group.failed)
+            self._review_members()
             if self._active is not None and self.is_active:
                 # An error here means that leadership is ending, and the driver of the group says why.
                 with contextlib.suppress(NotLeaderError, StorageFailedError):
                     self._active.decide(CheckSessions())
+
+    def _review_members(self) -> None:
+        if self.is_active and self._group is not None:
+            directories = {node_id: broker.directory_id for node_id, broker in self.image.brokers.items()}
+            self._voter_changes.review(self._group, directories)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -91,6 +91,19 @@ class SnapshotStore:
         except OSError as error:
             raise StorageFailedError(f"{path} cannot be written: {error}") from error
 
+    def remove(self) -> None:
+        """Forget every snapshot. Blocks.
+
+        Raises:
+            StorageFailedError: a file could not be removed.
+        """
+        try:
+            for name in self._names(SUFFIX):
+                self._files.remove(f"{self._directory}/{name}")
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise StorageFailedError(f"{self._directory}: a snapshot cannot be removed: {error}") from error
+
     def _names(self, suffix: str) -> list[str]:
         names = self._files.list_directory(self._directory)
         return sorted(name for name in names if name.startswith(PREFIX) and name.endswith(suffix))

@@ -6,6 +6,7 @@ event; nothing here sleeps.
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -27,9 +28,16 @@ from barnabas_raftlog.multiraft.group import GroupStorage
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.raft.core import Timing
-from barnabas_raftlog.raft.membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
+from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState, Place
-from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+from barnabas_raftlog.records.header import (
+    HEADER_BYTES,
+    ControlKind,
+    control_frame,
+    next_offset,
+    parse_header,
+    stamp,
+)
 
 T = TypeVar("T")
 CLUSTER = "cluster-1"
@@ -68,13 +76,23 @@ class MemoryLog:
         self.is_uncertain = self.may_forget = False
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
-        self.configuration, self.configuration_index = NOBODY, 0
+        self._members = ConfigurationHistory()
+
+    @property
+    def configuration(self) -> Configuration:
+        return self._members.newest
+
+    @property
+    def configuration_index(self) -> int:
+        return self._members.newest_index
 
     def configuration_at(self, index: int) -> Configuration:
-        return self.configuration
+        return self._members.at(index)
 
     def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
-        self.configuration = configuration
+        assert not anew
+        if not self.configuration.voters:
+            self._members.restart(0, configuration)
 
     def became_certain(self) -> None:
         self.is_uncertain = False
@@ -120,10 +138,14 @@ class MemoryLog:
     def _add(self, entry: Entry) -> Entry:
         assert entry.index == self.last_index + 1
         self.all.append(entry)
+        header = parse_header(entry.frame)
+        if header.is_raft_control and entry.frame[HEADER_BYTES] == ControlKind.MEMBERSHIP:
+            self._members.assign(entry.index, Configuration.decode(entry.frame[HEADER_BYTES + 1 :]))
         return entry
 
     def truncate_from(self, index: int) -> None:
         del self.all[index - self.first_index :]
+        self._members.truncate_from(index)
 
     def install_snapshot(
         self,
@@ -138,6 +160,7 @@ class MemoryLog:
         assert partial_since is None
         self.all.clear()
         self.start_index, self.start_term, self.start_offset = index, term, end_offset
+        self._members.restart(index, configuration if configuration.voters else self.configuration)
 
     def limit_segments(self, segment_bytes: int) -> None:
         raise AssertionError("the metadata group has no witness")
@@ -164,7 +187,7 @@ class MemoryStorage:
         self.on_failed: Callable[[StorageFailedError], None] | None = None
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
-        self.directory_id = UNKNOWN_DIRECTORY
+        self.directory_id = uuid.uuid4().bytes
 
     def hard_state(self, group: GroupId) -> HardState:
         return self.hard_states.get(group, HardState(0, None))
@@ -246,12 +269,12 @@ class Node:
             lambda _group, fact: self.facts.append(fact),
         )
         self.service = MetadataService(
-            Membership(node_id, CLUSTER, plan.voters, plan.learners),
+            Membership(node_id, CLUSTER, plan.voters, plan.learners, disk.storage.directory_id),
             self.multiraft,
             self.links,
             log,
             SnapshotStore(OsFiles(), disk.directory, disk.worker),
-            broker=BrokerIdentity(self.incarnation, "127.0.0.1", 9_000 + node_id),
+            broker=BrokerIdentity(self.incarnation, "127.0.0.1", 9_000 + node_id, None, disk.storage.directory_id),
             config=plan.config,
             clocks=Clocks(monotonic_ms, lambda: 0),
             on_fact=self.facts.append,

@@ -20,6 +20,7 @@ from barnabas_raftlog.raft.messages import (
     LogReader,
     Place,
     StartRound,
+    Tick,
     TransferLeadership,
 )
 from barnabas_raftlog.raft.quorum import majority
@@ -312,6 +313,12 @@ class Group:
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""
         self._driver.post(self, TransferLeadership(node_id))
+
+    def begin_with(self, configuration: Configuration, *, stand: bool) -> None:
+        """Take `configuration` for the one that the group began with; only if nothing is known of its members yet."""
+        assert not self.log.configuration.voters, self.log.configuration
+        self.log.begin_with(configuration)
+        self._driver.post(self, Campaign() if stand else Tick())
 
     def campaign(self) -> None:
         """Stand for election, by way of a pre-vote."""

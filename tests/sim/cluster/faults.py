@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP
-
 from .history import Partition
 from .machine import Machine
 from .network import Network
@@ -12,6 +10,8 @@ from .swarm import Fault
 from .world import World
 
 __all__ = ["Faults"]
+
+CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer lose with it what they had acknowledged
 
 
 class Faults:
@@ -108,29 +108,14 @@ class Faults:
                 self._world.counts["flipped bits"] += 1
 
     def _new_disk(self, fault: Fault) -> None:
-        """The machine comes back with an empty disk. A controller's is left alone when that would not be safe."""
+        """The machine comes back with an empty disk: also a controller's, unless too few are left."""
         machine = self._target(fault)
-        is_controller = machine.node_id in machine.config.voters
-        if is_controller:
-            if not self._is_metadata_at_rest(machine.config.voters):
+        if machine.node_id in machine.config.voters:
+            if len(machine.config.voters) < CONTROLLERS_MIN:
                 return
             self._world.counts["controllers' disks replaced"] += 1
         machine.replace_disk()
         self._world.after(fault.duration_us, machine.boot)
-
-    def _is_metadata_at_rest(self, voters: Iterable[int]) -> bool:
-        """Tell whether all voters of the metadata group are up, in one term under one leader, with all there is.
-
-        The group does not know its voters' disks apart, so one that comes back empty is trusted with what it had
-        promised (docs/moving.md). At such a moment it had promised nothing that the others do not hold.
-        """
-        nodes = [self._machines[node_id].node for node_id in voters]
-        cores = [node.multiraft.groups[METADATA_GROUP].core for node in nodes if node is not None]
-        if len(cores) < len(nodes):
-            return False
-        states = {(core.term, core.leader_id, core.log.last_index, core.log.durable_index) for core in cores}
-        committed = max(core.commit_index for core in cores)
-        return len(states) == 1 and cores[0].leader_id is not None and cores[0].log.durable_index == committed
 
     def _full_disk(self, fault: Fault) -> None:
         self._target(fault).disk.full_until_us = self._world.now_us + fault.duration_us

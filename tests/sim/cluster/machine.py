@@ -1,7 +1,8 @@
 """A machine with a broker on it: boots the real `Node` on a virtual loop, disk and network; stalls, kills, cuts power.
 
 What a supervisor would do is done here: a process that ends by itself because its storage failed is started again after
-a pause. Any other failure of a node is a bug, and ends the run.
+a pause. So is what an operator would do about a metadata log that could not be synced, with which no broker starts:
+it gets an empty disk (docs/operations.md). Any other failure of a node is a bug, and ends the run.
 """
 
 import asyncio
@@ -29,8 +30,10 @@ TOLD = {  # of what brokers say of themselves, what belongs into a run's story
     *("catch-up finished", "log truncated", "member lost", "members changing", "partition moved", "replica failed"),
     *("replica suspended", "segment damaged", "segment repaired", "storage failed", "storage recovered"),
     *("acknowledged records may be missing", "metadata snapshot installed", "follower lost its page cache"),
+    *("waiting for controllers", "members waiting", "metadata log reset"),
 }
 RESTART_US = 2 * SECOND
+METADATA_CONDEMNED = "metadata: [Errno 5] Input/output error"
 
 
 class _Told(EventHistory):
@@ -179,6 +182,8 @@ class Machine:
         if isinstance(error, StorageFailedError) and self.is_excused:
             self.world.counts["storage failures"] += 1
             self.kill()
+            if str(error) == METADATA_CONDEMNED:
+                self.replace_disk()
             self.world.after(RESTART_US, self.boot)
         else:
             self.world.fail(error or AssertionError(f"{self.name} ended without a reason"))

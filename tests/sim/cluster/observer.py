@@ -25,11 +25,10 @@ from barnabas_broker.node import Node
 from barnabas_metadata_quorum.image import Image
 from barnabas_raftlog.multiraft.driver import Driver
 from barnabas_raftlog.multiraft.group import Group
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP
 from barnabas_raftlog.multiraft.outbox import Outbox
 from barnabas_raftlog.raft import core as raft_core
 from barnabas_raftlog.raft.invariants import check_member, check_quorum
-from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Member, same_directory
+from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
@@ -125,7 +124,7 @@ class Observer:
             candidate = message.target
         else:
             return
-        voter = Member(message.source, UNKNOWN_DIRECTORY if group_id == METADATA_GROUP else directory_id)
+        voter = Member(message.source, directory_id)
         first = group.votes.setdefault((message.term, voter), candidate)
         assert first == candidate, f"node {message.source} voted for {first} and {candidate} in term {message.term}"
 
