@@ -191,11 +191,27 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
             *([str(broker.get("witnesses", 0))] if has_witnesses else []),
         )
     console.print(table)
+    for line in _quorum_lines(found["brokers"]):
+        console.print(line, markup=False)
     if verbose:
         for broker in found["brokers"]:
             for part in ("fetches", "events", "stats"):
                 for line in _lines(broker.get(part)):
                     console.print(f"node {broker['node_id']} {part}: {line}", markup=False)
+
+
+def _quorum_lines(brokers: Sequence[dict[str, Any]]) -> list[str]:
+    """Say who votes on metadata, as whoever leads that group knows it, and who waits for what."""
+    asked = [broker for broker in brokers if broker.get("quorum", {}).get("voters")]
+    asked.sort(key=lambda broker: broker["node_id"] != broker.get("controller"))
+    lines = []
+    if asked:
+        voters = ", ".join(asked[0]["quorum"]["voters"])
+        leader_id = asked[0].get("controller")
+        led = f"led by {leader_id}" if leader_id is not None else "without a leader"
+        lines.append(f"controllers {voters}, {led}")
+    waiting = [(broker["node_id"], broker.get("quorum", {}).get("waiting")) for broker in brokers]
+    return lines + [f"node {node_id} waits: {reason}" for node_id, reason in waiting if reason]
 
 
 def _lines(value: Any) -> list[str]:

@@ -377,6 +377,7 @@ class Node:
                 hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
             },
             "controller": self.metadata.leader_id,
+            "quorum": self.metadata.status(),
             "storage": {
                 "refusing": self.storage.refusal,
                 "last_error": self.storage.last_error,
