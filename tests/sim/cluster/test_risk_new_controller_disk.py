@@ -129,6 +129,22 @@ def test_the_disks_of_all_controllers_may_be_replaced_one_after_the_other() -> N
             assert machine.node.metadata.image.topic_named("kept") is not None
 
 
+def test_a_disk_that_is_given_back_is_let_in_again_and_brings_no_old_vote_along() -> None:
+    with on_stage() as stage:
+        machine = stage.run.machines[3]
+        machine.kill()
+        first = machine.disk.root
+        machine.replace_disk()
+        machine.boot()
+        stage.wait(2 * SECOND)
+        until_all_vote(stage)
+        machine.kill()
+        machine.disk.root = first
+        machine.boot()
+        stage.wait(2 * SECOND)
+        until_all_vote(stage)
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 5])
 def test_a_new_cluster_begins_when_all_of_its_controllers_are_up_and_says_for_whom_it_waits(nodes: int) -> None:
     with switched_off(nodes) as stage:
