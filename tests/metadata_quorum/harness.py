@@ -89,8 +89,7 @@ class MemoryLog:
     def configuration_at(self, index: int) -> Configuration:
         return self._members.at(index)
 
-    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
-        assert not anew
+    def begin_with(self, configuration: Configuration) -> None:
         if not self.configuration.voters:
             self._members.restart(0, configuration)
 

@@ -188,3 +188,20 @@ def test_what_one_controller_has_begun_with_the_others_take_from_it_though_the_f
                 await until(node, "replaced", nodes, (1, 2, 3))
 
     run(main())
+
+
+def test_other_controllers_are_brought_in_by_configuring_the_nodes_one_after_the_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, (1, 2, 3), (4, 5), disk=RealDisk, session_timeout_ms=600_000) as nodes:
+            await nodes.nodes[1].create("kept")
+            nodes.plan.voters, nodes.plan.learners = frozenset({3, 4, 5}), frozenset({1, 2})
+            for node_id in (4, 5, 3, 2, 1):
+                await nodes.stop(node_id)
+                await nodes.start(node_id)
+                await nodes.until_up()
+            for node in nodes:
+                await until(node, "walked there", nodes, (3, 4, 5))
+            await nodes.stop(1, 2)
+            await nodes.nodes[4].create("more")
+
+    run(main())

@@ -126,12 +126,9 @@ class AppendLog:
     def configuration_at(self, index: int) -> Configuration:
         return self._members.at(index)
 
-    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
-        """Remember who belonged to the group before it changed its members, if the log does not know that.
-
-        `anew`: the caller knows better than the log. For groups whose members are not decided by entries.
-        """
-        if not self.configuration.voters or (anew and self.configuration != configuration):
+    def begin_with(self, configuration: Configuration) -> None:
+        """Remember who belonged to the group before it changed its members, if the log does not know that."""
+        if not self.configuration.voters:
             self._restart_members(0, 0, configuration)
             self._mark_dirty()
 

@@ -73,8 +73,8 @@ class MemoryLog:
     def configuration_at(self, index: int) -> Configuration:
         return self.members.at(index)
 
-    def begin_with(self, configuration: Configuration, *, anew: bool = False) -> None:
-        if anew or not self.configuration.voters:
+    def begin_with(self, configuration: Configuration) -> None:
+        if not self.configuration.voters:
             self.members.restart(0, configuration)
 
     @property
