@@ -423,7 +423,7 @@ class Partitions:
         if live and self._preferred is not None:
             self._preferred.look_soon()
         self._fire_changed()
-        self._review_led(lambda partition: peer in partition.replicas)
+        self._review_led(lambda partition: peer in partition.replicas or peer in partition.observing)
 
     def _review_led(self, concerned: Callable[[Partition], bool]) -> None:
         for partition in self:
