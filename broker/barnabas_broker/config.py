@@ -89,7 +89,8 @@ class BrokerConfig:
     )
     log_dir: str = _required(str, "The directory that holds this broker's data.")
     controller_quorum_voters: str = _text(
-        "", "Ids of the nodes that vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes."
+        "",
+        "Ids of the nodes that should vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes.",
     )
     listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
     advertised_listeners: str = _text("", "host:port that clients are told. Empty: the same as listeners.")
