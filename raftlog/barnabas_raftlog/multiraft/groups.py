@@ -319,13 +319,23 @@ class MultiRaft:
                 self._strays.keep(group_id, message, driver.now())
             elif type(message) is InstallSnapshot and not message.data:
                 self._on_offer(group, message)
-            elif type(message) is PeerDigest and source not in group.members:
-                driver.stats.messages_refused += 1
+            elif type(message) is PeerDigest:
+                self._on_digest(source, group, message)
             else:
                 # Member or not is for the core to say: the newest members may be in entries that it has not got yet.
                 driver.post(group, message)
-                if type(message) is PeerDigest and message.wants_answer:
-                    self._greetings.answer(source, group)
+
+    def _on_digest(self, source: int, group: Group, digest: PeerDigest) -> None:
+        """Hand on what another node says; whoever asks is answered, member or not: its log may be the newer one.
+
+        A member that was never heard of would be thought away, and a leader says nothing to those.
+        """
+        if source in group.members or not group.members:
+            self._driver.post(group, digest)
+        else:
+            self._driver.stats.messages_refused += 1
+        if digest.wants_answer:
+            self._greetings.answer(source, group)
 
     def _on_offer(self, group: Group, offer: InstallSnapshot) -> None:
         """A snapshot without data is not for the core: its data are files that must be fetched first."""

@@ -212,3 +212,18 @@ async def test_a_learner_that_was_away_when_it_was_added_is_found_when_it_comes(
     await network.pass_ms(2_000)
     assert joining.configuration == of({1, 2, 3}, {4})
     assert joining.leader_id == 1
+
+
+@pytest.mark.parametrize("known", [frozenset[int](), frozenset({3, 4})], ids=["nobody", "others"])
+async def test_a_learner_that_was_there_first_is_found_by_members_that_it_does_not_know(known: frozenset[int]) -> None:
+    """Each tells the other where it stands, but one is not there yet, and the other has not heard of the first."""
+    network = Network(4)
+    network.connect()
+    joining = network.nodes[3].add(1, configuration=configuration_of(known) if known else None, nobody=not known)
+    await network.pass_ms(500)
+    for node_id in (1, 2):
+        network.nodes[node_id].add(1, configuration=of({1, 2}, {3}))
+    await network.pass_ms(1_000)
+    assert network.nodes[1].group(1).confirmed
+    assert joining.leader_id == 1
+    assert network.nodes[1].group(1).has_caught_up(3)
