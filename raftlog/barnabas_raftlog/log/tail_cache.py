@@ -7,8 +7,9 @@ that wait for the disk (`StorageConfig.queued_bytes_max`).
 
 Columns instead of one list of objects, so that a read is a bisection and a slice, whatever the number of frames.
 
-What this costs: a cached frame is a view, and keeps the whole buffer alive that it was received in. The bytes counted
-here are those of the frames.
+What this costs: a cached frame is a view, and keeps the whole buffer alive that it was received in. `TailCache` counts
+the bytes of the frames, and `ENTRY_BYTES` for each: what the objects around a frame take that came alone. Without them
+a bound of 32 MiB full of commits of 140 bytes took 120.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +17,9 @@ from collections import OrderedDict
 
 from barnabas_raftlog.raft.messages import Buffer, Entry
 
-__all__ = ["LogTail", "TailCache"]
+__all__ = ["ENTRY_BYTES", "LogTail", "TailCache"]
+
+ENTRY_BYTES = 384  # An entry, its view and buffer, three integers and five places in columns.
 
 
 class TailCache:
@@ -39,7 +42,7 @@ class TailCache:
 
     def forget(self, tail: "LogTail") -> None:
         self._by_use.pop(tail, None)
-        self.bytes -= tail.bytes
+        self.bytes -= tail.cost
 
     def shrink(self) -> None:
         """Evict until the bound is kept, or nothing may be evicted any more."""
@@ -79,6 +82,11 @@ class LogTail:
         return self._ends[-1] - self._start if self._ends else 0
 
     @property
+    def cost(self) -> int:
+        """What it takes of the cache's bound, in bytes."""
+        return self.bytes + ENTRY_BYTES * len(self._ends)
+
+    @property
     def count(self) -> int:
         return len(self._entries)
 
@@ -93,7 +101,7 @@ class LogTail:
             self._controls.append(entry.index)
         cache = self._cache
         cache.touch(self)
-        cache.bytes += size_bytes
+        cache.bytes += size_bytes + ENTRY_BYTES
         if cache.bytes > cache.bytes_max:
             cache.shrink()
 
@@ -108,7 +116,7 @@ class LogTail:
 
     def truncate_from(self, index: int) -> None:
         """Forget the entries at and after `index`. The log's last entry is then `index` - 1."""
-        before = self.bytes
+        before = self.cost
         keep = max(0, index - self.first_index)
         if keep == 0:
             self.first_index = index
@@ -118,7 +126,7 @@ class LogTail:
             del column[keep:]
         del self._controls[bisect_left(self._controls, index) :]
         self.written_index = min(self.written_index, index - 1)
-        self._cache.bytes -= before - self.bytes
+        self._cache.bytes -= before - self.cost
 
     def reset(self, next_index: int) -> None:
         """Forget everything; the next entry has `next_index`."""
@@ -127,14 +135,15 @@ class LogTail:
         self.written_index = next_index - 1
 
     def evict(self, bytes_wanted: int) -> int:
-        """Forget the oldest entries, about `bytes_wanted` bytes of them; return how many bytes that gave."""
-        ends = self._ends
+        """Forget the oldest entries, those that cost about `bytes_wanted`; return how much that gave."""
+        ends, start = self._ends, self._start
         evictable = min(self.written_index - self.first_index + 1, len(ends))
         if evictable <= 0:
             return 0
         # At least a sixteenth: removing from the front of a list moves the rest, so it must not be done one by one.
-        wanted = self._start + max(bytes_wanted, self.bytes // 16)
-        return self._forget(min(bisect_left(ends, wanted) + 1, evictable))
+        wanted = max(bytes_wanted, self.cost // 16)
+        last = bisect_left(range(evictable), wanted, key=lambda place: ends[place] - start + (place + 1) * ENTRY_BYTES)
+        return self._forget(min(last + 1, evictable))
 
     def drop_before(self, index: int) -> None:
         """Forget the entries before `index`, written or not: they are not part of the log any more."""
@@ -143,10 +152,10 @@ class LogTail:
             self._cache.bytes -= self._forget(count)
 
     def _forget(self, count: int) -> int:
-        """Forget the first `count` entries; return how many bytes they had."""
+        """Forget the first `count` entries; return what they cost."""
         ends = self._ends
         new_start = ends[count - 1]
-        freed = new_start - self._start
+        freed = new_start - self._start + count * ENTRY_BYTES
         del self._entries[:count], self._frames[:count], self._base_offsets[:count], ends[:count]
         self._start = new_start
         self.first_index += count

@@ -4,10 +4,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_raftlog.log.tail_cache import LogTail, TailCache
+from barnabas_raftlog.log.tail_cache import ENTRY_BYTES, LogTail, TailCache
 from barnabas_raftlog.raft.messages import Entry
 
-BOUND = 1000
+BOUND = 8 * ENTRY_BYTES
 
 
 class TailCacheMachine(RuleBasedStateMachine):
@@ -93,9 +93,9 @@ class TailCacheMachine(RuleBasedStateMachine):
 
     @invariant()
     def keeps_the_bound(self) -> None:
-        assert self.cache.bytes == sum(tail.bytes for tail in self.tails)
+        assert self.cache.bytes == sum(tail.bytes + ENTRY_BYTES * tail.count for tail in self.tails)
         unwritten = sum(
-            len(entry.frame)
+            len(entry.frame) + ENTRY_BYTES
             for model, written in zip(self.model, self.written, strict=True)
             for entry, _, _ in model[written:]
         )
@@ -107,14 +107,14 @@ TestTailCache.settings = settings(max_examples=50, deadline=None)
 
 
 def test_a_log_with_nothing_to_give_is_asked_again_once_something_of_it_is_written() -> None:
-    cache = TailCache(BOUND)
+    cache = TailCache(1000 + 10 * ENTRY_BYTES)
     early, late = LogTail(cache, 1), LogTail(cache, 1)
     early.add(Entry(1, 1, bytes(200)), 200, 0, is_control=False)
     for index in range(1, 10):
         late.add(Entry(index, 1, bytes(100)), 100, index, is_control=False)
-    assert cache.bytes == 1100  # nothing is written, so nothing may go
+    assert cache.bytes == 1100 + 10 * ENTRY_BYTES  # nothing is written, so nothing may go
     late.truncate_from(9)
     early.written(1)
     late.add(Entry(9, 1, bytes(100)), 100, 9, is_control=False)
     assert early.count == 0
-    assert cache.bytes == 900
+    assert cache.bytes == 900 + 9 * ENTRY_BYTES
