@@ -5,12 +5,15 @@ start (`replica_state`). A sealed segment that is damaged stops that, and is no 
 scrub gets a copy of the segment from another replica, and then it is tried again. Until then the replica is nobody in
 its group. A log that has failed for good stays so.
 
+Of a replica that moves elsewhere the vote stays behind, for one that may be made here again (`log.hard_states`); it
+goes with the topic.
+
 A replica that is not there at all is not made before `allow_new` (see `partitions`): `late` are those that wait for it.
 
 Limits: one row a replica.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Literal, Protocol, cast
 
@@ -23,14 +26,17 @@ from .replica_state import ReplicaState, load_replica_state
 __all__ = ["LogStorage", "Mode", "OpenReplicas"]
 
 Mode = Literal["fsync", "page-cache"]
+TOPIC_ID_BYTES = 16
 
 
 class LogStorage(Protocol):
     """The part of `Storage` that is used here."""
 
     def open_log(self, group: GroupId, name: str, mode: Mode, *, segment_bytes: int | None = None) -> object: ...
-    def delete_log(self, group: GroupId) -> None: ...
+    def delete_log(self, group: GroupId, *, for_good: bool) -> None: ...
+    def forget(self, group: GroupId) -> None: ...
     def has_log(self, group: GroupId) -> bool: ...
+    def left_behind(self) -> list[GroupId]: ...
 
 
 class OpenReplicas:
@@ -59,8 +65,11 @@ class OpenReplicas:
         self.late[group_id] = None
         return True
 
-    def allow_new(self) -> bool:
-        """Let replicas be made from now on; return whether any has waited for it."""
+    def allow_new(self, topic_ids: Container[bytes]) -> bool:
+        """Let replicas be made from now on; return whether any has waited for it. `topic_ids`: all that there are."""
+        for group_id in self._storage.left_behind():
+            if group_id[:TOPIC_ID_BYTES] not in topic_ids:
+                self._storage.forget(group_id)
         self._is_new_allowed, late, self.late = True, self.late, {}
         return bool(late)
 
@@ -86,14 +95,16 @@ class OpenReplicas:
                 log.on_loaded = partial(self._try_again, log)
             raise
 
-    def delete(self, group_id: GroupId) -> None:
-        """Delete a replica with its files, if it is open."""
+    def delete(self, group_id: GroupId, *, for_good: bool) -> None:
+        """Delete a replica with its files, if it is open; `for_good`: the group is no more, and nobody counts on it."""
         self.late.pop(group_id, None)
         if group_id in self._opened:
             self._opened.discard(group_id)
             self._unreadable.pop(group_id, None)
             self._mended.discard(group_id)
-            self._storage.delete_log(group_id)
+            self._storage.delete_log(group_id, for_good=for_good)
+        elif for_good:
+            self._storage.forget(group_id)
 
     def _try_again(self, log: PartitionLog, group_id: GroupId) -> None:
         if self._unreadable.get(group_id) is log:

@@ -212,10 +212,10 @@ class Partitions:
             if hosted is not None and self.node_id in hosted.topic.hosts_of(index):
                 continue  # It is about to be opened.
             self._storage.open_log(group_id, name, mode)
-            self._storage.delete_log(group_id)
+            self._storage.delete_log(group_id, for_good=hosted is None)
             fate = "the topic was deleted" if hosted is None else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
-        if self._replicas.allow_new():
+        if self._replicas.allow_new(self.topics_by_id):
             self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
         self._reconcile_soon()
         self._fire_changed()
@@ -285,7 +285,7 @@ class Partitions:
             for index in range(len(topic.partitions)):
                 group_id = group_id_of(topic.topic_id, index)
                 if not is_there or group_id in self._taken_out:
-                    self._delete(topic, index)
+                    self._delete(topic, index, for_good=not is_there)
                 hosted = self.topics_by_id.get(topic.topic_id)
                 # What is in the queue may be older than what should be now.
                 if hosted is None or self.node_id not in hosted.topic.hosts_of(index):
@@ -367,10 +367,10 @@ class Partitions:
         self._reviewing.pop(partition, None)
         self.moves.forget(group_id)
 
-    def _delete(self, topic: Topic, index: int) -> None:
+    def _delete(self, topic: Topic, index: int, *, for_good: bool) -> None:
         group_id = group_id_of(topic.topic_id, index)
         self._taken_out.discard(group_id)
-        self._replicas.delete(group_id)
+        self._replicas.delete(group_id, for_good=for_good)
 
     # What partitions tell (PartitionHost).
 

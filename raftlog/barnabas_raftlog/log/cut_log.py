@@ -185,6 +185,8 @@ class CutLog(AppendLog):
     ) -> None:
         """Forget everything: the log now starts after entry `index` of `term`, with offset `end_offset`.
 
+        With `index` 0 nothing stands for what was acknowledged before: the log is uncertain from now on.
+
         `durable_index` reaches `index` when the journal has this, and in page-cache mode when the files show it.
         `load_state` returns `state` from then on, unless it is empty. `configuration` holds there; `NOBODY`: what held.
         `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for what it lacks.
@@ -200,6 +202,8 @@ class CutLog(AppendLog):
         self._epochs = LeaderEpochs()
         if index:
             self._epochs.assign(term, index, end_offset)
+        else:
+            self.is_uncertain = True
         self.start_index = self.last_index = index
         self.last_term, self.log_end_offset, self.size_bytes = term, end_offset, 0
         self.log_start_offset = end_offset

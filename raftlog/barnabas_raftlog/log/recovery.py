@@ -25,7 +25,9 @@ would say of them. Its number tells whether the checkpoint shows it already; the
 because what became of those segments since is in it too. Either way nothing counts that the journal said before.
 
 A DELETE takes everything, and the checkpoint's row with it: a REPLICA that follows one makes another replica, which may
-have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed.
+have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed. A
+hard state that follows the DELETE is what the replica has left behind. One that is made where there is such a hard
+state is uncertain, as is one that was emptied (an INSTALL of 0): neither holds what was acknowledged in its name.
 
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
 entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
@@ -73,6 +75,7 @@ class ReplicaPlan:
         self.is_new = is_new
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
+        self.is_uncertain: bool = before is not None and before.is_uncertain
         self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
         self.trusted_index = self._synced_index = trusted_index
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
@@ -123,6 +126,7 @@ class ReplicaPlan:
             number -= 1 << PARTIAL_BIT
             self.partial_since, state = decode_place(state), state[PLACE_BYTES:]
         self.entries.clear()
+        self.is_uncertain |= not index
         # What holds there was written down first.
         self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
         self._open_truncations = {number: index + 1}
@@ -181,7 +185,9 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
         deleted.discard(name)
         before = plans.get(group)
         is_new = before is None or before.is_new
-        plans[group] = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
+        plan = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
+        plan.is_uncertain |= before is None and group in hard_states
+        plans[group] = plan
     elif kind == RecordKind.DELETE:
         hard_states.pop(group, None)
         if (gone := plans.pop(group, None)) is not None:

@@ -35,6 +35,7 @@ from .commit_queue import CommitQueue
 from .compacted_log import CompactedLog
 from .errors import DiskFullError
 from .files import Files
+from .hard_states import HardStates
 from .journal import Journal, JournalLimits, WriteResult
 from .journal_format import FILE_HEADER_BYTES, RecordKind
 from .log_host import LogHost, StorageConfig, StorageStats
@@ -79,17 +80,17 @@ class Storage:
         self.was_clean = started.was_clean
         self.failed: StorageFailedError | None = None
         checkpoint = started.checkpoint
-        self._hard_states = checkpoint.hard_states
         # Packed, of the newest checkpoint or the one that is being made: thousands of rows as objects take megabytes.
         self._rows = {group: encode_row(row) for group, row in checkpoint.rows.items()}
         self._logs: dict[GroupId, ReplicaLog] = {}
         self._number = checkpoint.number
         self._place = checkpoint.journal
         limits = JournalLimits(config.journal_file_bytes, config.journal_step_bytes, config.journal_files_max)
-        self._journal = Journal(files, f"{directory}/journal", limits, checkpoint.journal)
+        self._journal = Journal(files, f"{directory}/journal", limits, self._place)
         self._journal.adopt(started.journal_paths)
         opened = OpenFiles(files, config.open_files_max)
         self._commits = CommitQueue(self._journal, self._sync_worker, self._on_written)
+        self._hard_states = HardStates(checkpoint.hard_states, self._commits)
         self._writes = WriteQueue(
             files, opened, self._write_worker, lambda: self._commits.durable_ticket, self._on_carried_out
         )
@@ -187,13 +188,11 @@ class Storage:
         return list(moved)
 
     def hard_state(self, group: GroupId) -> HardState:
-        return self._hard_states.get(group, HardState(0, None))
+        return self._hard_states.get(group)
 
     def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
         """Queue it; it is durable when `durable_ticket` reaches what `ticket()` says now."""
-        self._hard_states[group] = hard_state
-        voted_for = 0 if hard_state.voted_for is None else hard_state.voted_for + 1
-        self._commits.put(RecordKind.HARD_STATE, group, voted_for, hard_state.term)
+        self._hard_states.save(group, hard_state)
 
     def open_log(self, group: GroupId, name: str, mode: Mode, *, segment_bytes: int | None = None) -> ReplicaLog:
         """Return the log of `group`, made if there is none. `name` is its directory under `replicas/`.
@@ -211,6 +210,8 @@ class Storage:
             assert row.name == name, (row.name, name)
         else:
             row = empty_row(group, name, page_cache=page_cache)
+            row.uncertain = group in self._hard_states  # of a predecessor, and what that acknowledged is gone
+            self._hard_states.say_again(group)
             if self._files.exists(directory):
                 row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, config.segment_bytes)
                 self.stats.cut_bytes += cut
@@ -233,11 +234,10 @@ class Storage:
         rows = {group: decode_row(packed) for group, packed in self._rows.items() if group not in self._logs}
         return [(GroupId(group), row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
 
-    def delete_log(self, group: GroupId) -> None:
-        """Forget a replica, its hard state and its files."""
+    def delete_log(self, group: GroupId, *, for_good: bool = True) -> None:
+        """Forget a replica and its files, `for_good` its hard state, too; else one may be made here again."""
         log = self._logs.pop(group)
-        self._commits.put(RecordKind.DELETE, group, 0, 0)
-        self._hard_states.pop(group, None)
+        self._hard_states.delete(group, for_good=for_good)
         self._rows.pop(group, None)
         self._host.dirty.pop(log, None)
         log.deleted()
@@ -250,6 +250,15 @@ class Storage:
         if log in self._syncing:
             self._syncing.discard(log)
             self._go_on_with_checkpoint()
+
+    def left_behind(self) -> list[GroupId]:
+        """Return the groups of which only the hard state is here."""
+        return self._hard_states.left_behind(self.has_log)
+
+    def forget(self, group: GroupId) -> None:
+        """Forget the hard state that a deleted replica may have left behind: the group is no more."""
+        if group in self._hard_states and not self.has_log(group):
+            self._hard_states.delete(group, for_good=True)
 
     def flush(self) -> None:
         """Hand queued work to the workers. The driver calls it once in every iteration of its loop."""
@@ -404,7 +413,8 @@ class Storage:
         rows = list(self._rows.values())
         replaced = [log for log in self._host.replaced if log.group in self._rows]
         self._replaced = [(log, decode_row(self._rows[log.group])) for log in replaced]
-        job = partial(self._write_checkpoint, self._number + 1, place, rows, dict(self._hard_states))
+        hard_states = self._hard_states.for_checkpoint(self._rows, self._logs)
+        job = partial(self._write_checkpoint, self._number + 1, place, rows, hard_states)
         self._write_worker.submit(job, self._checkpoint_written)
 
     def _write_checkpoint(

@@ -426,7 +426,6 @@ class Group:
         the others, before the one that gives it another was proposed.
         """
         self.log.install_snapshot(0, 0, 0, b"", self.log.configuration)
-        self.log.is_uncertain = True
         self.commit_index = self.durable_index = 0
         self.forgotten_index = -1
         self.high_watermark = 0

@@ -173,6 +173,7 @@ class MemoryLog:
         partial_since: Place | None = None,
     ) -> None:
         self.partial_since = partial_since
+        self.is_uncertain |= not index
         self.items.clear()
         self.members.restart(index, configuration if configuration.voters else self.configuration)
         self.start_index, self.start_term, self.start_offset = index, term, end_offset

@@ -1,0 +1,109 @@
+"""What a replica leaves behind that is deleted: its vote, and the doubt about what it had acknowledged."""
+
+import pytest
+
+from barnabas_raftlog.raft.messages import HardState
+
+from .node import Node, fill, group
+
+VOTE = HardState(7, 2)
+
+
+def moved_away(node: Node) -> None:
+    """Make a replica that votes and acknowledges, and delete it as one that has moved elsewhere."""
+    log = node.log()
+    node.storage.save_hard_state(log.group, VOTE)
+    fill(log, 5)
+    node.work()
+    assert not log.is_uncertain
+    node.storage.delete_log(log.group, for_good=False)
+    node.work()
+
+
+@pytest.mark.parametrize("checkpoint_after", ["nothing", "the deletion", "both"])
+@pytest.mark.parametrize("kills", [False, True])
+def test_a_replica_made_again_keeps_the_vote_and_is_uncertain(checkpoint_after: str, kills: bool) -> None:
+    node = Node()
+    moved_away(node)
+    if checkpoint_after != "nothing":
+        node.storage.checkpoint()
+        node.work()
+    if kills:
+        node = node.killed()
+    assert node.storage.left_behind() == [group(1)]
+    log = node.log()
+    assert log.is_uncertain
+    node.work()
+    if checkpoint_after == "both":
+        node.storage.checkpoint()
+        node.work()
+    again = node.killed()
+    assert again.storage.hard_state(group(1)) == VOTE
+    assert again.log().is_uncertain
+    assert again.storage.left_behind() == []
+
+
+def test_a_checkpoint_that_began_before_the_replica_was_made_again_loses_neither() -> None:
+    node = Node()
+    moved_away(node)
+    node.storage.checkpoint()
+    node.work()
+    node.storage.checkpoint()
+    node.log()
+    node.work()
+    again = node.killed()
+    assert again.storage.hard_state(group(1)) == VOTE
+    assert again.log().is_uncertain
+
+
+def test_a_new_replica_is_not_taken_for_one_that_came_back() -> None:
+    """Whatever a checkpoint that is being made meanwhile knows of its vote."""
+    node = Node()
+    node.log(2)
+    node.work()
+    node.storage.checkpoint()
+    log = node.log()
+    node.storage.save_hard_state(log.group, VOTE)
+    node.work()
+    again = node.killed()
+    assert again.storage.hard_state(group(1)) == VOTE
+    assert not again.log().is_uncertain
+
+
+def test_with_its_group_everything_is_forgotten() -> None:
+    node = Node()
+    moved_away(node)
+    node.storage.forget(group(1))
+    node.storage.forget(group(2))
+    node.work()
+    for storage in (node.storage, node.killed().storage):
+        assert storage.left_behind() == []
+        assert storage.hard_state(group(1)) == HardState(0, None)
+
+
+def test_a_hard_state_that_is_in_use_is_not_forgotten() -> None:
+    node = Node()
+    node.log()
+    node.storage.save_hard_state(group(1), VOTE)
+    node.storage.forget(group(1))
+    assert node.storage.hard_state(group(1)) == VOTE
+
+
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_log_that_was_emptied_is_uncertain_until_it_is_certain_again(has_checkpoint: bool) -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    log.install_snapshot(0, 0, 0)
+    node.work()
+    if has_checkpoint:
+        node.storage.checkpoint()
+        node.work()
+    again = node.killed()
+    log = again.log()
+    assert (log.last_index, log.is_uncertain) == (0, True)
+    log.became_certain()
+    again.storage.checkpoint()
+    again.work()
+    assert not again.killed().log().is_uncertain
