@@ -326,15 +326,16 @@ class MultiRaft:
                 driver.post(group, message)
 
     def _on_digest(self, source: int, group: Group, digest: PeerDigest) -> None:
-        """Hand on what another node says; whoever asks is answered, member or not: its log may be the newer one.
+        """Hand on what another node says. Whoever asks or claims to lead is answered: its log may be the newer one.
 
-        A member that was never heard of would be thought away, and a leader says nothing to those.
+        A member that a leader has never heard of would be thought away, and nothing is said to those.
         """
-        if source in group.members or not group.members:
+        is_known, claims_to_lead = source in group.members, digest.leader_id == source
+        if is_known or claims_to_lead or group in self._strangers:
             self._driver.post(group, digest)
         else:
             self._driver.stats.messages_refused += 1
-        if digest.wants_answer:
+        if digest.wants_answer or (claims_to_lead and not is_known):
             self._greetings.answer(source, group)
 
     def _on_offer(self, group: Group, offer: InstallSnapshot) -> None:
@@ -350,8 +351,8 @@ class MultiRaft:
             return
         for gone in group.members - members - {self.node_id}:
             del self._sharing[gone][group]
-        if members:
-            self._strangers.pop(group, None)
+        if group.configuration.voters:
+            self._strangers.pop(group, None)  # Not for having heard who leads: another may lead next.
         for new in sorted(members - group.members - {self.node_id}):
             self._sharing.setdefault(new, {})[group] = None
         group.members = members

@@ -215,14 +215,20 @@ async def test_a_learner_that_was_away_when_it_was_added_is_found_when_it_comes(
 
 
 @pytest.mark.parametrize("known", [frozenset[int](), frozenset({3, 4})], ids=["nobody", "others"])
-async def test_a_learner_that_was_there_first_is_found_by_members_that_it_does_not_know(known: frozenset[int]) -> None:
+@pytest.mark.parametrize("is_connected_first", [False, True])
+async def test_a_learner_that_was_there_first_is_found_by_members_that_it_does_not_know(
+    known: frozenset[int], is_connected_first: bool
+) -> None:
     """Each tells the other where it stands, but one is not there yet, and the other has not heard of the first."""
-    network = Network(4)
+    network, pairs = Network(4), [(1, 3), (2, 3)]
     network.connect()
+    network.connect(*pairs, live=is_connected_first)
     joining = network.nodes[3].add(1, configuration=configuration_of(known) if known else None, nobody=not known)
     await network.pass_ms(500)
     for node_id in (1, 2):
         network.nodes[node_id].add(1, configuration=of({1, 2}, {3}))
+    await network.pass_ms(1_000)
+    network.connect(*pairs)
     await network.pass_ms(1_000)
     assert network.nodes[1].group(1).confirmed
     assert joining.leader_id == 1

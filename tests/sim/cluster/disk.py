@@ -301,7 +301,10 @@ class VirtualFiles:
         try:
             self._call(changes=True, spent_us=CALL_US + len(data) // 1_000)
         except PowerLostError:
-            node.write(position, data[: self.disk.rng.randrange(len(data) + 1)])
+            written = self.disk.rng.randrange(len(data) + 1)
+            if written < len(data):
+                written = max(0, written - (position + written) % SECTOR_BYTES)  # No sector is half old, half new.
+            node.write(position, data[:written])
             raise
         node.write(position, data)
 
