@@ -231,7 +231,9 @@ class Run:
             self.network.close_process(client.loop, silently=False)
         # Ten datagrams lost in a row are a silence, and a reason for leaders to change: none is from here on.
         self.network.conditions = self.network.conditions._replace(loss_rate=0.0)
-        world.run_until(world.now_us + ENDING_US)
+        # What a disk was stuck with when the faults were stopped comes through when it would have been free again.
+        faults_end_us = max((fault.at_us + fault.duration_us for fault in self.choice.faults), default=0)
+        world.run_until(max(world.now_us, faults_end_us) + ENDING_US)
         world.run_until(world.now_us + SETTLING_US, lambda: self._is_well() and not self._away())
         assert not (away := self._away()), f"leaderships do not go home: {away}"
         before, elections = self._leaders(), world.counts["elections"]
