@@ -296,10 +296,13 @@ class Run:
                 if not partition.is_leader:
                     continue
                 members, placement = partition.group.configuration, partition.placement
-                if placement.move is not None or members.voter_ids != set(placement.hosts):
+                damaged = self._damaged(partition.group.group_id)
+                # A move to a replica that waits for an operator waits, too.
+                has_moved = placement.move is None and members.voter_ids == set(placement.hosts)
+                if not has_moved and damaged.isdisjoint(members.node_ids - members.voter_ids):
                     return f"{partition} has {sorted(members.voter_ids)}, wanted is {placement}"
                 lost = [member for member in members.members if not self._is_the_disk_of(member)]
-                due = members.node_ids.difference(members.witnesses, self._damaged(partition.group.group_id))
+                due = members.node_ids.difference(members.witnesses, damaged)
                 if lost or not due <= set(partition.isr):
                     return f"{partition} of {sorted(members.node_ids)} has {partition.isr} in sync, and has lost {lost}"
         return ""
