@@ -26,14 +26,14 @@ from .journal_scan import JournalScan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
 from .recovery import WITH_PAYLOAD, ReplicaPlan, apply_record
+from .removals import being_deleted, is_leftover
 from .replica_recovery import empty_row, recover_replica
 from .write_queue import Save
 
-__all__ = ["DELETED_SUFFIX", "Started", "read_file", "save", "start"]
+__all__ = ["Started", "read_file", "save", "start"]
 
 VERSION = 1
 CLEAN_STOP = "clean-stop"
-DELETED_SUFFIX = ".deleted"
 # One replica in ten, and one, may have files that cannot be written; more, or all, are taken for a disk that fails. A
 # guess, on the side of keeping what may still be saved.
 UNWRITABLE_PERCENT_MAX = 10
@@ -158,7 +158,7 @@ class _Start:
         elif not data:
             was_clean = True
         for name in files.list_directory(f"{directory}/replicas"):
-            if name.endswith(DELETED_SUFFIX):
+            if is_leftover(name):
                 files.remove_tree(f"{directory}/replicas/{name}")
         if self._boot_id is not None and self._boot_id != self._known_boot_id():
             # Not before the doubt about page-cache replicas is in a checkpoint.
@@ -206,6 +206,7 @@ class _Start:
         def payload_of(location: Location) -> bytearray:
             return files.read(descriptors[location.sequence], location.position, location.size_bytes)
 
+        self._forget_deleted(plans)
         for name in sorted(deleted):
             if files.exists(f"{directory}/replicas/{name}"):
                 files.remove_tree(f"{directory}/replicas/{name}")
@@ -241,6 +242,18 @@ class _Start:
         files.sync_directory(f"{directory}/replicas")
         save(files, f"{directory}/checkpoint", encode(fresh.number, place, packed, hard_states))
         return fresh, written, cut
+
+    def _forget_deleted(self, plans: dict[bytes, ReplicaPlan]) -> None:
+        """Carry out deletions that had begun, and that the journal does not know of yet."""
+        names = set(self._files.list_directory(f"{self._directory}/replicas"))
+        begun = being_deleted(names)
+        for group, plan in list(plans.items()):
+            if plan.name in begun and not plan.is_new:
+                del plans[group]
+                if plan.name in names:
+                    # One that was made after it: what is in its files is its own.
+                    plans[group] = ReplicaPlan(plan.name, 0, page_cache=plan.page_cache, is_new=True)
+                    plans[group].is_uncertain = True
 
     def _chain(self, oldest: int, newest: int) -> list[tuple[int, int]]:
         """Return the journal files that count, oldest first: (sequence, where its valid part ends, or 0).

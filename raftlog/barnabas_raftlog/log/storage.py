@@ -21,7 +21,6 @@ restart.
 import asyncio
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -40,9 +39,10 @@ from .journal import Journal, JournalLimits, WriteResult
 from .journal_format import FILE_HEADER_BYTES, RecordKind
 from .log_host import LogHost, StorageConfig, StorageStats
 from .open_files import OpenFiles
+from .removals import Removals
 from .replica_recovery import empty_row, recover_replica
 from .segment_log import ReplicaLog
-from .startup import CLEAN_STOP, DELETED_SUFFIX, Started, save, start
+from .startup import CLEAN_STOP, Started, save, start
 from .worker import Worker, run_in
 from .write_queue import WriteQueue
 
@@ -91,6 +91,7 @@ class Storage:
         opened = OpenFiles(files, config.open_files_max)
         self._commits = CommitQueue(self._journal, self._sync_worker, self._on_written)
         self._hard_states = HardStates(checkpoint.hard_states, self._commits)
+        self._removals = Removals(files, self._write_worker, lambda: self._commits.durable_ticket)
         self._writes = WriteQueue(
             files, opened, self._write_worker, lambda: self._commits.durable_ticket, self._on_carried_out
         )
@@ -242,11 +243,7 @@ class Storage:
         self._host.dirty.pop(log, None)
         log.deleted()
         self._host.replaced.pop(log, None)
-        # Renamed at once, so that a replica of the same name can be made at any time.
-        target = f"{log.directory}.{self._commits.ticket}{DELETED_SUFFIX}"
-        if self._files.exists(log.directory):
-            self._files.rename(log.directory, target)
-            self._write_worker.submit(partial(_remove_tree, self._files, target), _ignore)
+        self._removals.add(log.directory, self._commits.ticket)
         if log in self._syncing:
             self._syncing.discard(log)
             self._go_on_with_checkpoint()
@@ -322,6 +319,7 @@ class Storage:
             self._recover()
         self._update_refusal()
         self._writes.open_gates()
+        self._removals.go_on()
         # A file that is full, or was given up, can be released by a checkpoint.
         if result.full_count > self._full_count or result.blocked:
             self._full_count = result.full_count
@@ -486,13 +484,3 @@ class Storage:
 
 def _no_payload(_: object) -> bytearray:
     raise AssertionError("a directory that the journal does not know has no entries in it")
-
-
-def _remove_tree(files: Files, path: str) -> None:
-    # What is left is removed at the next start, by its name.
-    with suppress(OSError):
-        files.remove_tree(path)
-
-
-def _ignore(_: None) -> None:
-    """Nothing depends on when this was done."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.raft.messages import HardState
 
 from .node import Node, fill, group
@@ -107,3 +108,43 @@ def test_a_log_that_was_emptied_is_uncertain_until_it_is_certain_again(has_check
     again.storage.checkpoint()
     again.work()
     assert not again.killed().log().is_uncertain
+
+
+@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_deletion_that_a_crash_overtakes_is_carried_out_at_the_next_start(mode: Mode, is_made_again: bool) -> None:
+    node = Node()
+    log = node.log(mode=mode)
+    node.storage.save_hard_state(log.group, VOTE)
+    fill(log, 20)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    fill(log, 5)
+    node.work()
+    node.storage.delete_log(log.group, for_good=False)  # The journal does not hear of it.
+    if is_made_again:
+        fresh = node.log(mode=mode)
+        node.write_worker.run()
+        assert fresh.is_uncertain
+    node = node.killed().killed()
+    assert node.storage.hard_state(group(1)) == VOTE
+    again = node.log(mode=mode)
+    assert (again.failed, again.last_index, again.is_uncertain) == (None, 0, True)
+    fill(again, 3)
+    node.work()
+    node = node.killed()
+    assert node.log(mode=mode).last_index == 3
+    assert not [name for name in node.files.names if "deleted" in name or "removed" in name]
+
+
+def test_the_files_of_a_deleted_replica_stay_until_the_journal_has_the_deletion() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 20)
+    node.work()
+    node.storage.delete_log(log.group)
+    node.write_worker.run()
+    assert [name for name in node.files.names if name.endswith(".log")]
+    node.work()
+    assert not [name for name in node.files.names if "t-1" in name]

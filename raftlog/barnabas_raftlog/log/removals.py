@@ -1,0 +1,64 @@
+"""Directories of deleted replicas: out of the way at once, gone when the journal has it that they are deleted.
+
+A replica of the same name can be made at any time, so a deleted one's directory gets another name at once:
+``<name>.<ticket>.deleted``. If the process ends before the journal has the DELETE, the checkpoint still knows that
+replica; the new name says that it was being deleted, and that whatever has its old name now is not what the checkpoint
+means (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to ``….removed``, which says
+nothing any more, and its files are removed. What a crash leaves of either goes at the next start.
+
+Limits: one entry a replica that was deleted in the last moments.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+
+from .files import Files
+from .worker import Worker
+
+__all__ = ["Removals", "being_deleted", "is_leftover"]
+
+DELETED, REMOVED = ".deleted", ".removed"
+
+
+def is_leftover(name: str) -> bool:
+    """Tell whether a directory with this name is of no replica any more."""
+    return name.endswith((DELETED, REMOVED))
+
+
+def being_deleted(names: Iterable[str]) -> set[str]:
+    """Return the names of replicas whose deletion had begun, and was perhaps not written down, by what there is."""
+    return {name.removesuffix(DELETED).rpartition(".")[0] for name in names if name.endswith(DELETED)}
+
+
+class Removals:
+    """Owned by the loop; the files are removed by the write worker."""
+
+    def __init__(self, files: Files, worker: Worker, durable_ticket: Callable[[], int]) -> None:
+        self._files, self._worker, self._durable_ticket = files, worker, durable_ticket
+        self._waiting: deque[tuple[int, str]] = deque()
+
+    def add(self, directory: str, ticket: int) -> None:
+        """Put a directory out of the way; `ticket` is that of the DELETE."""
+        if self._files.exists(directory):
+            target = f"{directory}.{ticket}{DELETED}"
+            self._files.rename(directory, target)
+            self._waiting.append((ticket, target))
+
+    def go_on(self) -> None:
+        """`durable_ticket` has moved."""
+        durable = self._durable_ticket()
+        while self._waiting and self._waiting[0][0] <= durable:
+            self._worker.submit(partial(_remove, self._files, self._waiting.popleft()[1]), _ignore)
+
+
+def _remove(files: Files, target: str) -> None:
+    gone = target.removesuffix(DELETED) + REMOVED
+    with suppress(OSError):  # The next start tries again.
+        files.rename(target, gone)
+        files.remove_tree(gone)
+
+
+def _ignore(_: None) -> None:
+    pass
