@@ -150,13 +150,13 @@ class ColdReads:
         """Walk from `hint` to the first frame for which `found(index, header)`; None: there is none below `size_bytes`.
 
         Raises:
-            CorruptBatchError: a header on the way makes no sense.
+            CorruptBatchError: a header on the way makes no sense, or does not follow its predecessor.
         """
         index, base_offset, position = hint or (segment.first_index, segment.base_offset, 0)
         if position:
             start = self.read(segment.log, position, HEADER_BYTES, blocking=blocking)
             if len(start) < HEADER_BYTES or _BASE.unpack_from(start)[0] != base_offset:
-                index, position = segment.first_index, 0
+                index, base_offset, position = segment.first_index, segment.base_offset, 0
         data, origin = memoryview(b""), position
         last_index = index + STEPS_ON_LOOP_MAX
         while position < size_bytes:
@@ -170,16 +170,30 @@ class ColdReads:
                         raise CorruptBatchError(f"{segment.log.path} ends within a header at {position}")
                     raise NotCachedError
             header = parse_header(data, position - origin)
+            if header.base_offset != base_offset:
+                raise CorruptBatchError(f"{segment.log.path}: offset {header.base_offset} where {base_offset} is due")
             if found(index, header):
                 return index, header.base_offset, position
+            base_offset = header.end_offset
             position += header.size_bytes
             index += 1
+        if position > segment.size_bytes:
+            raise CorruptBatchError(f"{segment.log.path}: entry {index - 1} goes beyond the end")
         return None
 
     def range(
-        self, segment: Segment, hint: Hint | None, limits: tuple[int, int, int], size_bytes: int, *, blocking: bool
+        self,
+        segment: Segment,
+        hint: Hint | None,
+        limits: tuple[int, int, int],
+        size_bytes: int,
+        segment_end: int,
+        *,
+        blocking: bool,
     ) -> list[Buffer]:
         """Return the data frames of one segment; `limits` are start offset, end offset and the number of bytes.
+
+        `segment_end`: the offset that the segment ends with; a batch beyond it would hide all that follows.
 
         Raises:
             CorruptBatchError: they are not what was written.
@@ -190,7 +204,7 @@ class ColdReads:
             segment,
             hint,
             size_bytes,
-            lambda _, h: h.end_offset > start_offset and h.record_count > 0,
+            lambda _, h: h.end_offset > start_offset and (h.record_count > 0 or h.size_bytes > HEADER_BYTES),
             blocking=blocking,
         )
         if place is None:
@@ -200,8 +214,12 @@ class ColdReads:
         while True:
             data = self.read(segment.log, position, max(wanted, HEADER_BYTES), blocking=blocking)
             slices, needed = cut_range(data, 0, start_offset, end_offset, bytes_max)
-            if slices or not needed or needed > size_bytes - position:
+            if slices:
                 check_frames(slices)
+                return slices
+            if needed > size_bytes - position or parse_header(data).end_offset > segment_end:
+                raise CorruptBatchError(f"{segment.log.path}: the batch at {position} goes beyond the end")
+            if not needed:
                 return slices
             if len(data) < wanted and not blocking:
                 raise NotCachedError
@@ -226,10 +244,10 @@ class ColdReads:
             entries = split_entries(data, 0, start_index, bytes_max)
             if entries:
                 return entries[: last_index + 1 - start_index]
-            if len(data) < wanted and blocking:
-                raise CorruptBatchError(f"{segment.log.path} ends within entry {start_index}")
-            if len(data) < wanted:
+            if len(data) < wanted and not blocking:
                 raise NotCachedError
+            if len(data) < wanted or wanted == size_bytes - position:
+                raise CorruptBatchError(f"{segment.log.path} ends within entry {start_index}")
             wanted = min(max(parse_header(data).size_bytes, wanted + 1), size_bytes - position)
 
 

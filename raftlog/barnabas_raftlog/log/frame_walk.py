@@ -1,6 +1,7 @@
 """Finding frames in a stretch of a segment file, header by header. Pure.
 
-Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor. Three
+Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor, and so does
+its base offset. That is checked, because checksums do not cover it (nor the term: `check_terms`). Three
 walks: `cut_range` selects what a fetch gets, and `check_frames` checks it where it comes from a disk; `split_entries`
 makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid. The last two check
 everything.
@@ -13,7 +14,18 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import HEADER_BYTES, verify
 
-__all__ = ["FrameFields", "Tail", "check_frames", "cut_range", "frame_size", "scan_tail", "split_entries"]
+from .leader_epochs import LeaderEpochs
+
+__all__ = [
+    "FrameFields",
+    "Tail",
+    "check_frames",
+    "check_terms",
+    "cut_range",
+    "frame_size",
+    "scan_tail",
+    "split_entries",
+]
 
 _PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, last_offset_delta
 _COUNT = struct.Struct(">i")
@@ -57,9 +69,10 @@ def cut_range(
     its size.
 
     Raises:
-        CorruptBatchError: a header makes no sense.
+        CorruptBatchError: a header makes no sense, or does not follow its predecessor.
     """
     slices: list[Buffer] = []
+    due: int | None = None
     run_start = position  # of the frames since the last one that was left out
     total = needed = 0
     limit = len(data)
@@ -68,6 +81,9 @@ def cut_range(
         size = SIZE_PREFIX_BYTES + length
         if size < HEADER_BYTES or delta < -1:
             raise CorruptBatchError(f"a batch of {size} bytes and last delta {delta} at {position}")
+        if due is not None and base_offset != due:
+            raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
+        due = base_offset + delta + 1
         if base_offset + delta >= end_offset or base_offset >= end_offset:
             break
         is_empty = size == HEADER_BYTES and not _COUNT.unpack_from(data, position + _COUNT_POSITION)[0]
@@ -94,12 +110,12 @@ def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -
     """Return the whole frames from `position` on as entries from `index` on: at least one if one is there.
 
     Raises:
-        CorruptBatchError: a header or a checksum is wrong.
+        CorruptBatchError: a header or a checksum is wrong, or a batch does not follow its predecessor.
     """
     entries: list[Entry] = []
-    total = 0
+    total, due = 0, None
     while position + HEADER_BYTES <= len(data):
-        _, length, term, _ = _PLACE.unpack_from(data, position)
+        base_offset, length, term, delta = _PLACE.unpack_from(data, position)
         size = SIZE_PREFIX_BYTES + length
         if position + size > len(data) and size >= HEADER_BYTES:
             break
@@ -107,11 +123,26 @@ def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -
             break
         frame = data[position : position + size]
         verify(frame)
+        if due is not None and base_offset != due:
+            raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
+        due = base_offset + delta + 1
         entries.append(Entry(index, term, frame))
         total += size
         position += size
         index += 1
     return entries
+
+
+def check_terms(entries: list[Entry], epochs: list[tuple[int, int, int]]) -> None:
+    """Compare the terms of entries with the rows of the log's table of terms.
+
+    Raises:
+        CorruptBatchError: one has another.
+    """
+    table = LeaderEpochs.from_rows(epochs)
+    for entry in entries:
+        if entry.term != (due := table.term_at(entry.index)):
+            raise CorruptBatchError(f"entry {entry.index} has term {entry.term}, where {due} is due")
 
 
 def check_frames(runs: list[Buffer]) -> None:

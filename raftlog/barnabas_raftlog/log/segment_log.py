@@ -26,6 +26,7 @@ from barnabas_raftlog.records.header import BatchHeader
 
 from .cold_reads import NotCachedError, Rows
 from .compacted_log import CompactedLog
+from .frame_walk import check_terms
 from .segment import Segment
 from .segment_check import SegmentCheck, SegmentPlace
 from .timestamps import Answer, TimestampReads
@@ -96,8 +97,12 @@ class ReplicaLog(CompactedLog):
         await cold.index_of(segment)
         self._used(segment)
         hint = segment.index.before_offset(limits[0])
-        size = segment.size_bytes
-        return await cold.run(lambda blocking: cold.range(segment, hint, limits, size, blocking=blocking))
+        size, end = segment.size_bytes, self._end_of(segment)
+        return await cold.run(lambda blocking: cold.range(segment, hint, limits, size, end, blocking=blocking))
+
+    def _end_of(self, segment: Segment) -> int:
+        number = self._segment_number(segment.base_offset) + 1
+        return self._segments[number].base_offset if number < len(self._segments) else self.log_end_offset
 
     def _tail_offset(self) -> int:
         return self._tail.base_offset_at(self._tail.first_index) if self._tail.count else self.log_end_offset
@@ -159,7 +164,7 @@ class ReplicaLog(CompactedLog):
         if start_index in self._loading or self.failed is not None or (self, segment) in self._host.suspects:
             return None
         try:
-            return self._entries_of(segment, start_index, bytes_max, blocking=False)
+            return self._entries_of(self._epochs.rows(), segment, start_index, bytes_max, blocking=False)
         except NotCachedError:
             self._loading.add(start_index)
             self._load(start_index, bytes_max)
@@ -167,14 +172,18 @@ class ReplicaLog(CompactedLog):
             self._on_unreadable((segment,), error)
         return None
 
-    def _entries_of(self, segment: Segment, start_index: int, bytes_max: int, *, blocking: bool) -> list[Entry]:
-        """Return entries from a segment file, as far as they are surely in it."""
+    def _entries_of(
+        self, epochs: list[tuple[int, int, int]], segment: Segment, start_index: int, bytes_max: int, *, blocking: bool
+    ) -> list[Entry]:
+        """Return entries from a segment file, as far as they are surely in it; `epochs` from the loop."""
         cold = self._host.cold
         if not blocking:
             cold.load_index(segment, blocking=False)
         hint = None if segment.index.missing else segment.index.before_index(start_index)
         last = self._tail.first_index - 1
-        return cold.entries(segment, hint, start_index, last, bytes_max, blocking=blocking)
+        entries = cold.entries(segment, hint, start_index, last, bytes_max, blocking=blocking)
+        check_terms(entries, epochs)
+        return entries
 
     def _load(self, start_index: int, bytes_max: int) -> None:
         """Read entries in a thread; the sparse index before them, if it is not in memory."""
@@ -187,7 +196,7 @@ class ReplicaLog(CompactedLog):
             read_entries()
 
         def read_entries() -> None:
-            job = partial(self._entries_of, segment, start_index, bytes_max, blocking=True)
+            job = partial(self._entries_of, self._epochs.rows(), segment, start_index, bytes_max, blocking=True)
             cold.submit(job, entries_read)
 
         def entries_read(entries: list[Entry] | None, error: BaseException | None) -> None:
@@ -223,7 +232,7 @@ class ReplicaLog(CompactedLog):
                 run = self._tail.entries(index, REPLAY_BYTES)
             else:
                 segment = self._segment_of_index(index)
-                job = partial(self._entries_of, segment, index, REPLAY_BYTES, blocking=True)
+                job = partial(self._entries_of, self._epochs.rows(), segment, index, REPLAY_BYTES, blocking=True)
                 try:
                     await self._guard(cold.index_of(segment), segment)
                     run = await self._guard(cold.in_thread(job), segment)

@@ -490,6 +490,9 @@ class Driver:
         core, leads = group.core, group.is_leader
         leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
+            if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.
+                for peer in sorted(core.silent.intersection(self._live_peers())):
+                    self.post(group, PeerLive(peer))
             group.leadership = leadership
             if core.leader_id is not None and core.leader_id not in group.members:
                 self._on_members(group, group.members | {core.leader_id})

@@ -8,6 +8,8 @@ import pytest
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.records.header import parse_header
 
 from .frames import data_frame
 from .memory_files import CrashError, Inode, MemoryFiles
@@ -289,6 +291,48 @@ def test_a_damaged_frame_is_found_when_it_is_read_for_a_follower() -> None:
     assert log.entries(1, 1000) is None
     assert list(node.storage.host.suspects) == [(log, log._segments[0])]
     assert log.failed is None, "a sealed segment can be mended"
+
+
+FRAME_BYTES = 561  # of those that `fill` appends
+
+
+@pytest.mark.parametrize("frame", [0, 1, 3])
+@pytest.mark.parametrize("byte", range(61))
+@pytest.mark.parametrize("bit", [1, 4])
+def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: int) -> None:
+    """Not all of it is under the checksum, and a reader that believed it could pass by records."""
+    node = Node()
+    log = node.log()
+    fill(log, 60)
+    node.work()
+    segment = log._segments[0]
+    inode = node.files.names[segment.log.path]
+    assert inode is not None
+    inode.data[frame * FRAME_BYTES + byte] ^= bit
+    if not 12 <= byte < 16:  # Consumers get the term as it is; the scrub finds it, and so do followers.
+        with pytest.raises(StorageFailedError):
+            node.run(read_all(log))
+        assert list(node.storage.host.suspects) == [(log, segment)]
+    node.storage.host.suspects.clear()
+    index = 1
+    while found := log.entries(index, 4 * FRAME_BYTES):
+        index += len(found)
+    assert found is None
+    assert index <= frame + 1, "what is before the damage is as it was"
+    assert list(node.storage.host.suspects) == [(log, segment)]
+
+
+async def read_all(log: ReplicaLog) -> None:
+    """Read a log from its beginning as a consumer does; what comes must be what is due."""
+    offset = 0
+    while offset < log.log_end_offset:
+        found = await log.read_cold(offset, log.log_end_offset, 2_000)
+        assert found, offset
+        for run in found:
+            for start in range(0, len(run), FRAME_BYTES):
+                header = parse_header(run, start)
+                assert header.base_offset == offset
+                offset = header.end_offset
 
 
 def test_damage_in_the_synced_journal_refuses_to_start() -> None:

@@ -233,3 +233,21 @@ async def test_a_learner_that_was_there_first_is_found_by_members_that_it_does_n
     assert network.nodes[1].group(1).confirmed
     assert joining.leader_id == 1
     assert network.nodes[1].group(1).has_caught_up(3)
+
+
+async def test_a_new_leader_finds_a_voter_that_it_has_not_heard_of() -> None:
+    """One that knows only older members asks those for votes; they follow the leader, and tell nobody."""
+    network, before = await elected(3, frozenset({1, 2, 3}))
+    await network.pass_ms(2_000)
+    network.nodes[2].group(1).core.silent.add(3)
+    network.cut |= {(2, 3), (3, 2), (1, 3), (3, 1)}
+    before.group(1).transfer(2)
+    await network.pass_ms(50)
+    network.cut.clear()
+    await network.pass_ms(2_000)
+    new = network.nodes[2].group(1)
+    assert new.confirmed
+    new.propose(data_frame())
+    await network.pass_ms(500)
+    assert network.nodes[3].group(1).leader_id == 2
+    assert network.nodes[3].group(1).high_watermark == 1
