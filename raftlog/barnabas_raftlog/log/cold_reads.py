@@ -204,7 +204,7 @@ class ColdReads:
             segment,
             hint,
             size_bytes,
-            lambda _, h: h.end_offset > start_offset and (h.record_count > 0 or h.size_bytes > HEADER_BYTES),
+            lambda _, h: h.end_offset > start_offset and _may_have_records(h),
             blocking=blocking,
         )
         if place is None:
@@ -217,7 +217,10 @@ class ColdReads:
             if slices:
                 check_frames(slices)
                 return slices
-            if needed > size_bytes - position or parse_header(data).end_offset > segment_end:
+            rest = size_bytes - position
+            if needed == rest + HEADER_BYTES:
+                return slices  # Control frames, and what compaction has emptied, up to the end.
+            if needed > rest or parse_header(data).end_offset > segment_end:
                 raise CorruptBatchError(f"{segment.log.path}: the batch at {position} goes beyond the end")
             if not needed:
                 return slices
@@ -249,6 +252,11 @@ class ColdReads:
             if len(data) < wanted or wanted == size_bytes - position:
                 raise CorruptBatchError(f"{segment.log.path} ends within entry {start_index}")
             wanted = min(max(parse_header(data).size_bytes, wanted + 1), size_bytes - position)
+
+
+def _may_have_records(header: BatchHeader) -> bool:
+    """Tell whether a batch is neither a control frame nor emptied by compaction."""
+    return header.last_offset_delta >= 0 and (header.record_count > 0 or header.size_bytes > HEADER_BYTES)
 
 
 def _guarded(job: Callable[[], T]) -> tuple[T | None, BaseException | None]:
