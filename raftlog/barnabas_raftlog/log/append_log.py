@@ -360,8 +360,10 @@ class AppendLog:
         )
 
     def became_certain(self) -> None:
-        """It has caught up with all that it may have lost. A crash may bring the doubt back, which does no harm."""
+        """It has caught up with all that it may have lost."""
         self.is_uncertain = False
+        # Before anything that is acknowledged from here on: two doubts, where there is only one, may elect nobody.
+        self._host.commits.put(RecordKind.CERTAIN, self.group, 0, 0)
         self._mark_dirty()
 
     def sync_operation(self) -> Sync:

@@ -74,6 +74,7 @@ class RecordKind(IntEnum):
     # `encode_place` of a witness's log
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
     MEMBERS = 11  # the configuration of the group from entry (index, term) on; payload: the same as in the entry
+    CERTAIN = 12  # the replica has all again that it had ever acknowledged
 
 
 PARTIAL_BIT = 63

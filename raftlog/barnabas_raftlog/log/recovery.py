@@ -28,6 +28,7 @@ A DELETE takes everything, and the checkpoint's row with it: a REPLICA that foll
 have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed. A
 hard state that follows the DELETE is what the replica has left behind. One that is made where there is such a hard
 state is uncertain, as is one that was emptied (an INSTALL of 0): neither holds what was acknowledged in its name.
+CERTAIN ends that.
 
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
 entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
@@ -76,6 +77,7 @@ class ReplicaPlan:
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
         self.is_uncertain: bool = before is not None and before.is_uncertain
+        self.is_certain = False  # whatever the checkpoint says
         self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
         self.trusted_index = self._synced_index = trusted_index
         # (index, term, end_offset) of the last entry that left from the beginning, or that a snapshot covers.
@@ -127,6 +129,7 @@ class ReplicaPlan:
             self.partial_since, state = decode_place(state), state[PLACE_BYTES:]
         self.entries.clear()
         self.is_uncertain |= not index
+        self.is_certain &= bool(index)
         # What holds there was written down first.
         self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
         self._open_truncations = {number: index + 1}
@@ -195,6 +198,8 @@ def apply_record(  # noqa: C901 - one branch for each kind of record
     elif (plan := plans.get(group)) is None:
         # Left over from before a DELETE that an earlier checkpoint already contains.
         return
+    elif kind == RecordKind.CERTAIN:
+        plan.is_uncertain, plan.is_certain = False, True
     elif kind == RecordKind.TRUNCATE:
         plan.truncated_from(record.index, record.term)
     elif kind == RecordKind.TRUNCATED:

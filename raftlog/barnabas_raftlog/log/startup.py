@@ -225,6 +225,7 @@ class _Start:
                 continue
             rows[group], before = found[0], checkpoint.rows.get(group)
             was_page_cache = plan.page_cache or (before is not None and before.page_cache)
+            found[0].uncertain &= not plan.is_certain
             found[0].uncertain |= plan.is_uncertain or (power_lost and was_page_cache)
             written += found[1]
             cut += found[2]

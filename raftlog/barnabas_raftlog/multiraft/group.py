@@ -304,11 +304,14 @@ class Group:
     def has_caught_up(self, node_id: int) -> bool:
         """Tell whether a member had everything at most an election timeout ago: if a learner, it may be promoted.
 
+        Not one that does not know itself whether it has (`raft.uncertainty`): its vote would be worth less than others.
         This is what the thesis' rounds come to (4.2.1). False on a node that does not lead.
         """
         core, progress = self.core, self.core.progress.get(node_id)
         lag_ms_max = core.timing.election_timeout_ms
-        return progress is not None and progress.has_caught_up(core.log.last_index, self._driver.now(), lag_ms_max)
+        if progress is None or progress.uncertain:
+            return False
+        return progress.has_caught_up(core.log.last_index, self._driver.now(), lag_ms_max)
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""

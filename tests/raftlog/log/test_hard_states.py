@@ -44,6 +44,21 @@ def test_a_replica_made_again_keeps_the_vote_and_is_uncertain(checkpoint_after: 
     assert again.storage.left_behind() == []
 
 
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_a_replica_made_again_that_was_made_certain_stays_so(has_checkpoint: bool) -> None:
+    node = Node()
+    moved_away(node)
+    log = node.log()
+    node.work()
+    if has_checkpoint:
+        node.storage.checkpoint()
+        node.work()
+    log.became_certain()
+    fill(log, 1)
+    node.work()
+    assert not node.killed().log().is_uncertain
+
+
 def test_a_checkpoint_that_began_before_the_replica_was_made_again_loses_neither() -> None:
     node = Node()
     moved_away(node)
@@ -105,9 +120,10 @@ def test_a_log_that_was_emptied_is_uncertain_until_it_is_certain_again(has_check
     log = again.log()
     assert (log.last_index, log.is_uncertain) == (0, True)
     log.became_certain()
-    again.storage.checkpoint()
     again.work()
-    assert not again.killed().log().is_uncertain
+    last = again.killed()
+    assert not last.log().is_uncertain
+    assert not last.killed().log().is_uncertain
 
 
 @pytest.mark.parametrize("mode", ["fsync", "page-cache"])
