@@ -236,6 +236,7 @@ class Run:
         world.run_until(max(world.now_us, faults_end_us) + ENDING_US)
         world.run_until(world.now_us + SETTLING_US, lambda: self._is_well() and not self._away())
         assert not (away := self._away()), f"leaderships do not go home: {away}"
+        world.run_until(world.now_us + ENDING_US)  # Who handed the last one over knows it now, too.
         before, elections = self._leaders(), world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
         assert not (trouble := self.trouble()), f"well, and then not any more: {trouble}"
