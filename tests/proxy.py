@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 from typing import Self
 
+import servers
+
 __all__ = ["Proxy"]
 
 CHUNK_BYTES = 65_536
@@ -31,7 +33,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await servers.end(self._server)
         self._is_closed = True
         for task in self._tasks:
             task.cancel()

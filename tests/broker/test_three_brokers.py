@@ -180,4 +180,4 @@ def test_a_topic_deleted_while_a_broker_is_away_leaves_nothing_on_its_disk(
 
     three_brokers.run(restart)
     assert "replica removed" in {event["kind"] for event in three_brokers.cluster.nodes[3].events.to_list()}
-    assert not [path for path in replicas.glob("forgotten-*") if not path.name.endswith(".deleted")]
+    assert not [path for path in replicas.glob("forgotten-*") if not path.name.endswith((".deleted", ".removed"))]

@@ -5,6 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import servers
+
 from barnabas_clients.protocol import registry
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.metadata import (
@@ -89,17 +91,17 @@ class FakeBroker:
 @contextlib.asynccontextmanager
 async def serving(*brokers: FakeBroker) -> AsyncIterator[None]:
     """Listen, and leave neither socket nor task behind."""
-    servers = []
+    listening: list[asyncio.Server] = []
     for broker in brokers:
         broker.is_closed = False
         server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
         broker.port = server.sockets[0].getsockname()[1]
-        servers.append(server)
+        listening.append(server)
     try:
         yield
     finally:
-        for server, broker in zip(servers, brokers, strict=True):
-            server.close()
+        for server, broker in zip(listening, brokers, strict=True):
+            await servers.end(server)
             await broker.close()
 
 
