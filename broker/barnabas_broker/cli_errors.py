@@ -25,13 +25,22 @@ def guarded(command: Callable[[], int]) -> int:
         return report(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit as end:
+        # So typer and rich end a process whose write failed for want of a reader; 1 would say that the command failed.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _nobody_reads()
+        raise
     except OSError as error:
         if error.errno == errno.EPIPE:
-            # The reader of our output has had enough (`| head`); Python must not complain about it at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+            return _nobody_reads()
         return report(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
     return status
+
+
+def _nobody_reads() -> int:
+    """End well, as the reader of our output has had enough (`| head`): at exit too Python must not complain about it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def report(text: str, status: int) -> int:

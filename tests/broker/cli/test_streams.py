@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -26,12 +27,12 @@ def start(bootstrap: str) -> Iterator[Start]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "BARNABAS_BOOTSTRAP_SERVER": bootstrap}
     started: list[subprocess.Popen[bytes]] = []
 
-    def run(*arguments: object, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+    def run(
+        *arguments: object, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+    ) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "barnabas_broker.cli", *map(str, arguments)]
         started.append(
-            subprocess.Popen(
-                command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False
-            )
+            subprocess.Popen(command, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=False)
         )
         return started[-1]
 
@@ -176,6 +177,21 @@ def test_whoever_reads_the_output_may_leave(barnabas: Run, topic: str, write: Wr
     status = busy.wait(WAIT_S)
     assert busy.stderr is not None
     assert (status, busy.stderr.read()) == (0, b"")
+
+
+@pytest.mark.parametrize("words", ["consume {topic} --from-beginning", "topic describe {topic}", "consume --help"])
+def test_a_write_that_nobody_reads_ends_it_without_a_word(
+    barnabas: Run, topic: str, write: Write, start: Start, words: str
+) -> None:
+    """A socket is not watched as a pipe is, so here it is always the write that fails."""
+    barnabas("produce", topic, "--partition", 0, "--file", write(b"a\n"))
+    output, reader = socket.socketpair()
+    reader.close()
+    with output:
+        command = start(*words.format(topic=topic).split(), stdout=output.fileno())
+    status = command.wait(WAIT_S)
+    assert command.stderr is not None
+    assert (status, command.stderr.read()) == (0, b"")
 
 
 def test_records_flow_while_the_input_is_open(barnabas: Run, topic: str, start: Start) -> None:
