@@ -38,7 +38,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _nobody_reads() -> int:
-    """End well, as the reader of our output has had enough (`| head`): at exit too Python must not complain about it."""
+    """End well: the reader of our output has had enough (`| head`). Nor must Python complain about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -35,7 +35,7 @@ from .frame_walk import frame_size, split_entries
 from .open_files import FileHandle
 from .segment import NO_TIMESTAMP, Segment
 from .segment_install import FilledLog
-from .write_queue import Gate, Remove
+from .write_queue import Remove
 
 __all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
 
@@ -123,18 +123,6 @@ class CompactedLog(FilledLog):
         if segment.cleaned_ms < 0:
             segment.cleaned_ms = now_ms
             self._mark_dirty()
-
-    def _await_snapshot(self, gate: Gate, index: int, number: int) -> None:
-        """The log has begun anew: once its files show that, no checkpoint leads back to what was replaced before."""
-        super()._await_snapshot(gate, index, number)
-        # What was received may have the name of an old file, and is in its place by then.
-        taken = {handle.path for segment in self._segments for handle in segment.handles}
-        old = [handle for _, _, handles in self._replaced for handle in handles if handle.path not in taken]
-        self._replaced = []
-        self._host.replaced.pop(self, None)
-        if old:
-            self.operations.append(Remove(old))
-            self._host.writes.add(self)
 
     def forget_replaced(self, row: ReplicaRow) -> None:
         """Remove the files that nothing names any more, now that `row` is in a checkpoint on the disk."""

@@ -33,6 +33,7 @@ from .append_log import AppendLog
 from .cold_reads import Hint
 from .journal_format import PARTIAL_BIT, RecordKind, encode_place
 from .leader_epochs import LeaderEpochs
+from .open_files import FileHandle
 from .retention import SegmentSpan
 from .segment import Segment
 from .state_file import decode_state, encode_state
@@ -194,9 +195,7 @@ class CutLog(AppendLog):
         if self.failed is not None:
             raise self.failed
         before = self._snapshot()
-        handles = [handle for segment in self._segments for handle in segment.handles]
-        for segment in self._segments:
-            self._host.forget_index(segment)
+        handles = self._forget_segments()
         self._active = Segment(self.directory, end_offset, index + 1)
         self._segments = [self._active]
         self._epochs = LeaderEpochs()
@@ -222,6 +221,17 @@ class CutLog(AppendLog):
         if saved:
             self._queue_save(index, saved)
         self._await_snapshot(gate, index, number)
+
+    def _forget_segments(self) -> list[FileHandle]:
+        """Return the files of the log, which begins anew, with those that wait for a checkpoint to replace them.
+
+        The latter go with the others, before anything new has a place: it may have the name of one of them.
+        """
+        for segment in self._segments:
+            self._host.forget_index(segment)
+        waiting = [handle for _, _, handles in self._replaced for handle in handles]
+        self._replaced = []
+        return waiting + [handle for segment in self._segments for handle in segment.handles]
 
     def _await_snapshot(self, gate: Gate, index: int, number: int) -> None:
         """Let entry `index` be durable when the snapshot behind `gate` is; what makes it so is queued already."""

@@ -178,9 +178,7 @@ class FilledLog(CutLog):
             raise self.failed
         manifest, before = prepared.manifest, self._snapshot()
         index = manifest.snapshot_index
-        old = [handle for segment in self._segments for handle in segment.handles]
-        for segment in self._segments:
-            self._host.forget_index(segment)
+        old = self._forget_segments()
         received = [Segment.from_row(prepared.directory, row) for row in prepared.rows]
         self._active = Segment(self.directory, manifest.end_offset, index + 1)
         self._segments = [*received, self._active]

@@ -15,6 +15,7 @@ from barnabas_raftlog.records.reader import Record, read_records
 
 from .memory_files import CrashError
 from .node import Node
+from .transfers import frames_of_segments, received
 
 both_modes = pytest.mark.parametrize("mode", ["fsync", "page-cache"])
 NOW_MS, HOUR_MS = 1_000_000_000, 3_600_000
@@ -151,6 +152,21 @@ def test_a_snapshot_takes_what_compaction_has_replaced_with_it() -> None:
     node.work()
     node = node.killed()
     assert node.log().log_end_offset == 510
+
+
+@both_modes
+def test_a_received_file_with_the_name_of_a_replaced_one_stays(mode: Mode) -> None:
+    """The replaced one waits for a checkpoint; the transfer brings the same segment of a replica that never cleaned."""
+    node = Node()
+    log = filled(node, mode)
+    compact(log)
+    replaced = files_of(node)
+    log.adopt(received(log, frames_of_segments(0, 100, 2), 0, 2, b"state"))
+    node.work()
+    assert set(replaced) & set(files_of(node))
+    assert len(asyncio.run(_replayed(log))) == 100
+    again = node.killed()
+    assert [index for index, _ in again.run(_replayed(again.log(mode=mode)))] == list(range(1, 101))
 
 
 def test_more_keys_than_there_is_room_for_take_several_rounds() -> None:
