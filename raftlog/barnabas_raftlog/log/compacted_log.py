@@ -127,9 +127,10 @@ class CompactedLog(FilledLog):
     def forget_replaced(self, row: ReplicaRow) -> None:
         """Remove the files that nothing names any more, now that `row` is in a checkpoint on the disk."""
         named = {segment.base_offset: segment.generation for segment in row.segments}
+        newest = max(named, default=-1)  # what came behind it the row does not know, and recovery finds by its name
         kept: list[tuple[int, int, tuple[FileHandle, ...]]] = []
         for base_offset, generation, handles in self._replaced:
-            if named.get(base_offset, generation) < generation:
+            if base_offset > newest or named.get(base_offset, generation) < generation:
                 kept.append((base_offset, generation, handles))
             else:
                 self.operations.append(Remove(list(handles)))

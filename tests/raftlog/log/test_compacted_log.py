@@ -248,6 +248,23 @@ def test_old_files_go_when_a_checkpoint_names_the_new_ones(mode: Mode) -> None:
     assert compact(log) is not None
 
 
+@both_modes
+def test_old_files_stay_while_a_checkpoint_is_older_than_their_segments(mode: Mode) -> None:
+    """Its row was taken, segments were made and compacted, and only then it was on the disk."""
+    node = Node()
+    log = filled(node, mode, 20)
+    node.storage.checkpoint()
+    node.work()
+    row = log._row()
+    fill(log, 20, 40)
+    node.work()
+    compact(log)
+    log.forget_replaced(row)
+    node.work()
+    again = node.killed()
+    assert [index for index, _ in again.run(_replayed(again.log(mode=mode)))] == list(range(1, 61))
+
+
 def test_no_room_ends_the_pass_and_harms_nothing() -> None:
     node = Node()
     log = filled(node)
