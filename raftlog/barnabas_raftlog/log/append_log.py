@@ -235,7 +235,6 @@ class AppendLog:
 
     def _refuse(self, error: StorageFailedError) -> None:
         self._host.stats.refused_appends += 1
-        self._host.look_for_room()
         raise error
 
     def _place(self, entries: Sequence[Entry]) -> None:

@@ -3,8 +3,7 @@
 Segment files hold frames back to back and nothing else, so the place of each follows from its predecessor, and so does
 its base offset. That is checked, because checksums do not cover it (nor the term: `check_terms`). Three
 walks: `cut_range` selects what a fetch gets, and `check_frames` checks it where it comes from a disk; `split_entries`
-makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid. The last two check
-everything.
+makes entries for Raft and for state machines; and `scan_tail` finds out how far a file is valid.
 """
 
 import struct
@@ -81,9 +80,7 @@ def cut_range(
         size = SIZE_PREFIX_BYTES + length
         if size < HEADER_BYTES or delta < -1:
             raise CorruptBatchError(f"a batch of {size} bytes and last delta {delta} at {position}")
-        if due is not None and base_offset != due:
-            raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
-        due = base_offset + delta + 1
+        due = _next_offset(base_offset, delta, due, position)
         if base_offset + delta >= end_offset or base_offset >= end_offset:
             break
         is_empty = size == HEADER_BYTES and not _COUNT.unpack_from(data, position + _COUNT_POSITION)[0]
@@ -106,6 +103,13 @@ def cut_range(
     return slices, needed
 
 
+def _next_offset(base_offset: int, delta: int, due: int | None, position: int) -> int:
+    """Return what is due behind this frame, having checked what was due here; None: any."""
+    if due is not None and base_offset != due:
+        raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
+    return base_offset + delta + 1
+
+
 def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -> list[Entry]:
     """Return the whole frames from `position` on as entries from `index` on: at least one if one is there.
 
@@ -123,9 +127,7 @@ def split_entries(data: memoryview, position: int, index: int, bytes_max: int) -
             break
         frame = data[position : position + size]
         verify(frame)
-        if due is not None and base_offset != due:
-            raise CorruptBatchError(f"a batch at {position} begins with offset {base_offset}, where {due} is due")
-        due = base_offset + delta + 1
+        due = _next_offset(base_offset, delta, due, position)
         entries.append(Entry(index, term, frame))
         total += size
         position += size

@@ -120,7 +120,6 @@ class LogHost:
         self.bytes_since_checkpoint = 0
         self.directories_changed = False
         self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
-        self.look_for_room: Callable[[], None] = _nothing
         self.suspects: dict[tuple[AppendLog, Segment], str] = {}  # sealed segments that could not be read, and why
         self.on_suspect: Callable[[], None] = _nothing
         self._worker = worker

@@ -98,7 +98,6 @@ class Storage:
         cold = ColdReads(files, opened, read_worker)
         self._host = LogHost(files, config, opened, self._commits, self._writes, cold, self._write_worker)
         self._host.on_synced = self._on_synced
-        self._host.look_for_room = self._look_for_room
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
         self._checkpoint_place: JournalPlace | None = None  # of the checkpoint that is being made
@@ -264,8 +263,6 @@ class Storage:
         host = self._host
         if host.bytes_since_checkpoint > host.config.checkpoint_bytes:
             self.checkpoint()
-        if host.refusal is not None:
-            self._look_for_room()
         self._commits.flush()  # of gates that the write queue has just reached
 
     async def close(self) -> None:
@@ -344,7 +341,6 @@ class Storage:
         else:
             self._host.refusal = None
         if self._host.refusal is not None:
-            # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
 
     def _look_for_room(self) -> None:

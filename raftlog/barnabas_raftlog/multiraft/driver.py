@@ -31,6 +31,7 @@ Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
@@ -222,13 +223,13 @@ class Driver:
             return
         group.failed, group.is_suspended, group.deadline_ms = None, False, None
         group.renew_core()
-        self._greet(group)
+        self._greet(group, group.members)
         self.post(group, TICK)
 
-    def _greet(self, group: Group) -> None:
-        """Tell a new core which of its peers live."""
+    def _greet(self, group: Group, peers: AbstractSet[int]) -> None:
+        """Tell a core which of these nodes live."""
         for peer in self._live_peers():
-            if peer in group.members:
+            if peer in peers:
                 self.post(group, PeerLive(peer))
 
     def resign(self, group: Group) -> None:
@@ -359,7 +360,7 @@ class Driver:
         self.resign(group)
         group.renew_core()
         self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
-        self._greet(group)
+        self._greet(group, group.members)
 
     def _begin_from_nothing(self, group: Group) -> None:
         """Empty the log of one that was a witness and is to have all of it from now on."""
@@ -369,7 +370,7 @@ class Driver:
         self._facts.append((group.group_id, Fact("replica begun anew", core.term, text)))
         empty = InstallSnapshot(core.term, self.node_id, self.node_id, 0, 0, b"", group.log.configuration)
         group.notices.append((group.listener.install, empty))
-        self._greet(group)
+        self._greet(group, group.members)
         self.post(group, TICK)
 
     def _report_durable(self, group: Group, now_ms: int) -> None:
@@ -481,9 +482,7 @@ class Driver:
         new = {member.node_id for member in group.configuration.members if member not in known.members}
         self._on_members(group, members)
         if not group.is_removed and group.failed is None:
-            for peer in self._live_peers():
-                if peer in new:
-                    self.post(group, PeerLive(peer))
+            self._greet(group, new)
         group.listener.on_configuration(group.configuration)
 
     def _tell_leadership(self, group: Group) -> None:
@@ -491,8 +490,7 @@ class Driver:
         leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
             if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.
-                for peer in sorted(core.silent.intersection(self._live_peers())):
-                    self.post(group, PeerLive(peer))
+                self._greet(group, core.silent)
             group.leadership = leadership
             if core.leader_id is not None and core.leader_id not in group.members:
                 self._on_members(group, group.members | {core.leader_id})

@@ -1,6 +1,6 @@
 """Risk: TCP swallows bytes while datagrams flow, and followers trust a leader that they cannot hear."""
 
-from typing import Any
+from typing import Any, cast
 
 from .conftest import Runner, cluster
 
@@ -33,7 +33,7 @@ def test_a_link_that_swallows_bytes_is_made_anew_and_counts_as_silence(run: Runn
                 # Anew where a slow machine made a connection anew for another reason, before this one was found out.
                 outgoing = nodes[1].links._peers[2].outgoing
                 if outgoing is not None and nodes[1].links.is_live(2) and not found():
-                    outgoing._transport = Swallowing(outgoing._transport)  # type: ignore[assignment]
+                    outgoing._transport = cast("Any", Swallowing(outgoing._transport))
                     swallowing.append(outgoing)
                     nodes[1].links.post(2, "anything", b"")
 
