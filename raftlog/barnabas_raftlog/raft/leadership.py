@@ -47,6 +47,7 @@ __all__ = [
 
 # How long a leader waits at least between two announcements that all is committed and quiet.
 NOTICE_INTERVAL_MS = 20
+INTERVALS_UNANSWERED = 3  # between heartbeats to one that does not answer; an election timeout is ten
 
 
 def on_proposed(raft: RaftState) -> None:
@@ -140,10 +141,15 @@ def _heartbeats(raft: RaftState, *, only_if_due: bool) -> None:
     if not may_send(raft):
         return
     raft.round += 1
-    due_ms = raft.now_ms - raft.timing.heartbeat_interval_ms
+    interval_ms = raft.timing.heartbeat_interval_ms
+    due_ms, overdue_ms = raft.now_ms - interval_ms, raft.now_ms - interval_ms * INTERVALS_UNANSWERED
     for progress in raft.progress.values():
-        # Appends do for heartbeats while they are sent and answered. A slow disk answers only heartbeats.
-        if not only_if_due or progress.last_sent_ms <= due_ms or progress.last_answer_ms <= due_ms:
+        # Appends do for heartbeats while they are sent and answered. Who has not got round to answering the last one is
+        # only kept longer from it by another; but a slow disk answers only heartbeats.
+        heard_ms = max(progress.last_answer_ms, raft.active_since_ms)
+        is_answered = progress.last_answer_ms >= progress.last_sent_ms
+        is_due = progress.last_sent_ms <= (due_ms if is_answered else overdue_ms) or heard_ms <= overdue_ms
+        if is_due or not only_if_due:
             heartbeat(raft, progress)
 
 

@@ -27,7 +27,7 @@ async def test_a_leader_that_stalled_gives_its_followers_a_timeout_to_answer_bef
     assert leader.group(1).is_leader
     assert not leader.group(1).confirmed
     network.cut.clear()
-    await network.pass_ms(300)
+    await network.pass_ms(400)
     assert leader.group(1).confirmed
     assert leader.group(1).core.term == 1
     assert not any(isinstance(message, LeadershipEnded) for _, sent in leader.links.frames for _, message in sent)
@@ -54,7 +54,7 @@ async def test_a_leader_reads_its_queue_before_it_judges_its_followers(monkeypat
     await network.settle()
     assert leader.group(1).is_leader
     network.cut.clear()
-    await network.pass_ms(300)
+    await network.pass_ms(400)
     assert leader.group(1).confirmed
     assert core.term == 1
 
