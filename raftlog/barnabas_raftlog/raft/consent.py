@@ -7,10 +7,10 @@ same term and has no longer log, has *consented* to be asked for its vote. A can
 consented asks for the votes at once. With ten thousand groups that start together this is a quarter of all messages.
 
 A pre-vote needs a majority, this needs all: a digest is older than an answer, and what one of them has learned since
-may not be here yet. What that can do is little. Who stood after the digests leads in the next term at least, for which
-a candidate with consents stands: it deposes nobody, is refused, and asks the next time. (Only who had the votes for the
-present term already, and had not counted them, could be deposed by it.) Consents end with the term in which they were
-given, with a leader that is heard of, and when any peer falls silent.
+may not be here yet. What that can do is little. Who was the newest of them and stood after its digest leads in the term
+for which a candidate with consents stands, at least: that deposes nobody, is refused, and asks the next time. (Who had
+the votes for the present term already and had not counted them, or stood in an older term, could be deposed by it.)
+Consents end with the term in which they came, with a leader that is heard of, and when any peer falls silent.
 
 Not for a witness, which must not stand before those that it leaves it to (`witness`).
 """
@@ -18,25 +18,29 @@ Not for a witness, which must not stand before those that it leaves it to (`witn
 from .messages import PeerDigest
 from .state import RaftState
 
-__all__ = ["has_consent", "note_consent"]
+__all__ = ["has_consent", "note_consent", "term_to_stand_in"]
 
 
 def note_consent(raft: RaftState, digest: PeerDigest) -> None:
     """Take in whether `digest` says what a granted pre-vote would; a newer digest counts instead of an older one."""
     log, peer = raft.log, digest.peer
-    consents = tuple([other for other in raft.consents if other != peer])
+    consents = tuple([consent for consent in raft.consents if consent[0] != peer])
     if (
         raft.leader_id is None
         and digest.leader_id is None
-        and digest.term == raft.term
         and (digest.last_term, digest.last_index) <= (log.last_term, log.last_index)
         and raft.is_of(peer, digest.directory_id)
     ):
-        consents += (peer,)
+        consents += ((peer, digest.term),)
     raft.consents = consents
 
 
 def has_consent(raft: RaftState) -> bool:
     """Tell whether every other voter has said that it knows no leader and would not refuse this member its vote."""
     others = (raft.voters | raft.rivals.voter_ids) - {raft.node_id}
-    return raft.may_stand and not raft.is_witness and others.issubset(raft.consents)
+    return raft.may_stand and not raft.is_witness and others.issubset([peer for peer, _ in raft.consents])
+
+
+def term_to_stand_in(raft: RaftState) -> int:
+    """Return the first term that is new to this member and, if all have consented, to all of them."""
+    return 1 + max([raft.term, *([term for _, term in raft.consents] if has_consent(raft) else [])])

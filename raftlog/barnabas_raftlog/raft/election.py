@@ -21,7 +21,7 @@ member or not (thesis 4.1): a learner may have been promoted by an entry that it
 nobody could ever send it. A vote counts only with the directory id that the candidate knows of that voter.
 """
 
-from .consent import has_consent
+from .consent import has_consent, term_to_stand_in
 from .membership import Member
 from .messages import (
     LeadershipEnded,
@@ -91,7 +91,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         raft.attempts += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(retry_ms, 3 * retry_ms)
     else:
-        raft.term += 1
+        raft.term = term_to_stand_in(raft) if raft.consents else raft.term + 1
         raft.voted_for = raft.node_id
         raft.consents = ()
         _forget_verified(raft)

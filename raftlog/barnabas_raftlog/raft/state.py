@@ -174,7 +174,8 @@ class RaftState:
         self.leader_round = 0
         # As a candidate.
         self.pre_voting = False
-        self.consents: tuple[int, ...] = ()  # Who would not refuse its vote now, as it said by itself; see `consent`.
+        # Who would not refuse its vote now, as it said by itself, and the term it was in; see `consent`.
+        self.consents: tuple[tuple[int, int], ...] = ()
         self.votes = set[int]()
         self.refusals = set[int]()
         self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
