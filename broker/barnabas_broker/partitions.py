@@ -337,13 +337,10 @@ class Partitions:
         log.on_state_needed = partition.save_producers
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
-        partition.group = self._multiraft.add_group(
-            group_id,
-            log,
-            founding_configuration(placement, self.node_id, self._storage.directory_id),
-            partition,
-            preferred=partition.replicas[0] == self.node_id,
-        )
+        founding, preferred = None, partition.replicas[0] == self.node_id
+        if not log.configuration.voters:
+            founding = founding_configuration(placement, self.node_id, self._storage.directory_id)
+        partition.group = self._multiraft.add_group(group_id, log, founding, partition, preferred=preferred)
         partition.group.sends_files = True
         # The topic may have been configured differently while its log was being read.
         partition.configure(hosted.settings)

@@ -10,6 +10,7 @@ nothing was written. The log never asks for them.
 """
 
 from bisect import bisect_left, bisect_right
+from operator import le, lt
 
 __all__ = ["LeaderEpochs"]
 
@@ -87,6 +88,10 @@ class LeaderEpochs:
     def from_rows(cls, rows: list[tuple[int, int, int]]) -> "LeaderEpochs":
         """Return the table that `rows()` described."""
         epochs = cls()
-        for term, first_index, start_offset in rows:
-            epochs.assign(term, first_index, start_offset)
+        if rows:
+            terms, first_indexes, start_offsets = map(list, zip(*rows, strict=True))
+            assert all(map(lt, terms, terms[1:])), rows
+            assert all(map(lt, first_indexes, first_indexes[1:])), rows
+            assert all(map(le, start_offsets, start_offsets[1:])), rows
+            epochs._terms, epochs._first_indexes, epochs._start_offsets = terms, first_indexes, start_offsets
         return epochs

@@ -445,7 +445,8 @@ class Driver:
                     group.commit_index, group.high_watermark = core.commit_index, high_watermark
                     listener.on_committed(core.commit_index)
             self._tell_leadership(group)
-            group.after_steps()
+            if group.readers or group.log.is_uncertain:
+                group.after_steps()
             if self.candidacies.is_standing(group):
                 self._look_at_turn(group)
         if self._facts:
@@ -486,8 +487,9 @@ class Driver:
         group.listener.on_configuration(group.configuration)
 
     def _tell_leadership(self, group: Group) -> None:
-        core, leads = group.core, group.is_leader
-        leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
+        core, leader_id = group.core, group.leader_id
+        leads = leader_id == self.node_id and group.is_leader
+        leadership = (core.term, leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
             if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.
                 self._greet(group, core.silent)

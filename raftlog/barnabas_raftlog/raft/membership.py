@@ -21,6 +21,7 @@ Not here: which members are wanted; joint consensus, so no change of several vot
 
 import struct
 from bisect import bisect_right
+from functools import lru_cache
 
 import msgspec
 
@@ -163,6 +164,7 @@ def _is_among(member: Member, members: tuple[Member, ...]) -> bool:
 
 
 NOBODY = Configuration(())
+_founding = lru_cache(maxsize=1024)(Configuration.decode)
 
 
 def configuration_of(voters: frozenset[int], learners: frozenset[int] = frozenset()) -> Configuration:
@@ -253,6 +255,7 @@ class ConfigurationHistory:
             ValueError: a configuration cannot be read.
         """
         history = cls()
-        for index, body in rows:
-            history.assign(index, Configuration.decode(body))
+        for number, (index, body) in enumerate(rows):
+            # Thousands of groups began with a few configurations. Later ones are told apart by identity.
+            history.assign(index, Configuration.decode(body) if number else _founding(body))
         return history
