@@ -59,7 +59,7 @@ class ReplicaStorage(LogStorage, Protocol):
     directory_id: bytes
 
     def checkpoint(self) -> None: ...
-    def unopened(self) -> list[tuple[GroupId, str, Mode]]: ...
+    def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
 
 
 class ParkedFetch(Protocol):
@@ -207,18 +207,20 @@ class Partitions:
 
         Only for when the image is not older than this start: what it does not name then is gone for good.
         """
-        for group_id, name, mode in self._storage.unopened():
-            hosted, index = self.topics_by_id.get(group_id[:16]), int.from_bytes(group_id[16:], "big")
-            if hosted is not None and self.node_id in hosted.topic.hosts_of(index):
-                continue  # It is about to be opened.
+        for group_id, name, mode in self._storage.unopened(self._belongs_here):
+            was_deleted = group_id[:16] not in self.topics_by_id
             self._storage.open_log(group_id, name, mode)
-            self._storage.delete_log(group_id, for_good=hosted is None)
-            fate = "the topic was deleted" if hosted is None else "the partition was moved"
+            self._storage.delete_log(group_id, for_good=was_deleted)
+            fate = "the topic was deleted" if was_deleted else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
         if self._replicas.allow_new(self.topics_by_id):
             self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
         self._reconcile_soon()
         self._fire_changed()
+
+    def _belongs_here(self, group_id: GroupId) -> bool:
+        hosted = self.topics_by_id.get(group_id[:16])
+        return hosted is not None and self.node_id in hosted.topic.hosts_of(int.from_bytes(group_id[16:], "big"))
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""

@@ -37,7 +37,7 @@ class Storage:
     def has_log(self, _: object) -> bool:
         return False
 
-    def unopened(self) -> list[object]:
+    def unopened(self, _is_expected: object) -> list[object]:
         return []
 
     def left_behind(self) -> list[object]:

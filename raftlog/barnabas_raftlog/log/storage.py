@@ -229,10 +229,11 @@ class Storage:
         """Tell whether a replica of `group` is open, or known to the checkpoint or the journal."""
         return group in self._logs or group in self._rows
 
-    def unopened(self) -> list[tuple[GroupId, str, Mode]]:
-        """Return the replicas that the checkpoint knows and nobody has opened: (group, name, mode)."""
-        rows = {group: decode_row(packed) for group, packed in self._rows.items() if group not in self._logs}
-        return [(GroupId(group), row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
+    def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]:
+        """Return (group, name, mode) of replicas that the checkpoint knows, nobody has opened, and nobody expects."""
+        left = [GroupId(group) for group in self._rows if group not in self._logs]
+        rows = {group: decode_row(self._rows[group]) for group in left if not is_expected(group)}
+        return [(group, row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
 
     def delete_log(self, group: GroupId, *, for_good: bool = True) -> None:
         """Forget a replica and its files, `for_good` its hard state, too; else one may be made here again."""
