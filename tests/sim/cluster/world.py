@@ -10,6 +10,7 @@ are compared. `fail` ends the run at the next event with the first thing that we
 
 import asyncio
 import heapq
+import warnings
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
@@ -71,10 +72,12 @@ class World:
 
     def bury(self) -> None:
         """Take apart what killed processes left, so that it does not come apart by itself at a moment of its own."""
-        for task in self.dead:
-            # Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
-            with suppress(Exception):
-                task.get_coro().close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # Some had not begun.
+            for task in self.dead:
+                # Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
+                with suppress(Exception):
+                    task.get_coro().close()
         self.dead.clear()
 
     def violate(self, claim: str) -> None:
