@@ -20,6 +20,7 @@ __all__ = [
     "Tail",
     "check_frames",
     "check_terms",
+    "count_frames",
     "cut_range",
     "frame_size",
     "scan_tail",
@@ -55,6 +56,23 @@ def frame_size(data: Buffer, position: int = 0) -> int:
     """Return the size of the frame at `position`, of which at least 12 bytes must be there."""
     length: int = struct.unpack_from(">i", data, position + 8)[0]
     return SIZE_PREFIX_BYTES + length
+
+
+def count_frames(data: memoryview) -> int:
+    """Return of how many whole frames `data` consists.
+
+    Raises:
+        CorruptBatchError: of something else.
+    """
+    count = position = 0
+    while position + SIZE_PREFIX_BYTES <= len(data):
+        size = frame_size(data, position)
+        if size < HEADER_BYTES:
+            break
+        count, position = count + 1, position + size
+    if position != len(data):
+        raise CorruptBatchError(f"{len(data)} bytes are not whole frames")
+    return count
 
 
 def cut_range(

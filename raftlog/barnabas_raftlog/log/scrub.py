@@ -9,9 +9,9 @@ A segment that a fetch or a follower's read found unreadable is a *suspect* (`Lo
 once, at full speed. So is one whose file is missing or too short when the scrub begins.
 
 Damage is reported as a fact, stays in `damaged` (for the status), and is never served: cold reads verify what they
-return. It is mended from another replica: `repair` brings a copy of the whole segment, which must hold, at every
-index, the entry that this log knows by its term; then it is synced and renamed into the place of the damaged file.
-Where nobody has such a copy, it is asked for again every `REPAIR_RETRY_S`.
+return. It is mended from another replica: `repair` brings copies of the whole segment, one after the other, until one
+holds, at every index, the entry that this log knows by its term; that is synced and renamed into the place of the
+damaged file. Where nobody has such a copy, it is asked for again every `REPAIR_RETRY_S`.
 
 Limits: one segment is checked at a time, `CHUNK_BYTES` a job in the read thread; a repair has `REPAIR_TIMEOUT_S`.
 
@@ -22,7 +22,8 @@ checked as such; segments below a compaction, which differ between replicas, can
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -46,10 +47,10 @@ NO_CURSOR = ("", -1)
 
 
 class RepairSource(Protocol):
-    """Gets a copy of a sealed segment from another replica."""
+    """Gets copies of a sealed segment from other replicas."""
 
-    def __call__(self, group: GroupId, segment: Segment) -> Awaitable[str | None]:
-        """Return the path of a file on the same file system, which the caller may move; None: nobody has it."""
+    def __call__(self, group: GroupId, segment: Segment) -> AsyncGenerator[str, None]:
+        """Yield paths of files on the same file system, which the caller may move; the next may replace the last."""
 
 
 class ScrubbedStorage(Protocol):
@@ -220,14 +221,21 @@ class Scrub:
         """Return why it could not be done, or nothing."""
         if self.repair is None:
             return "there is nobody to get a copy from"
-        log, segment = damage.log, damage.segment
+        cause = "no other replica has what is in this segment"
         try:
-            async with asyncio.timeout(REPAIR_TIMEOUT_S):
-                path = await self.repair(log.group, segment)
+            async with (
+                asyncio.timeout(REPAIR_TIMEOUT_S),
+                aclosing(self.repair(damage.log.group, damage.segment)) as copies,
+            ):
+                async for path in copies:
+                    if not (cause := await self._take(path, damage.log, damage.segment)):
+                        break
         except (BarnabasError, OSError, TimeoutError) as error:
             return f"getting a copy failed: {error}"
-        if path is None:
-            return "no other replica has this segment"
+        return cause
+
+    async def _take(self, path: str, log: ReplicaLog, segment: Segment) -> str:
+        """Put a copy in the place of a damaged file, or say why not."""
         check = log.begin_check(segment)
         if check is None:
             return "it is not part of the log any more"
@@ -237,7 +245,7 @@ class Scrub:
         self._host.opened.forget(copy)
         if check.cause:
             await self._storage.in_write_worker(partial(self._drop, path))
-            return f"the copy is no better: {check.cause}"
+            return f"no copy is better: {check.cause}"
         replaced = await self._storage.in_write_worker(partial(self._replace, path, segment.log))
         return "" if replaced else "the copy could not be put in its place"
 

@@ -14,7 +14,7 @@ the segment that is written to fails the replica.
 Timestamps are answered for whole batches first (headers only), and within the one batch that was found by decoding it.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -218,7 +218,7 @@ class ReplicaLog(CompactedLog):
         else:
             read_entries()
 
-    async def replay(self, from_index: int) -> AsyncIterator[Entry]:
+    async def replay(self, from_index: int) -> AsyncGenerator[Entry, None]:
         """Yield the entries from `from_index` to what is then the last one, in order, checksums checked.
 
         Entries that are dropped from the beginning of the log meanwhile are left out.

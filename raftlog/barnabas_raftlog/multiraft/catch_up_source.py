@@ -16,29 +16,34 @@ A follower that gets the same file damaged several times says so. The file is th
 replica if it is this one's fault (`scrub`).
 
 A read without a session, of any sealed segment by its name, is served too, by leaders and followers alike: a repair
-needs one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that.
+needs one file, and takes it from wherever it is (`segment_repair`). Nothing is pinned for that. Nor for entries by
+their index, which a repair asks for where segments end elsewhere.
 
 Limits: `SESSIONS_MAX` sessions, of which each holds its manifest in memory; `CHUNK_BYTES_MAX` bytes in an answer.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Protocol, cast
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.manifest import SegmentFile, encode_manifest
 from barnabas_raftlog.log.segment import Segment
 from barnabas_raftlog.log.segment_install import FilledLog, SegmentGoneError
-from barnabas_raftlog.raft.messages import GroupId
+from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.raft.messages import Buffer, GroupId
 
 from .catch_up_rate import TokenBucket
 from .catch_up_wire import (
     CHUNK_BYTES_MAX,
     DAMAGED,
+    ENTRIES,
     MANIFEST,
     READ,
     CatchUpBusyError,
     DamagedNotice,
+    EntriesRequest,
     ManifestReply,
     ManifestRequest,
     ReadRequest,
@@ -107,6 +112,7 @@ class CatchUpSource:
         self.sent_bytes = 0
         links.serve(MANIFEST, self._on_manifest)
         links.serve(READ, self._on_read)
+        links.serve(ENTRIES, self._on_entries)
         links.serve(DAMAGED, self._on_damaged)
 
     def __len__(self) -> int:
@@ -201,6 +207,29 @@ class CatchUpSource:
         await self._throttle.take(size_bytes)
         self.sent_bytes += size_bytes
         return seal_chunk(await log.read_file(segment, request.position, size_bytes))
+
+    async def _on_entries(self, source: int, body: bytes) -> bytes:
+        del source
+        request = decode(body, EntriesRequest)
+        group = self._group(request.group)
+        log, due, total = cast("ReplicaLog", group.log), request.index, 0
+        last_index = min(group.core.commit_index, log.durable_index)
+        bytes_max = min(request.size_bytes, self._throttle.chunk_bytes)
+        await self._throttle.take(max(0, bytes_max))
+        frames: list[Buffer] = []
+        if not group.is_witness and due >= log.first_index:
+            async with aclosing(log.replay(due)) as entries:
+                async for entry in entries:
+                    total += len(entry.frame)
+                    if entry.index != due or due > last_index or (frames and total > bytes_max):
+                        break
+                    frames.append(entry.frame)
+                    due += 1
+        if not frames:
+            raise SegmentGoneError(f"{log.name} has no committed entry {request.index}")
+        data = b"".join(frames)
+        self.sent_bytes += len(data)
+        return seal_chunk(data)
 
     async def _on_damaged(self, source: int, body: bytes) -> bytes:
         notice = decode(body, DamagedNotice)

@@ -15,10 +15,12 @@ from barnabas_raftlog.wire.crc32c import crc32c
 __all__ = [
     "CHUNK_BYTES_MAX",
     "DAMAGED",
+    "ENTRIES",
     "MANIFEST",
     "READ",
     "CatchUpBusyError",
     "DamagedNotice",
+    "EntriesRequest",
     "ManifestReply",
     "ManifestRequest",
     "ReadRequest",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 MANIFEST, READ, DAMAGED = "catch-up-manifest", "catch-up-read", "catch-up-damaged"  # methods
+ENTRIES = "catch-up-entries"
 CHUNK_BYTES_MAX = 1 << 20  # one read, one answer, one write: 1 ms of a 10 Gbit/s link, so others hardly wait for it
 
 Buffer = bytes | bytearray | memoryview
@@ -68,6 +71,14 @@ class ReadRequest(msgspec.Struct, array_like=True, frozen=True):
     size_bytes: int
 
 
+class EntriesRequest(msgspec.Struct, array_like=True, frozen=True):
+    """Ask for committed entries from `index` on, frame behind frame: `size_bytes` at most, but one of any size."""
+
+    group: bytes
+    index: int
+    size_bytes: int
+
+
 class DamagedNotice(msgspec.Struct, array_like=True, frozen=True):
     """Tell the sender that what it reads from a sealed segment cannot be right. No answer."""
 
@@ -98,12 +109,12 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def seal_chunk(data: Buffer) -> bytes:
-    """Return the answer to `READ`."""
+    """Return the answer to `READ`, or to `ENTRIES`."""
     return _CRC.pack(crc32c(data)) + data
 
 
 def open_chunk(body: bytes) -> memoryview:
-    """Return the bytes of the file.
+    """Return the bytes of the file, or the frames.
 
     Raises:
         MalformedMessageError: they were damaged on the way.

@@ -1,7 +1,7 @@
 """A flipped bit in synced data is found, reported, served to nobody, and replaced by a copy that proves to be right."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from random import Random
 
 import pytest
@@ -33,22 +33,24 @@ class Scrubbed:
         self.wall_ms = 1_000 * HOUR_MS
         self.copies = {name: bytes(inode.data) for name, inode in self.node.files.names.items() if inode is not None}
         self.asked: list[str] = []
-        self.has_copies = True
+        self.has_copies, self.bad_copies = True, list[bytes]()
 
     def inode(self, number: int) -> Inode:
         inode = self.node.files.names[self.log.segments_to_scrub()[number].log.path]
         assert inode is not None
         return inode
 
-    async def repair(self, group: GroupId, segment: Segment) -> str | None:
+    async def repair(self, group: GroupId, segment: Segment) -> AsyncGenerator[str, None]:
         self.asked.append(segment.log.path)
-        if not self.has_copies:
-            return None
-        files, path = self.node.files, "data/copy"
-        fd = files.open(path, create=True)
-        files.write(fd, [self.copies[segment.log.path]], 0)
-        files.close(fd)
-        return path
+        good = self.copies[segment.log.path]
+        copies = [*self.bad_copies, good] if self.has_copies else self.bad_copies
+        for copy in copies:
+            files, path = self.node.files, "data/copy"
+            fd = files.open(path, create=True)
+            files.write(fd, [copy], 0)
+            files.truncate(fd, len(copy))
+            files.close(fd)
+            yield path
 
     def _on_fact(self, group: GroupId, fact: Fact) -> None:
         self.facts.append(fact.kind)
@@ -173,6 +175,17 @@ def test_a_copy_that_is_no_better_takes_no_place() -> None:
     assert [known.segment.log.path for known in scrub.damaged.values()] == [path]
     assert bytes(scrubbed.inode(1).data) == damaged
     assert len(scrubbed.asked) == 1, "it is asked for again after a while, not all the time"
+
+
+def test_the_next_copy_is_taken_where_the_first_is_no_better() -> None:
+    scrubbed = Scrubbed()
+    before = scrubbed.everything()
+    good = scrubbed.copies[scrubbed.log.segments_to_scrub()[1].log.path]
+    scrubbed.bad_copies = [good[:-1] + b"?", good[:600], b""]
+    scrubbed.inode(1).data[700] ^= 1
+    scrub = scrubbed.until(lambda scrub: "segment repaired" in scrubbed.facts)
+    assert scrub.damaged == {}
+    assert scrubbed.everything() == before
 
 
 def test_damage_that_nobody_can_mend_stays_in_the_status_and_the_rest_is_served() -> None:
