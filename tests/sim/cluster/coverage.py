@@ -45,6 +45,8 @@ PATHS = {
     "clean stop": "clean stops",
     "ambush": "ambushes",
     "records deleted": "deletions",
+    "log compacted": "event log compacted",
+    "read behind what was compacted": "compacted away",
     "topic deleted": "topics deleted",
 }
 """What is printed of a path, and the count that says that it was gone."""

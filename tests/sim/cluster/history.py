@@ -4,15 +4,18 @@ One history is shared by all clients of a run: it knows more than any of them. V
 where it belongs and how often it may be there. A value that was sent and never acknowledged may be there or not, and
 twice only if it was sent twice without a sequence number.
 
-Everything is also told to `judge`, which is the project's history checker and knows less, as users do.
+Everything is also told to `judge`, which is the project's history checker and knows less, as users do. But for the
+records of a topic that is compacted: that they may go is beyond it.
 """
 
 from typing import NamedTuple
 
-from .judge import Judge, Partition
+from .judge import Judge, Partition, number_of
 from .world import World
 
 __all__ = ["ClientHistory", "Partition"]
+
+KEYS = 7
 
 
 class _Sent(NamedTuple):
@@ -24,8 +27,9 @@ class _Sent(NamedTuple):
 class ClientHistory:
     """Acknowledgements, reads and commits; each new one is compared with all before."""
 
-    def __init__(self, world: World) -> None:
-        self._world, self.judge = world, Judge(world)
+    def __init__(self, world: World, *, compacts: bool = False) -> None:
+        self._world, self.compacts = world, compacts
+        self.judge = Judge(world, sees_records=not compacts)
         self.sent = dict[bytes, _Sent]()
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
         self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
@@ -37,6 +41,11 @@ class ClientHistory:
         self._doubtful = dict[tuple[str, Partition], set[int]]()  # sent, and never answered
         self._generations = dict[tuple[str, Partition], int]()
         self.owners = dict[tuple[str, int, Partition], str]()
+        self._skipped = dict[tuple[str, Partition], set[int]]()
+
+    def key_of(self, value: bytes) -> bytes | None:
+        """Return the key with which this value is sent; producers share a few."""
+        return b"k%d" % (number_of(value) % KEYS) if self.compacts else None
 
     def on_sent(self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool) -> None:
         self.sent[value] = _Sent(partition, producer, is_idempotent)
@@ -68,6 +77,10 @@ class ClientHistory:
         self._put(partition, offset, value)
         self.judge.consumed(reader, partition, offset, value)
         self._world.counts["read"] += 1
+
+    def on_skipped(self, reader: str, partition: Partition, offsets: range) -> None:
+        """A reader was given what is behind these, and not these."""
+        self._skipped.setdefault((reader, partition), set()).update(offsets)
 
     def _put(self, partition: Partition, offset: int, value: bytes) -> None:
         known = self.at.setdefault((partition, offset), value)
@@ -125,10 +138,27 @@ class ClientHistory:
         self.judge.log_start(partition, offset)
 
     def check_complete(self, reader: str, partition: Partition, end_offset: int) -> None:
-        """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing."""
+        """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing.
+
+        Where it is compacted: but for what something newer of the same key has replaced, which was read.
+        """
         self.judge.ended(reader, partition, end_offset)
-        for offset in range(end_offset):
-            if (partition, offset) not in self.at:
-                self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")
+        if self.compacts:
+            self._check_skipped(partition, self._skipped.get((reader, partition), set()))
+        else:
+            for offset in range(end_offset):
+                if (partition, offset) not in self.at:
+                    self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")
         if end_offset < self.ends.get(partition, 0):
             self._world.violate(f"{partition} ends at {end_offset}; {self.ends[partition]} were acknowledged")
+
+    def _check_skipped(self, partition: Partition, skipped: set[int]) -> None:
+        newest = dict[bytes | None, int]()
+        known = {offset: value for (where, offset), value in self.at.items() if where == partition}
+        for offset, value in known.items():
+            if offset not in skipped:
+                newest[self.key_of(value)] = max(offset, newest.get(self.key_of(value), 0))
+        for offset in sorted(skipped & known.keys()):
+            if newest.get(self.key_of(known[offset]), -1) < offset:
+                self._world.violate(f"{partition}: {known[offset]!r} at {offset} is gone, and nothing replaces it")
+        self._world.counts["compacted away"] += len(skipped & known.keys())

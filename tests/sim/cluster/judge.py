@@ -32,20 +32,28 @@ from barnabas_broker.history.events import (
 
 from .world import World
 
-__all__ = ["Judge", "Partition"]
+__all__ = ["Judge", "Partition", "number_of"]
 
 Partition = tuple[str, int]
+OF_RECORDS = (
+    Acknowledged, Consumed, DeclaredProducer, EndReached, HighWatermarkSeen, Invoked, LogStartSeen, Positioned, Unknown,
+)  # fmt: skip
 
 
 class Judge:
-    """Writes a run's history. `events` are all its lines; a broken rule fails the world."""
+    """Writes a run's history. `events` are all its lines; a broken rule fails the world.
 
-    def __init__(self, world: World) -> None:
-        self._world, self._checker = world, Checker()
+    `sees_records` False: only commits and faults are told.
+    """
+
+    def __init__(self, world: World, *, sees_records: bool = True) -> None:
+        self._world, self._checker, self._sees_records = world, Checker(), sees_records
         self.events = list[Event]()
         self._producers = set[str]()
 
     def _write(self, event: Event) -> None:
+        if not self._sees_records and isinstance(event, OF_RECORDS):
+            return
         self.events.append(event)
         self._checker.feed(event)
         if self._checker.violations:
@@ -123,7 +131,12 @@ def _name(partition: Partition) -> str:
 
 def _author(value: bytes) -> tuple[str, int]:
     producer, _, rest = value.partition(b"-")
-    return producer.decode(), int(rest.rstrip(b".").rpartition(b"-")[2])
+    return producer.decode(), number_of(rest)
+
+
+def number_of(value: bytes) -> int:
+    """Return which value of its producer it is."""
+    return int(value.rstrip(b".").rpartition(b"-")[2])
 
 
 def _digest(value: bytes) -> str:

@@ -44,7 +44,8 @@ SETTLING_US = 16 * SECOND
 ENDING_US = SECOND  # an election or hand-over that has begun has ended
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
-ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed
+ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed, or to be compacted
+SEGMENT_MS = 300  # what is compacted must be sealed
 NOTES_SHOWN = 60
 METADATA_SEGMENT_BYTES = 2_048
 
@@ -60,13 +61,14 @@ class Run:
         self.choice = choice
         self.world = World(choice.seed)
         self.network = Network(self.world, choice.conditions)
-        self.history = ClientHistory(self.world)
+        self.history = ClientHistory(self.world, compacts=choice.compacts)
         self.brokers: dict[int, Address] = {n: (f"n{n}", 9092) for n in range(1, choice.nodes + 1)}
         self.machines = {n: self._machine(n) for n in self.brokers}
         self.observer = Observer(
             self.world,
             lambda node_id: self.machines[node_id].node,
             is_forgetful=not LOSES_POWER.isdisjoint(choice.kinds),
+            compacts=choice.compacts,
         )
         for machine in self.machines.values():
             machine.on_image = self.observer.on_image
@@ -91,6 +93,7 @@ class Run:
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
             log_retention_check_interval_ms=ROLLING_MS,
+            log_cleaner_backoff_ms=ROLLING_MS,
             offsets_topic_num_partitions=2,
             offsets_topic_replication_factor=choice.replication_factor,
             group_min_session_timeout_ms=SESSION_MS,
@@ -135,8 +138,11 @@ class Run:
         choice, is_made = self.choice, list[bool]()
         client = self.client()
         configs = {"flush.mode": choice.flush_mode}
-        if choice.segment_ms:
-            configs["segment.ms"] = str(choice.segment_ms)
+        if choice.segment_ms or choice.compacts:
+            configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)
+        if choice.compacts:
+            policies = "compact,delete" if choice.deletes else "compact"
+            configs |= {"cleanup.policy": policies, "retention.ms": "-1", "min.cleanable.dirty.ratio": "0.1"}
 
         async def create() -> None:
             await create_topic(client, TOPIC, choice.partitions, choice.replication_factor, configs)

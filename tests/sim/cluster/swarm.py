@@ -28,7 +28,7 @@ class Choice(NamedTuple):
     """One seed's run, without the clients' and the network's small chances.
 
     `segment_ms`: after so long a segment is sealed, however small; 0: when it is full. `snapshot_records`: so many
-    records of metadata become an image, and their log is dropped.
+    records of metadata become an image, and their log is dropped. `compacts`: only the newest record of each key stays.
     """
 
     seed: int
@@ -51,6 +51,7 @@ class Choice(NamedTuple):
     racks: int
     segment_ms: int
     snapshot_records: int
+    compacts: bool
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -126,6 +127,8 @@ def choose(seed: int) -> Choice:
         racks=rng.choice((1, 1, 2, 3)),
         segment_ms=rng.choice((0, 300)),
         snapshot_records=rng.choice((2_000, 15)),
+        # Replicas compact each for itself, so a damaged segment may have no equal to be mended with.
+        compacts=rng.random() < 0.3 and "rot" not in kinds,
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),

@@ -14,6 +14,7 @@ from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchT
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
 
 from .client import Trouble, WireClient
@@ -47,7 +48,7 @@ async def produce(
             history.on_sent(values[-1], partition, client.name, is_idempotent=is_idempotent)
             number += 1
         frame = build_batch(
-            (NewRecord(None, value, TIMESTAMP_MS) for value in values),
+            (NewRecord(history.key_of(value), value, TIMESTAMP_MS) for value in values),
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence if is_idempotent else -1,
@@ -198,13 +199,27 @@ class Reader:
             self._on_leader_says(data.high_watermark)
         if data.log_start_offset > deleted:
             world.violate(f"{self.partition} starts at {data.log_start_offset}, nobody deleted beyond {deleted}")
-        for record in read_records(cast("memoryview", data.records or b""), self.position):
-            if record.offset != self.position:
-                world.violate(f"{self.partition}: read {record.offset}, and {self.position} was due")
-            if record.offset >= data.high_watermark:
-                world.violate(f"{self.partition}: read {record.offset} beyond {data.high_watermark}")
+        records, position = memoryview(cast("memoryview", data.records or b"")), 0
+        while position < len(records):
+            header = parse_header(records, position)
+            self._take_batch(records[position : position + header.size_bytes], data.high_watermark)
+            self._go_to(header.end_offset)
+            position += header.size_bytes
+
+    def _take_batch(self, batch: memoryview, high_watermark: int) -> None:
+        for record in read_records(batch, self.position):
+            self._go_to(record.offset)
+            if record.offset >= high_watermark:
+                self.client.world.violate(f"{self.partition}: read {record.offset} beyond {high_watermark}")
             self.history.on_read(self.client.name, self.partition, record.offset, record.value or b"")
             self.position = record.offset + 1
+
+    def _go_to(self, offset: int) -> None:
+        """Only compaction leaves records out."""
+        if offset > self.position and not self.history.compacts:
+            self.client.world.violate(f"{self.partition}: read {offset}, and {self.position} was due")
+        self.history.on_skipped(self.client.name, self.partition, range(self.position, offset))
+        self.position = max(self.position, offset)
 
     def _on_leader_says(self, high_watermark: int) -> None:
         if high_watermark < self._told:
