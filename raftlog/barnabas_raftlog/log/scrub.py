@@ -17,7 +17,8 @@ Limits: one segment is checked at a time, `CHUNK_BYTES` a job in the read thread
 
 Not here: the segment that is written to (it was just written, its tail is checked by recovery, and damage met in it
 fails the replica); copies in the page cache that differ from the disk: what the cache has is what readers get, and is
-checked as such; segments below a compaction, which differ between replicas, can only be reported.
+checked as such. A segment that was compacted is only mended by one that was compacted alike: in another may be a
+record that a tombstone had deleted here, which is gone itself by now.
 """
 
 import asyncio
