@@ -72,10 +72,11 @@ async def leader_among(cluster: Cluster, topic: str) -> int:
 
 
 def test_a_batch_is_on_all_brokers_and_read_from_the_leader(three_brokers: RunningCluster, wires: Wires) -> None:
-    wires[1].create("replicated", factor=3)
+    # In sync is also who is a little behind; with a minimum of three the answer waits until all of them have it.
+    wires[1].create("replicated", factor=3, min_insync_replicas="3")
     leader = leader_of(wires[1], "replicated")
-    assert wires[leader].produce("replicated", batch(3)).base_offset == 0
     three_brokers.run(lambda cluster: all_in_sync(cluster, "replicated"))
+    assert wires[leader].produce("replicated", batch(3)).base_offset == 0
     for node in three_brokers.cluster.nodes.values():
         assert node.partitions.topics["replicated"].partitions[0].log.log_end_offset == 3
     assert offsets_of(wires[leader].fetch("replicated", 0).records) == [0]

@@ -23,6 +23,8 @@ FIRST = {
     "learners do not vote": 20,
     "told by a stale member, believed": 24,
     "a lone voter speaks before its vote is safe": 88,
+    "votes for itself though it left": 25,
+    "falls silent before it leaves": 10_270,
 }
 
 MUTANTS = {  # what is broken: (module, the line, the line instead)

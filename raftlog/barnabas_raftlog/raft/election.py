@@ -91,7 +91,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         raft.attempts += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(retry_ms, 3 * retry_ms)
     else:
-        raft.term = term_to_stand_in(raft) if raft.consents else raft.term + 1
+        raft.term = term_to_stand_in(raft)
         raft.voted_for = raft.node_id
         raft.consents = ()
         _forget_verified(raft)
