@@ -66,7 +66,7 @@ class GroupReader:
     def check(self) -> None:
         """Raise what the application must be told: the session's end, or its own callback's failure."""
         if self.session.failure is not None:
-            raise self.session.failure
+            raise self.session.failure.with_traceback(None)
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure

@@ -33,7 +33,7 @@ class Positions:
             if queue.position >= 0:
                 return queue.position
             if queue.failure is not None:
-                raise queue.failure
+                raise queue.failure.with_traceback(None)
             if self._core.now() >= deadline:
                 raise DeadlineExceededError(f"no position of {partition} within {limit_s:g} s: {queue.reason}")
             await self._core.reader.wait_news(deadline)

@@ -278,7 +278,7 @@ class GroupSession:
             if member.has_lost:
                 await self._lose()
             elif member.failure is not None:
-                raise member.failure
+                raise member.failure.with_traceback(None)
             elif self._closes_at_s is not None:
                 await self._leave("the consumer is closed", self._closes_at_s)
                 return
@@ -468,7 +468,7 @@ class GroupSession:
 
     def _raise_failure(self) -> None:
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
 
     def _commit_failed(self, error: KafkaError) -> CommitFailedError:
         return CommitFailedError(f"group {self._settings.group_id}: partitions were taken from this member: {error}")

@@ -187,8 +187,7 @@ class PartitionQueue:
             return records, self.returned[0].offset if self.returned else self._next_buffered(records)
         if not self.chunks:
             if self.failure is not None:
-                self.failure.__traceback__ = None
-                raise self.failure
+                raise self.failure.with_traceback(None)
             return [], self.position
         chunk = self.chunks[0]
         records = chunk.take(records_max)

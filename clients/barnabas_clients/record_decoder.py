@@ -149,14 +149,14 @@ class FetchedRecords:
         taken: list[ConsumerRecord] = []
         try:
             if self._failure is not None:
-                raise self._failure
+                raise self._failure.with_traceback(None)
             while (count := records_max - len(taken)) > 0 and (self._left or self._open_next()):
                 self._decode(taken, min(count, self._left))
         except CorruptBatchError as error:
             if self._failure is None:
                 self._failure = self._corrupt(str(error))
             if not taken:
-                raise self._failure from None
+                raise self._failure.with_traceback(None) from None
         return taken
 
     # Batches.

@@ -216,7 +216,7 @@ class AppendLog:
         Not refused when the queues are full: what a leader may have in flight is bounded.
         """
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.with_traceback(None)
         if self._host.refusal is not None:
             self._refuse(self._host.refusal)
         if entries:
@@ -226,7 +226,7 @@ class AppendLog:
     def _check(self) -> None:
         host = self._host
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.with_traceback(None)
         if host.refusal is not None:
             self._refuse(host.refusal)
         waiting = host.commits.waiting_bytes + host.writes.waiting_bytes
@@ -235,7 +235,8 @@ class AppendLog:
 
     def _refuse(self, error: StorageFailedError) -> None:
         self._host.stats.refused_appends += 1
-        raise error
+        # One error for all, for as long as there is no room: it must not keep the frames of everybody who was refused.
+        raise error.with_traceback(None)
 
     def _place(self, entries: Sequence[Entry]) -> None:
         """Put entries that continue the log into every place where they must be."""

@@ -108,7 +108,7 @@ class CutLog(AppendLog):
         Durable before anything that is appended from now on is. When this raises, nothing was changed.
         """
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.with_traceback(None)
         assert self.first_index <= index <= self.last_index, (self.first_index, index, self.last_index)
         segment, position, base_offset = self._place_of(index)
         before = self._snapshot()
@@ -193,7 +193,7 @@ class CutLog(AppendLog):
         `partial_since`: this is a witness's log, by the configuration at that place; nothing stands for what it lacks.
         """
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.with_traceback(None)
         before = self._snapshot()
         handles = self._forget_segments()
         self._active = Segment(self.directory, end_offset, index + 1)

@@ -175,7 +175,7 @@ class FilledLog(CutLog):
         `durable_index` reaches that entry as after `install_snapshot`; `load_state` returns what came with it.
         """
         if self.failed is not None:
-            raise self.failed
+            raise self.failed.with_traceback(None)
         manifest, before = prepared.manifest, self._snapshot()
         index = manifest.snapshot_index
         old = self._forget_segments()
