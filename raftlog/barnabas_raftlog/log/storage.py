@@ -264,6 +264,8 @@ class Storage:
         host = self._host
         if host.bytes_since_checkpoint > host.config.checkpoint_bytes:
             self.checkpoint()
+        if host.refusal is not None:
+            self._look_for_room()  # also for who closes, and waits for no timer
         self._commits.flush()  # of gates that the write queue has just reached
 
     async def close(self) -> None:
@@ -342,6 +344,7 @@ class Storage:
         else:
             self._host.refusal = None
         if self._host.refusal is not None:
+            # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
 
     def _look_for_room(self) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 from random import Random
-from traceback import walk_tb
 
 import pytest
 
@@ -223,29 +222,6 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
     node.work()
     assert log.durable_index == accepted + 1
     assert node.killed().log().last_index == accepted + 1
-
-
-def test_what_is_refused_again_and_again_keeps_nobody_alive() -> None:
-    """One error is raised for all: with every frame that it went through, requests would stay until there is room."""
-    node = Node()
-    log = node.log()
-    fill(log, 3)
-    node.work()
-    node.files.full_at_bytes = used(node.files)
-    while node.storage.host.refusal is None:
-        fill(log, 1)
-        node.work()
-    lengths = set[int]()
-    for _ in range(5):
-        with pytest.raises(DiskFullError) as refused:
-            fill(log, 1)
-        lengths.add(len(list(walk_tb(refused.value.__traceback__))))
-    assert len(lengths) == 1
-    log._fail("a test")
-    for _ in range(5):
-        with pytest.raises(StorageFailedError) as failed:
-            log.truncate_from(2)
-        assert len(list(walk_tb(failed.value.__traceback__))) == 2
 
 
 def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> None:
