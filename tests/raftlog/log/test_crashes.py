@@ -434,9 +434,7 @@ class CrashMachine(RuleBasedStateMachine):
         model = self.models[group]
         start = log.first_index - 1
         assert model.accepts(start, found, at_least=at_least), (start, len(found), at_least, model.last_index, log.name)
-        # A log that was received may begin earlier than the one whose place it takes.
-        starts = [model.durable_start, *[known for _, known in model.starts]]
-        assert start >= min(starts), (start, starts)
+        assert start >= min([model.durable_start, *(known for _, known in model.starts)]), start
         saved = log.load_state()
         if saved is None:
             # A page-cache log that lost the entry which the state was kept with has lost that, too.
