@@ -172,8 +172,8 @@ def main() -> int:
     if options.bootstrap:
         samples, failed = collect(options, clients, Topics(options.bootstrap), console)
     else:
-        with systems.barnabas(synced=False) as bootstrap:
-            samples, failed = collect(options, clients, Topics(bootstrap), console)
+        with systems.barnabas(synced=False) as brokers:
+            samples, failed = collect(options, clients, Topics(brokers.address), console)
     console.print(summary(options, clients, samples))
     if options.json:
         raw = [

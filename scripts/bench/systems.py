@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -44,6 +45,17 @@ KAFKA_CLUSTER_ID = "YmFybmFiYXMtYmVuY2gtMQ"  # any 16 bytes, base64 for URLs, as
 
 class NotInstalledError(RuntimeError):
     """A peer cannot be had on this machine; the message says why."""
+
+
+class Running(NamedTuple):
+    """A system that is up. `pids` are its processes by node id; who was killed is not among them."""
+
+    address: str
+    pids: dict[int, int]
+    ready_s: float
+
+    def kill(self, node_id: int) -> None:
+        os.kill(self.pids.pop(node_id), signal.SIGKILL)
 
 
 def install_kafka() -> Path:
@@ -87,15 +99,15 @@ def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None 
 
 
 @contextmanager
-def barnabas(*, synced: bool) -> Iterator[str]:
-    """Run three Barnabas brokers; yields the bootstrap servers."""
+def barnabas(*, synced: bool) -> Iterator[Running]:
+    """Run three Barnabas brokers."""
     with cluster(NODES, {"flush.mode": "fsync" if synced else "page-cache"}) as brokers:
-        yield brokers.bootstrap
+        yield Running(brokers.bootstrap, brokers.pids(), brokers.ready_s)
 
 
 @contextmanager
-def kafka(*, synced: bool) -> Iterator[str]:
-    """Run three Kafka nodes; yields the bootstrap servers."""
+def kafka(*, synced: bool) -> Iterator[Running]:
+    """Run three Kafka nodes."""
     jars = install_kafka()
     with _directory("kafka-") as home:
         port = free_port()
@@ -123,14 +135,15 @@ def kafka(*, synced: bool) -> Iterator[str]:
             subprocess.run([*java, *formatting], check=True, capture_output=True)
             commands.append([*java, "kafka.Kafka", str(file)])
         bootstrap = ",".join(f"127.0.0.1:{port + k}" for k in range(NODES))
-        with _processes(home, commands):
+        began = time.monotonic()
+        with _processes(home, commands) as pids:
             _wait_for(lambda: _brokers_known(bootstrap) == NODES, "Kafka")
-            yield bootstrap
+            yield Running(bootstrap, pids, time.monotonic() - began)
 
 
 @contextmanager
-def nats(*, synced: bool) -> Iterator[str]:
-    """Run three NATS servers with JetStream; yields their URLs."""
+def nats(*, synced: bool) -> Iterator[Running]:
+    """Run three NATS servers with JetStream."""
     server, _ = install_nats()
     with _directory("nats-") as home:
         port = free_port()
@@ -145,10 +158,12 @@ def nats(*, synced: bool) -> Iterator[str]:
                 f'cluster {{ name: bench, listen: "127.0.0.1:{port + 1000 + k}", routes: [{routes}] }}\n'
             )
             commands.append([str(server), "-c", str(file)])
-        with _processes(home, commands):
+        began = time.monotonic()
+        with _processes(home, commands) as pids:
             for k in range(NODES):
                 _wait_for(partial(_healthy, f"http://127.0.0.1:{port + 20 + k}/healthz"), "NATS")
-            yield ",".join(f"nats://127.0.0.1:{port + k}" for k in range(NODES))
+            urls = ",".join(f"nats://127.0.0.1:{port + k}" for k in range(NODES))
+            yield Running(urls, pids, time.monotonic() - began)
 
 
 @contextmanager
@@ -161,11 +176,12 @@ def _directory(prefix: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _processes(home: Path, commands: list[list[str]]) -> Iterator[None]:
+def _processes(home: Path, commands: list[list[str]]) -> Iterator[dict[int, int]]:
+    """Run one process a command, nodes 1, 2, ...; yields their ids."""
     with (home / "out.log").open("wb") as out:
         running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out) for command in commands]
         try:
-            yield
+            yield {node_id: process.pid for node_id, process in enumerate(running, 1)}
         finally:
             for process in running:
                 process.send_signal(signal.SIGTERM)

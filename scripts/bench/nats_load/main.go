@@ -1,18 +1,20 @@
-// Command natsload publishes to replicated JetStream streams and prints one JSON line with the rate it reached.
+// Command natsload is the counterpart of kafka_load.py for NATS JetStream: the same loads, the same protocol with the
+// harness (load.py). A stream stands in for a partition.
 //
-//	natsload -url URL -records N -bytes B -streams S -replicas R
-//
-// A stream stands in for a partition. Publishes are asynchronous, each one acknowledged by a majority of its replicas.
+//	natsload JSON
 package main
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log"
 	"os"
+	"sort"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,67 +22,270 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// switchEvery is how many records in a row go to one stream; a Kafka producer fills a batch per partition likewise.
-const switchEvery = 512
+const (
+	turn       = 512  // records in a row to one stream
+	pending    = 4000 // publishes in flight where nothing else is said
+	warm       = 2 * time.Second
+	limit      = 5 * time.Minute
+	pauseLimit = 60 * time.Second
+)
+
+type load struct {
+	Kind        string  `json:"kind"`
+	Address     string  `json:"address"`
+	Partitions  int     `json:"partitions"`
+	Replicas    int     `json:"replicas"`
+	RecordBytes int     `json:"record_bytes"`
+	Records     int     `json:"records"`
+	Rate        int     `json:"rate"`
+	Seconds     float64 `json:"seconds"`
+	InFlight    int     `json:"in_flight"`
+	Consumers   int     `json:"consumers"`
+}
+
+type metrics map[string]float64
+
+// bench is a connection with streams that were made for this measurement.
+type bench struct {
+	load
+	js       jetstream.JetStream
+	prefix   string
+	subjects []string
+	value    []byte
+	refused  atomic.Int64
+	stdin    *bufio.Reader
+}
 
 func main() {
-	url := flag.String("url", "", "servers, comma separated")
-	records := flag.Int("records", 300_000, "records to publish")
-	bytes := flag.Int("bytes", 1024, "bytes of a record")
-	streams := flag.Int("streams", 6, "how many streams")
-	replicas := flag.Int("replicas", 3, "replicas of each stream")
-	pending := flag.Int("pending", 4000, "publishes in flight at most")
-	flag.Parse()
-
-	connection, err := nats.Connect(*url, nats.Timeout(10*time.Second))
-	stopOn(err)
-	defer connection.Close()
-
-	var refused atomic.Int64
-	onRefusal := func(jetstream.JetStream, *nats.Msg, error) { refused.Add(1) }
-	js, err := jetstream.New(connection,
-		jetstream.WithPublishAsyncMaxPending(*pending),
-		jetstream.WithPublishAsyncErrHandler(onRefusal))
-	stopOn(err)
-
-	prefix := fmt.Sprintf("bench%d", time.Now().UnixNano())
-	subjects := make([]string, *streams)
-	for number := range subjects {
-		subjects[number] = fmt.Sprintf("%s.%d", prefix, number)
-		stream := jetstream.StreamConfig{
-			Name:     fmt.Sprintf("%s_%d", prefix, number),
-			Subjects: []string{subjects[number]},
-			Replicas: *replicas,
-			Storage:  jetstream.FileStorage,
-		}
-		// Servers that are healthy may not know of each other yet; then there are too few peers for the replicas.
-		_, err := js.CreateStream(context.Background(), stream)
-		for deadline := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(deadline); {
-			time.Sleep(200 * time.Millisecond)
-			_, err = js.CreateStream(context.Background(), stream)
-		}
-		stopOn(err)
+	b := &bench{stdin: bufio.NewReader(os.Stdin)}
+	stopOn(json.Unmarshal([]byte(os.Args[1]), &b.load))
+	kinds := map[string]func(){
+		"throughput": b.throughput, "latency": b.latency, "tiny": b.tiny, "fan-out": b.fanOut, "failover": b.failover,
 	}
-
-	value := make([]byte, *bytes)
-	_, err = rand.Read(value[:*bytes/2])
-	stopOn(err)
-	began := time.Now()
-	for number := 0; number < *records; number++ {
-		if _, err := js.PublishAsync(subjects[number/switchEvery%*streams], value); err != nil {
-			refused.Add(1)
+	kind, known := kinds[b.Kind]
+	if !known {
+		log.Fatalf("there is no load %q for NATS", b.Kind)
+	}
+	window := pending
+	if b.Kind == "tiny" {
+		window = b.InFlight
+	}
+	if b.Kind == "failover" {
+		b.Partitions = 1
+	}
+	b.connect(window)
+	kind()
+	if b.Kind != "failover" { // there a server is gone that has to agree
+		for number := range b.subjects {
+			stopOn(b.js.DeleteStream(context.Background(), b.stream(number)))
 		}
+	}
+	if refused := b.refused.Load(); refused > 0 {
+		log.Fatalf("%d records were refused", refused)
+	}
+}
+
+func (b *bench) connect(window int) {
+	connection, err := nats.Connect(b.Address, nats.Timeout(10*time.Second), nats.MaxReconnects(-1),
+		nats.ReconnectWait(50*time.Millisecond))
+	stopOn(err)
+	onRefusal := func(jetstream.JetStream, *nats.Msg, error) { b.refused.Add(1) }
+	b.js, err = jetstream.New(connection,
+		jetstream.WithPublishAsyncMaxPending(window), jetstream.WithPublishAsyncErrHandler(onRefusal))
+	stopOn(err)
+	b.prefix = fmt.Sprintf("bench%d", time.Now().UnixNano())
+	for number := 0; number < b.Partitions; number++ {
+		b.subjects = append(b.subjects, fmt.Sprintf("%s.%d", b.prefix, number))
+		b.create(number)
+	}
+	b.value = make([]byte, b.RecordBytes)
+	_, err = rand.Read(b.value[:b.RecordBytes/2])
+	stopOn(err)
+}
+
+func (b *bench) stream(number int) string { return fmt.Sprintf("%s_%d", b.prefix, number) }
+
+// create makes a stream. Servers that are healthy may not know of each other yet; then there are too few for it.
+func (b *bench) create(number int) {
+	config := jetstream.StreamConfig{
+		Name: b.stream(number), Subjects: []string{b.subjects[number]}, Replicas: b.Replicas,
+		Storage: jetstream.FileStorage,
+	}
+	_, err := b.js.CreateStream(context.Background(), config)
+	for deadline := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(deadline); {
+		time.Sleep(200 * time.Millisecond)
+		_, err = b.js.CreateStream(context.Background(), config)
+	}
+	stopOn(err)
+}
+
+// phase waits for the harness, measures, and reports.
+func (b *bench) phase(name string, measure func() metrics) {
+	fmt.Println("ready", name)
+	if line, err := b.stdin.ReadString('\n'); err != nil || line != "go\n" {
+		log.Fatal("the harness has gone")
+	}
+	data, err := json.Marshal(measure())
+	stopOn(err)
+	fmt.Println("done", string(data))
+}
+
+func (b *bench) publishAll() {
+	block := turn
+	if b.RecordBytes > 4096 {
+		block = 1
+	}
+	for number := 0; number < b.Records; number++ {
+		if _, err := b.js.PublishAsync(b.subjects[number/block%b.Partitions], b.value); err != nil {
+			b.refused.Add(1)
+		}
+	}
+	b.complete()
+}
+
+func (b *bench) complete() {
+	select {
+	case <-b.js.PublishAsyncComplete():
+	case <-time.After(limit):
+		log.Fatal("acknowledgements are missing")
+	}
+}
+
+// readAll reads all records of all streams with a consumer for each.
+func (b *bench) readAll() {
+	var seen atomic.Int64
+	done := make(chan struct{})
+	for number := range b.subjects {
+		consumer, err := b.js.OrderedConsumer(context.Background(), b.stream(number), jetstream.OrderedConsumerConfig{})
+		stopOn(err)
+		consuming, err := consumer.Consume(func(jetstream.Msg) {
+			if seen.Add(1) == int64(b.Records) {
+				close(done)
+			}
+		}, jetstream.PullMaxMessages(5000))
+		stopOn(err)
+		defer consuming.Stop()
 	}
 	select {
-	case <-js.PublishAsyncComplete():
-	case <-time.After(2 * time.Minute):
-		log.Fatal("acknowledgements are missing after two minutes")
+	case <-done:
+	case <-time.After(limit):
+		log.Fatalf("only %d of %d records were read", seen.Load(), b.Records)
 	}
+}
+
+func (b *bench) rate(records int, began time.Time) metrics {
 	seconds := time.Since(began).Seconds()
-	stopOn(json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"mb_s":   float64(*records) * float64(*bytes) / seconds / 1e6,
-		"failed": refused.Load(),
-	}))
+	return metrics{
+		"records_s": float64(records) / seconds,
+		"mb_s":      float64(records) * float64(b.RecordBytes) / seconds / 1e6,
+		"bytes":     float64(records) * float64(b.RecordBytes),
+	}
+}
+
+func (b *bench) throughput() {
+	b.phase("produce", func() metrics {
+		began := time.Now()
+		b.publishAll()
+		return b.rate(b.Records, began)
+	})
+	b.phase("consume", func() metrics {
+		began := time.Now()
+		b.readAll()
+		return b.rate(b.Records, began)
+	})
+}
+
+func (b *bench) latency() {
+	b.phase("latency", func() metrics {
+		var lock sync.Mutex
+		var waits []float64
+		var open sync.WaitGroup
+		began, first := time.Now(), int(warm.Seconds()*float64(b.Rate))
+		for number := 0; number < int(float64(b.Rate)*(warm.Seconds()+b.Seconds)); number++ {
+			due := began.Add(time.Duration(float64(number) / float64(b.Rate) * float64(time.Second)))
+			time.Sleep(time.Until(due))
+			future, err := b.js.PublishAsync(b.subjects[number%b.Partitions], b.value)
+			if err != nil {
+				b.refused.Add(1)
+				continue
+			}
+			open.Add(1)
+			go func() {
+				defer open.Done()
+				select {
+				case <-future.Ok():
+					if number >= first {
+						lock.Lock()
+						waits = append(waits, time.Since(due).Seconds()*1e3)
+						lock.Unlock()
+					}
+				case <-future.Err():
+				}
+			}()
+		}
+		open.Wait()
+		sort.Float64s(waits)
+		at := func(share float64) float64 { return waits[min(len(waits)-1, int(share*float64(len(waits))))] }
+		return metrics{"p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999), "max_ms": waits[len(waits)-1]}
+	})
+}
+
+func (b *bench) tiny() {
+	b.phase("tiny", func() metrics {
+		sent, end := 0, time.Now().Add(time.Duration(b.Seconds*float64(time.Second)))
+		for ; time.Now().Before(end); sent++ {
+			if _, err := b.js.PublishAsync(b.subjects[sent%b.Partitions], b.value); err != nil {
+				b.refused.Add(1)
+			}
+		}
+		within := sent - b.js.PublishAsyncPending()
+		b.complete()
+		return metrics{"requests_s": float64(within) / b.Seconds}
+	})
+}
+
+func (b *bench) fanOut() {
+	b.phase("fan-out", func() metrics {
+		began := time.Now()
+		var readers sync.WaitGroup
+		for range b.Consumers {
+			readers.Add(1)
+			go func() {
+				defer readers.Done()
+				b.readAll()
+			}()
+		}
+		b.publishAll()
+		readers.Wait()
+		return b.rate(b.Records*b.Consumers, began)
+	})
+}
+
+func (b *bench) failover() {
+	stream, err := b.js.Stream(context.Background(), b.stream(0))
+	stopOn(err)
+	info, err := stream.Info(context.Background())
+	stopOn(err)
+	leader := strings.TrimPrefix(info.Cluster.Leader, "node")
+	b.phase("failover", func() metrics {
+		began, last, pause, killed := time.Now(), time.Now(), time.Duration(0), time.Time{}
+		for killed.IsZero() || time.Since(killed) < pauseLimit {
+			if killed.IsZero() && time.Since(began) > warm {
+				killed = time.Now()
+				fmt.Println("kill", leader)
+			}
+			if !killed.IsZero() && time.Since(killed) > warm && last.After(killed.Add(warm/2)) {
+				break
+			}
+			attempt, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			_, err := b.js.Publish(attempt, b.subjects[0], b.value)
+			cancel()
+			if err == nil {
+				pause, last = max(pause, time.Since(last)), time.Now()
+			}
+		}
+		return metrics{"pause_s": pause.Seconds()}
+	})
 }
 
 func stopOn(err error) {

@@ -1,0 +1,139 @@
+"""Barnabas beside Apache Kafka and NATS JetStream: the same loads, the same machine, the same run.
+
+A round starts each system afresh, one after the other in an order that alternates from round to round, warms it up,
+and puts every chosen workload on it. That is done in each durability mode. Printed are medians over the rounds and
+their ratios; every single value goes into `samples.json`, with the settings and the commit, and from that file come
+the plots (PNG) and the page (`compare.html`), which `--report DIR` makes again.
+
+A peer that cannot be had is "not measured"; a workload that fails on a system is said, and the rest goes on.
+"""
+
+import argparse
+import datetime as dt
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import systems
+from idle_bench import cpu_s, rss_mib
+from load import Load, LoadFailedError, Measured, run
+from msgspec.structs import replace
+from report import Header, Sample, Samples, write_report
+from rich.console import Console
+from workloads import GROUPS, WORKLOADS, Workload
+
+START = {"barnabas": systems.barnabas, "kafka": systems.kafka, "nats": systems.nats}
+MODES = ("page-cache", "synced")
+WARM = {  # Kafka's figures keep rising for about a million records: the JVM compiles.
+    "barnabas": Load(kind="throughput", records=100_000),
+    "kafka": Load(kind="throughput", records=1_000_000),
+    "nats": Load(kind="throughput", records=100_000),
+}
+SETTLE_S = 5.0  # what a system does right after its start is over
+
+
+def command_of(system: str) -> list[str]:
+    if system == "nats":
+        return [str(systems.install_nats()[1])]
+    return [sys.executable, str(Path(__file__).with_name("kafka_load.py"))]
+
+
+class Comparison:
+    """One run. Samples are saved after each system, so that an interrupted run is not lost."""
+
+    def __init__(self, options: argparse.Namespace, console: Console) -> None:
+        self.options, self.console = options, console
+        chosen = options.groups.split(",")
+        self.workloads = [one for one in WORKLOADS if one.group in chosen and options.match in one.name]
+        self.missing = set[str]()
+        self.failures = 0
+        self.samples = Samples(header_of(options), [])
+
+    def run(self) -> None:
+        names = self.options.only.split(",")
+        for number in range(1, self.options.rounds + 1):
+            for mode in self.options.modes.split(","):
+                for name in names if number % 2 else reversed(names):
+                    if name not in self.missing:
+                        self._system(name, mode, number)
+                        self.samples.save(self.options.out)
+
+    def _system(self, name: str, mode: str, number: int) -> None:
+        try:
+            with START[name](synced=mode == "synced") as running:
+                self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))
+                time.sleep(SETTLE_S)
+                self._memory(name, mode, number, running, "idle")
+                self._load(name, running, WARM[name])
+                for workload in self.workloads:
+                    if name in workload.systems:
+                        self._workload(name, mode, number, running, workload)
+                        self._memory(name, mode, number, running, workload.name)
+        except systems.NotInstalledError as error:
+            self.missing.add(name)
+            self.console.print(f"{name}: not measured: {error}")
+
+    def _workload(self, name: str, mode: str, number: int, running: systems.Running, workload: Workload) -> None:
+        try:
+            for measured in self._load(name, running, workload.load):
+                self._note(name, mode, number, workload.name, measured)
+        except LoadFailedError as error:
+            self.failures += 1
+            self.console.print(f"round {number}, {mode}: {name}, {workload.name} failed: {error}")
+
+    def _load(self, name: str, running: systems.Running, load: Load) -> list[Measured]:
+        to_it = replace(load, address=running.address)
+        return run(command_of(name), to_it, cpu_s, lambda: running.pids, running.kill)
+
+    def _memory(self, name: str, mode: str, number: int, running: systems.Running, after: str) -> None:
+        """Note the resident memory of the largest node."""
+        largest = max(rss_mib(pid) for pid in running.pids.values())
+        self._note(name, mode, number, after, Measured("memory", {"rss_mib": largest}, 0.0, {}))
+
+    def _note(self, name: str, mode: str, number: int, workload: str, measured: Measured) -> None:
+        self.samples.rows.append(Sample(name, mode, number, workload, measured))
+        values = ", ".join(f"{metric} {value:,.2f}" for metric, value in measured.metrics.items())
+        self.console.print(f"round {number}, {mode}: {name}, {workload}, {measured.phase}: {values}")
+
+
+def header_of(options: argparse.Namespace) -> Header:
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return Header(
+        commit=git.stdout.strip() or "unknown",
+        date=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        machine=f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}",
+        versions={"kafka": "4.3.1", "nats": systems.NATS_VERSION.removeprefix("v")},
+        settings={name: str(value) for name, value in sorted(vars(options).items())},
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--groups", default=",".join(GROUPS), help=f"workloads, of {','.join(GROUPS)}")
+    parser.add_argument("--match", default="", help="of those, only workloads with this in their names")
+    parser.add_argument("--only", default="barnabas,kafka,nats", help="systems, comma separated")
+    parser.add_argument("--modes", default=",".join(MODES), help="durability modes, comma separated")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples, plots and page go")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing: make plots and page of DIR again")
+    options = parser.parse_args()
+    for given, known in ((options.groups, GROUPS), (options.only, START), (options.modes, MODES)):
+        if unknown := set(given.split(",")) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    console = Console(width=140)
+    if options.report:
+        write_report(Samples.load(options.report), options.report, console)
+        return 0
+    comparison = Comparison(options, console)
+    if not comparison.workloads:
+        parser.error(f"no workload of these groups has {options.match!r} in its name")
+    comparison.run()
+    write_report(comparison.samples, options.out, console)
+    return 1 if comparison.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""What a load generator is told and what it answers, the same for Kafka's protocol (`kafka_load.py`) and NATS (Go).
+
+A generator is a process. It gets one `Load` as JSON, prepares, and goes through *phases*, a line each way: it prints
+``ready NAME`` and waits, so that the harness can look at the processor time of all processes; the harness writes
+``go``; it prints ``done {"metric": value, ...}``, and the next phase follows until the process ends with status 0.
+What it prints to standard error is why it failed.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+__all__ = ["Load", "LoadFailedError", "Measured", "percentile", "phase", "run"]
+
+PHASE_LIMIT_S = 900.0
+
+
+class LoadFailedError(RuntimeError):
+    """A generator has failed; the message is the last thing it said."""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement. `acks` "1" asks for the leader's word only; NATS always waits for a majority.
+
+    Attributes:
+        kind: Which function of the generator.
+        address: Bootstrap servers, or NATS URLs.
+        records: How many; a kind that goes by time takes `seconds` instead.
+        led_by: The broker that should lead every partition, or 0.
+        rate: Records a second of an open loop, in which each record is timed from when it was due.
+    """
+
+    kind: str
+    address: str = ""
+    partitions: int = 6
+    replicas: int = 3
+    record_bytes: int = 1024
+    records: int = 0
+    acks: str = "all"
+    compression: str = "none"
+    led_by: int = 0
+    rate: int = 1_000
+    seconds: float = 10.0
+    in_flight: int = 1
+    consumers: int = 10
+
+
+class Measured(msgspec.Struct):
+    """What came of one phase, and what it cost: processor seconds of the client, and of each broker by node id."""
+
+    phase: str
+    metrics: dict[str, float]
+    client_cpu_s: float
+    broker_cpu_s: dict[int, float]
+
+
+@contextmanager
+def phase(name: str) -> Iterator[dict[str, float]]:
+    """In a generator: wait for the harness, let the block be measured, and report what it put into the dict."""
+    metrics = dict[str, float]()
+    print("ready", name, flush=True)
+    if sys.stdin.readline() != "go\n":
+        raise SystemExit("the harness has gone")
+    yield metrics
+    print("done", msgspec.json.encode(metrics).decode(), flush=True)
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return the value below which `share` (0 to 1) of them lie; they need not be sorted, and must not be empty."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]
+
+
+def run(
+    command: list[str],
+    load: Load,
+    cpu_s: Callable[[int], float],
+    brokers: Callable[[], dict[int, int]],
+    kill: Callable[[int], None],
+) -> list[Measured]:
+    """Run a generator through all its phases.
+
+    `brokers` says which process each node is, now. A generator that prints ``kill N`` wants node N gone, at once.
+
+    Raises:
+        LoadFailedError: it ended with an error, or a phase took more than `PHASE_LIMIT_S`.
+    """
+    measured = list[Measured]()
+    words = [*command, msgspec.json.encode(load).decode()]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        name, before, client_s = "", dict[int, float](), 0.0
+        for line in process.stdout:
+            word, _, rest = line.strip().partition(" ")
+            if word == "ready":
+                name, client_s = rest, cpu_s(process.pid)
+                before = {node: cpu_s(pid) for node, pid in brokers().items()}
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            elif word == "kill":
+                kill(int(rest))
+            elif word == "done":
+                after = {node: cpu_s(pid) for node, pid in brokers().items()}
+                used = {node: spent - before.get(node, 0.0) for node, spent in after.items()}
+                metrics = msgspec.json.decode(rest, type=dict[str, float])
+                measured.append(Measured(name, metrics, cpu_s(process.pid) - client_s, used))
+        errors = process.stderr.read().strip().splitlines()
+    if process.returncode:
+        raise LoadFailedError(errors[-1] if errors else f"status {process.returncode}")
+    return measured

@@ -1,0 +1,102 @@
+"""What the comparison's report makes of samples: medians, ratios in the right direction, costs, and a page."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from load import Load, LoadFailedError, Measured, run
+from quick_bench import verdict
+from report import Header, Row, Sample, Samples, page_of, rows_of
+from workloads import GROUPS, WORKLOADS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HEADER = Header("abc", "2026-01-01", "2 cores", {"kafka": "1"}, {"rounds": "2"})
+
+
+def sample(system: str, number: int, **metrics: float) -> Sample:
+    return Sample(system, "synced", number, "1 <KiB>", Measured("produce", metrics, 3.0, {1: 4.0, 2: 1.0, 3: 2.0}))
+
+
+def test_medians_and_ratios_are_over_all_rounds() -> None:
+    values = {"barnabas": [10.0, 30.0, 20.0], "kafka": [5.0, 10.0, 40.0], "nats": [40.0]}
+    row = Row("synced", "1 KiB", "produce", "mb_s", values)
+    assert row.medians == {"barnabas": 20.0, "kafka": 10.0, "nats": 40.0}
+    assert (row.ratio("kafka"), row.ratio("nats")) == (2.0, 0.5)
+
+
+def test_where_less_is_better_the_ratio_is_turned_round() -> None:
+    row = Row("synced", "1,000 records/s", "latency", "p99_ms", {"barnabas": [2.0], "kafka": [10.0]})
+    assert row.ratio("kafka") == 5.0
+    assert row.ratio("nats") is None
+
+
+def test_processor_time_is_told_per_gigabyte() -> None:
+    [row] = [
+        row
+        for row in rows_of(Samples(HEADER, [sample("barnabas", 1, bytes=2e9, mb_s=100.0)]))
+        if row.metric == "most_busy_broker_cpu_s_gb"
+    ]
+    assert row.values == {"barnabas": [2.0]}
+
+
+def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
+    samples = Samples(HEADER, [sample("barnabas", 1, mb_s=1.5), sample("kafka", 2, mb_s=1.0)])
+    samples.save(tmp_path)
+    assert Samples.load(tmp_path) == samples
+
+
+def test_the_page_says_what_was_not_measured_and_escapes_names() -> None:
+    page = page_of(HEADER, rows_of(Samples(HEADER, [sample("barnabas", 1, mb_s=1.5)])), {})
+    assert "1 &lt;KiB&gt;" in page
+    assert "not measured" in page
+
+
+def test_every_workload_is_in_a_group_and_has_a_name_of_its_own() -> None:
+    assert len({workload.name for workload in WORKLOADS}) == len(WORKLOADS)
+    assert {workload.group for workload in WORKLOADS} == set(GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "said"),
+    [
+        ([10.0, 11.0, 12.0], None, "nothing"),
+        ([10.0, 11.0, 12.0], [10.5, 11.5, 12.5], "within"),
+        ([10.0, 11.0, 12.0], [14.0, 15.0, 16.0], "SLOWER by 27%"),
+        ([10.0, 11.0, 12.0], [8.0, 8.5, 9.0], "faster by 29%"),
+        ([10.0, 10.1, 10.2], [10.5, 10.6, 10.7], "within"),
+    ],
+)
+def test_only_what_lies_beyond_the_noise_is_a_verdict(now: list[float], before: list[float] | None, said: str) -> None:
+    assert verdict(now, before).startswith(said)
+
+
+GENERATOR = """
+import sys
+from load import phase
+with phase("one") as metrics:
+    metrics["n"] = 1.0
+print("kill 3", flush=True)
+with phase("two"):
+    if "fail" in sys.argv[1]:
+        raise SystemExit("no more")
+"""
+
+
+def start(load: Load, killed: list[int]) -> list[Measured]:
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts' / 'bench')!r})\n{GENERATOR}",
+    ]
+    return run(command, load, lambda pid: 1.0, lambda: {1: 1}, killed.append)
+
+
+def test_a_generator_goes_through_its_phases_and_may_have_a_node_killed() -> None:
+    killed = list[int]()
+    assert [(one.phase, one.metrics) for one in start(Load(kind="x"), killed)] == [("one", {"n": 1.0}), ("two", {})]
+    assert killed == [3]
+
+
+def test_a_generator_that_fails_says_why() -> None:
+    with pytest.raises(LoadFailedError, match="no more"):
+        start(Load(kind="fail"), [])
