@@ -4,6 +4,7 @@ Whole brokers by default; `--cores` runs bare Raft groups, which are a hundred t
 """
 
 import argparse
+import gc
 import statistics
 import sys
 import time
@@ -18,6 +19,7 @@ from sim.cluster.scenario import SimulationError, run_choice, run_seed
 from sim.cluster.shrink import shrink
 from sim.cluster.swarm import Choice, choose
 
+SEEDS_BETWEEN_SIGNS = 250  # of life, while it runs
 CORES_SHOWN = (
     "acknowledged",
     "elections",
@@ -108,7 +110,8 @@ def _many(options: argparse.Namespace) -> int:
     outcomes = list[Outcome]()
     failures = list[Outcome]()
     seeds = _seeds(options)
-    with ProcessPoolExecutor(options.jobs) as pool:
+    # What is loaded already is no garbage, and need not be looked through after every seed.
+    with ProcessPoolExecutor(options.jobs, initializer=gc.freeze) as pool:
         running = set[Future[Outcome]]()
         while True:
             while len(running) < 2 * options.jobs and (failures == [] or options.keep_going):
@@ -122,9 +125,12 @@ def _many(options: argparse.Namespace) -> int:
             for outcome in (future.result() for future in done):
                 if outcome.failure:
                     failures.append(outcome)
-                    print(f"FAILED: {outcome.failure}", file=sys.stderr)
+                    print(f"FAILED: {outcome.failure}", file=sys.stderr, flush=True)
                 else:
                     outcomes.append(outcome)
+                if not (finished := len(outcomes) + len(failures)) % SEEDS_BETWEEN_SIGNS:
+                    seconds = time.monotonic() - started_s
+                    print(f"{finished} seeds in {seconds:,.0f} s, {len(failures)} failed", file=sys.stderr, flush=True)
     _report(outcomes, NODES_SHOWN if not options.cores else CORES_SHOWN, time.monotonic() - started_s)
     complaints = list[str]()
     if not options.cores:

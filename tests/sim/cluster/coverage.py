@@ -25,7 +25,7 @@ PATHS = {
     "segment damaged": "event segment damaged",
     "segment repaired": "event segment repaired",
     "segment not repaired": "event segment not repaired",
-    "page cache lost": "event follower lost its page cache",
+    "follower forgot": "event follower may have forgotten",
     "certain again": "event certain again",
     "move completed": "event partition moved",
     "move called off": "moves called off",

@@ -92,17 +92,16 @@ class Faults:
             machine.disk.sync_errors = 1 + (not fault.detail % 5)
 
     def _rot(self, fault: Fault) -> None:
-        """A bit of a sealed segment flips while the broker is down, so that nobody has it in memory."""
+        """A bit of a segment flips, synced long ago, while the broker is down, so that nobody has it in memory."""
         machine = self._target(fault)
         machine.kill()
         self._world.after(fault.duration_us, machine.boot)
         files = [(path, inode) for path, inode in machine.disk.files_below("/data/replicas") if path.endswith(".log")]
         # A broker that cannot read its metadata refuses to start until its disk is replaced (docs/operations.md).
         files = [(path, inode) for path, inode in files if not path.startswith("/data/replicas/metadata/")]
-        newest = {path.rpartition("/")[0]: path for path, _ in files}
-        sealed = [(path, inode) for path, inode in files if newest[path.rpartition("/")[0]] != path and inode.synced]
-        if sealed:
-            path, inode = sealed[fault.detail % len(sealed)]
+        synced = [(path, inode) for path, inode in files if inode.synced]
+        if synced:
+            path, inode = synced[fault.detail % len(synced)]
             if machine.disk.flip_bit(inode, fault.detail * 7919 % len(inode.synced)):
                 self._world.note(machine.name, f"a bit of {path} flips")
                 self._world.counts["flipped bits"] += 1

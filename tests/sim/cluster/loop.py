@@ -61,6 +61,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self, world: World, network: "Network", host: str, clock: Clock, on_bug: Callable[[dict[str, Any]], None]
     ) -> None:
         self.world, self.network, self.host, self.clock = world, network, host, clock
+        self.time = clock.seconds
         self.is_dead = False
         self.iterations = 0
         self._on_bug = on_bug
@@ -107,21 +108,22 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
             self._schedule()
 
     def _schedule(self) -> None:
-        if self.is_dead or self._is_running:
-            return
-        if self._ready or self._arrived:
-            at_us = self.world.now_us
-        elif self._timers:
-            at_us = max(self.world.now_us, self.clock.world_us(self._timers[0][0]))
-        else:
-            return
-        at_us = max(at_us, self._busy_until_us, self._stalled_until_us)
-        if self._wake_us is None or at_us < self._wake_us:
+        wake_us, busy_us = self._wake_us, self._busy_until_us
+        if self.is_dead or self._is_running or (wake_us is not None and wake_us <= busy_us):
+            return  # It could not be any sooner.
+        at_us = self.world.now_us
+        if not (self._ready or self._arrived):
+            if not self._timers:
+                return
+            at_us = max(at_us, self.clock.world_us(self._timers[0][0]))
+        at_us = max(at_us, busy_us, self._stalled_until_us)
+        if wake_us is None or at_us < wake_us:
             self._wake_us = at_us
             self.world.at(at_us, self._wake)
 
     def _wake(self) -> None:
-        if self.is_dead or self._wake_us != self.world.now_us or self.is_stalled:
+        now_us = self.world.now_us
+        if self.is_dead or self._wake_us != now_us or now_us < self._stalled_until_us:
             return
         self._wake_us = None
         self._iterate()
@@ -132,24 +134,24 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self.iterations += 1
         ready.extend(self._arrived)
         self._arrived.clear()
-        now_s = self.time() + _RESOLUTION_S
+        now_s = self.time() + _RESOLUTION_S if timers else 0.0
         while timers and timers[0][0] <= now_s:
-            handle = heapq.heappop(timers)[2]
-            handle._scheduled = False  # type: ignore[attr-defined]
-            if handle.cancelled():
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # type: ignore[attr-defined]
+            if timer.cancelled():
                 self._cancelled -= 1
             else:
-                ready.append(handle)
+                ready.append(timer)
         count = len(ready)
         self._is_running = True
         events._set_running_loop(self)
         try:
             for _ in range(count):
-                next_handle = ready.popleft()
-                if not next_handle._cancelled:
-                    next_handle._run()
-                if self.is_dead:
-                    return
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+                    if self.is_dead:
+                        return
         finally:
             events._set_running_loop(None)
             self._is_running = False
@@ -160,9 +162,6 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         self._busy_until_us = max(self._busy_until_us, self.world.now_us) + duration_us
 
     # What asyncio and its users call.
-
-    def time(self) -> float:
-        return self.clock.seconds()
 
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)

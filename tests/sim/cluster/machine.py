@@ -29,7 +29,7 @@ WALL_MS = 1_800_000_000_000
 TOLD = {  # of what brokers say of themselves, what belongs into a run's story
     *("catch-up finished", "log truncated", "member lost", "members changing", "partition moved", "replica failed"),
     *("replica suspended", "segment damaged", "segment repaired", "storage failed", "storage recovered"),
-    *("acknowledged records may be missing", "metadata snapshot installed", "follower lost its page cache"),
+    *("acknowledged records may be missing", "metadata snapshot installed", "follower may have forgotten"),
     *("waiting for controllers", "members waiting", "metadata log reset"),
 }
 RESTART_US = 2 * SECOND

@@ -29,7 +29,7 @@ from .loop import Clock
 from .machine import Machine
 from .network import Address, Network
 from .observer import Observer, observing
-from .swarm import LOSES_POWER, Choice, choose
+from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
 from .workload import Reader, delete_records, produce
 from .world import SECOND, World
 
@@ -45,7 +45,6 @@ ENDING_US = SECOND  # an election or hand-over that has begun has ended
 LASTING_US = 4 * SECOND
 START_US = 20 * SECOND
 ROLLING_MS = 700  # how often it is looked for segments that are old enough to be sealed, or to be compacted
-SEGMENT_MS = 300  # what is compacted must be sealed
 NOTES_SHOWN = 60
 METADATA_SEGMENT_BYTES = 2_048
 
@@ -139,7 +138,7 @@ class Run:
         client = self.client()
         configs = {"flush.mode": choice.flush_mode}
         if choice.segment_ms or choice.compacts:
-            configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)
+            configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)  # What is compacted must be sealed.
         if choice.compacts:
             policies = "compact,delete" if choice.deletes else "compact"
             configs |= {"cleanup.policy": policies, "retention.ms": "-1", "min.cleanable.dirty.ratio": "0.1"}
@@ -240,14 +239,26 @@ class Run:
         # What a disk was stuck with when the faults were stopped comes through when it would have been free again.
         faults_end_us = max((fault.at_us + fault.duration_us for fault in self.choice.faults), default=0)
         world.run_until(max(world.now_us, faults_end_us) + ENDING_US)
+        while not self._lasts():
+            pass  # As often as there are damaged replicas.
+
+    def _lasts(self) -> bool:
+        """Let leaderships go home, and then nothing happen; False: damage was found that nobody had met before."""
+        world = self.world
+        failed = world.counts["event replica failed"]
         world.run_until(world.now_us + SETTLING_US, lambda: self._is_well() and not self._away())
+        if world.counts["event replica failed"] > failed:
+            return False
         assert not (away := self._away()), f"leaderships do not go home: {away}"
         world.run_until(world.now_us + ENDING_US)  # Who handed the last one over knows it now, too.
         before, elections = self._leaders(), world.counts["elections"]
         world.run_until(world.now_us + LASTING_US)
+        if world.counts["event replica failed"] > failed:
+            return False
         assert not (trouble := self.trouble()), f"well, and then not any more: {trouble}"
         assert before == self._leaders(), f"leaders changed for no reason: {before} to {self._leaders()}"
         assert world.counts["elections"] == elections, "elections for no reason"
+        return True
 
     def _away(self) -> list[tuple[str, int]]:
         """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
@@ -317,15 +328,13 @@ class Run:
     def _damaged(self, group_id: GroupId) -> set[int]:
         """Return the nodes whose replica waits for an operator, as it must.
 
-        It has a damaged segment of which nobody has a copy to mend it with, or a segment could not be synced.
+        It has a damaged segment of which nobody has a copy to mend it with.
         """
         nodes = set[int]()
         for machine in self.machines.values():
             if machine.node is None or not machine.is_excused:
                 continue
-            group = machine.node.multiraft.groups.get(group_id)
-            has_failed = "failed_sync" in self.choice.kinds and group is not None and group.failed is not None
-            if has_failed or any(damage.log.group == group_id for damage in machine.node.scrub.damaged.values()):
+            if any(damage.log.group == group_id for damage in machine.node.scrub.damaged.values()):
                 nodes.add(machine.node_id)
         return nodes
 
@@ -368,9 +377,10 @@ def _snapshots_after(records: int) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing of a run is logged, and no garbage is collected in the middle of it."""
+    """Nothing of a run is logged, and no garbage is collected in the middle of it, but that of the run before."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
+    gc.collect()
     gc.disable()
     try:
         yield

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from .network import Conditions
 from .world import MS, SECOND
 
-__all__ = ["LOSES_POWER", "MEAN_US", "Choice", "Fault", "choose"]
+__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "Choice", "Fault", "choose"]
+
+SEGMENT_MS = 300
 
 
 class Fault(NamedTuple):
@@ -125,7 +127,7 @@ def choose(seed: int) -> Choice:
         moves=nodes > 1 and rng.random() < 0.5,
         observers=nodes > factor and rng.random() < 0.4,
         racks=rng.choice((1, 1, 2, 3)),
-        segment_ms=rng.choice((0, 300)),
+        segment_ms=rng.choice((0, SEGMENT_MS)),
         snapshot_records=rng.choice((2_000, 15)),
         # Replicas compact each for itself, so a damaged segment may have no equal to be mended with.
         compacts=rng.random() < 0.3 and "rot" not in kinds,

@@ -55,6 +55,10 @@ def test_a_leader_that_stood_still_calls_nothing_out_of_order_before_it_knows_th
         leader_id = stage.leader_id
         assert stage.do(stage.produce(leader_id, sequence=2)) == (ErrorCode.NONE, 2)
 
-        # A leader that is certain says what a gap is.
+        # A young leader takes a gap for a batch that is on its way; one that is certain says what it is.
+        answer = stage.do(stage.produce(leader_id, sequence=9))
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        stage.wait(5 * SECOND)
+        assert stage.leader_id == leader_id
         answer = stage.do(stage.produce(leader_id, sequence=9))
         assert answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -91,14 +91,17 @@ class World:
         Raises:
             InvariantError: an invariant was broken, or a node failed in a way that no fault excuses.
         """
-        queue = self._queue
-        while queue and queue[0][0] <= time_us:
-            self.now_us, _, action = heapq.heappop(queue)
-            self.counts["events"] += 1
-            action()
-            if self.failure is not None:
-                raise self.failure
-            if is_done is not None and not self.counts["events"] % LOOK_EVERY and is_done():
-                return True
+        queue, pop, events = self._queue, heapq.heappop, self.counts["events"]
+        try:
+            while queue and queue[0][0] <= time_us:
+                self.now_us, _, action = pop(queue)
+                events += 1
+                action()
+                if self.failure is not None:
+                    raise self.failure
+                if is_done is not None and not events % LOOK_EVERY and is_done():
+                    return True
+        finally:
+            self.counts["events"] = events
         self.now_us = time_us
         return False
