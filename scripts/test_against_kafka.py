@@ -25,10 +25,10 @@ def main() -> int:
     # Asked to end, it ends what it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        with systems.kafka(synced=False) as bootstrap, tempfile.TemporaryDirectory(prefix="bt.") as folder:
-            print(f"Apache Kafka is at {bootstrap}", flush=True)
+        with systems.kafka(synced=False) as peer, tempfile.TemporaryDirectory(prefix="bt.") as folder:
+            print(f"Apache Kafka is at {peer.address}", flush=True)
             names = ("BARNABAS_TEST_BOOTSTRAP", "BARNABAS_INTEROP_BOOTSTRAP")
-            settings = os.environ | dict.fromkeys(names, bootstrap) | {"TMPDIR": folder}
+            settings = os.environ | dict.fromkeys(names, peer.address) | {"TMPDIR": folder}
             words = [sys.executable, "-m", "pytest", *(() if named else SUITES), *given]
             return subprocess.run(words, cwd=ROOT, env=settings, check=False).returncode
     except systems.NotInstalledError as error:

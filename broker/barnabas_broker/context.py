@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
@@ -17,12 +17,15 @@ from .connections import Exchange, Listener
 from .coordinator import Coordinator
 from .cut_off import somebody_else
 from .events import EventHistory, FetchCounters
+from .hosted_topic import HostedTopic
 from .partition import Partition
-from .partitions import HostedTopic, Partitions
+from .partitions import Partitions
 from .retention import Retention
 from .timers import Timers
 
 __all__ = ["BrokerContext", "Leader", "respond"]
+
+T = TypeVar("T")
 
 
 class Leader(NamedTuple):
@@ -63,7 +66,7 @@ class BrokerContext:
         self.fetches = FetchCounters()
         self.producer_ids = range(0)
         self.is_stopping = False
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their beginning
 
     @property
     def image(self) -> Image:
@@ -74,7 +77,7 @@ class BrokerContext:
         return self.partitions.topics_by_id.get(topic_id) if by_id else self.partitions.topics.get(name)
 
     def leader_of(self, hosted: HostedTopic, index: int) -> Leader:
-        """Return the newest leader known: announced, not fenced, and not silent for a moment.
+        """Return the newest leader known: announced, there, and not silent for a moment.
 
         A leader that has just died is nobody, not itself: told so, clients ask again in a tenth of a second and
         find its successor; sent to a dead address, they try that for a second first.
@@ -83,7 +86,7 @@ class BrokerContext:
         if leadership is None:
             return NOBODY
         broker = self.image.brokers.get(leadership.leader_id)
-        if broker is None or broker.fenced or self.partitions.absences.is_doubtful(leadership.leader_id):
+        if broker is None or not self.is_there(broker) or self.partitions.absences.is_doubtful(leadership.leader_id):
             return Leader(-1, leadership.term, leadership.isr)
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
 
@@ -107,14 +110,24 @@ class BrokerContext:
         hosted = self.partitions.topics_by_id.get(partition.topic_id)
         return NOBODY if hosted is None else self.leader_of(hosted, partition.index)
 
+    def is_there(self, broker: Broker) -> bool:
+        """Tell whether clients may be sent to `broker`.
+
+        One that was fenced for its silence and is heard again is there before the controller has its next heartbeat:
+        its groups may elect it the moment its links are back, and nobody else would be named in its place.
+        """
+        is_heard = broker.node_id == self.node_id or self.partitions.is_live(broker.node_id)
+        return not broker.fenced or (broker.has_served and not broker.shutting_down and is_heard)
+
     def brokers(self) -> list[Broker]:
-        """Return the brokers that take part, by id."""
-        return [broker for _, broker in sorted(self.image.brokers.items()) if not broker.fenced]
+        """Return the brokers that clients may be sent to, by id."""
+        return [broker for _, broker in sorted(self.image.brokers.items()) if self.is_there(broker)]
 
     def known_brokers(self) -> list[Broker]:
         """Return the brokers that clients should know, by id: also those that left a moment ago."""
         left = self.partitions.absences.has_just_left
-        return [known for node_id, known in sorted(self.image.brokers.items()) if not known.fenced or left(node_id)]
+        brokers = sorted(self.image.brokers.items())
+        return [known for node_id, known in brokers if self.is_there(known) or left(node_id)]
 
     def endpoints(self, leader_ids: Iterable[int]) -> list[NodeEndpoint]:
         """Return where the brokers among `leader_ids` are, by id, each once (KIP-951)."""
@@ -123,10 +136,15 @@ class BrokerContext:
         return [NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in known]
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a request that must wait. Bounded by the unanswered requests of all connections."""
+        """Run what must wait, and end the node if it fails. Bounded by the unanswered requests of all connections."""
+        self.start_task(coroutine, self._on_done)
+
+    def start_task(self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[asyncio.Task[T]], None]) -> None:
+        """Run a request that must wait, and hand it to `on_done` when it is over; `close` cancels it."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks[task] = None
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(on_done)
 
     async def close(self) -> None:
         """Cancel what is still waiting."""
@@ -140,7 +158,6 @@ class BrokerContext:
             await asyncio.wait(self._tasks)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.on_fatal(error)
 

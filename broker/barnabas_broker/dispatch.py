@@ -15,8 +15,10 @@ Produce is advertised from version 0, because librdkafka turns features off othe
 are refused like any other that we do not speak.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -166,22 +168,21 @@ class Dispatcher:
             if isinstance(outcome, Message):
                 respond(exchange, outcome)
             else:
-                self._broker.spawn(self._finish(route, exchange, request, outcome))
+                self._broker.start_task(outcome, partial(self._finish, route, exchange, request))
         except AssertionError as error:
             self._broker.on_fatal(error)
             raise
         except Exception as error:  # noqa: BLE001 - the one place; see the module
             self._fail(route, exchange, request, error)
 
-    async def _finish(
-        self, route: Route, exchange: Exchange, request: Message, coroutine: Coroutine[Any, Any, Message | None]
-    ) -> None:
+    def _finish(self, route: Route, exchange: Exchange, request: Message, task: asyncio.Task[Message | None]) -> None:
+        if task.cancelled():
+            return
         try:
-            response = await coroutine
-            if response is not None:
+            if (response := task.result()) is not None:
                 respond(exchange, response)
-        except AssertionError:
-            raise  # The task's owner passes it on.
+        except AssertionError as error:
+            self._broker.on_fatal(error)
         except Exception as error:  # noqa: BLE001 - the same place, for those who wait
             self._fail(route, exchange, request, error)
 

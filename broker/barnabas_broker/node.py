@@ -39,9 +39,12 @@ from .context import BrokerContext
 from .dispatch import Dispatcher
 from .environment import NodeEnvironment
 from .events import EventHistory
+from .failed_replicas import METHOD as REPLICA_FAILED
+from .hosted_topic import place_of
 from .lost_voters import METHOD as LOST_VOTER
 from .lost_voters import LostVoters
 from .partitions import Partitions
+from .pings import METHOD as PING
 
 __all__ = ["Node"]
 
@@ -243,7 +246,7 @@ class Node:
             self.multiraft,
             announcer,
             clocks,
-            self.links.is_live,
+            self.links,
             self.metadata.submit,
             self._on_fact,
             self._fail,
@@ -251,6 +254,8 @@ class Node:
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
         self.links.serve("status", self._on_status)
+        self.links.serve(PING, self.partitions.pings.answer)
+        self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
         self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
         self.broker = BrokerContext(
             config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self._fail, environment.new_id
@@ -319,9 +324,9 @@ class Node:
     def _name_of(self, group_id: GroupId) -> str:
         if group_id == METADATA_GROUP:
             return "metadata"
-        partition = int.from_bytes(group_id[16:], "big")
-        hosted = self.partitions.topics_by_id.get(group_id[:16])
-        return f"{hosted.topic.name if hosted else group_id[:16].hex()}-{partition}"
+        topic_id, partition = place_of(group_id)
+        hosted = self.partitions.topics_by_id.get(topic_id)
+        return f"{hosted.topic.name if hosted else topic_id.hex()}-{partition}"
 
     def _catch_up_status(self) -> dict[str, Any]:
         status = self.catch_up.status()
@@ -382,7 +387,9 @@ class Node:
                 "refusing": self.storage.refusal,
                 "last_error": self.storage.last_error,
                 "scrub": self.scrub.status(),
-                "failed_replicas": {str(known): str(known.log.failed) for known in self.partitions if known.log.failed},
+                "failed_replicas": {
+                    self._name_of(group_id): reason for group_id, reason in self.partitions.failed.status().items()
+                },
             },
             "moves": {self._name_of(group_id): reason for group_id, reason in self.partitions.moves.waiting.items()},
             "groups": self.broker.coordinator.status(),

@@ -20,13 +20,13 @@ from typing import Literal, Protocol, cast
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.messages import GroupId
 
+from .hosted_topic import place_of
 from .partition_host import PartitionLog
 from .replica_state import ReplicaState, load_replica_state
 
 __all__ = ["LogStorage", "Mode", "OpenReplicas"]
 
 Mode = Literal["fsync", "page-cache"]
-TOPIC_ID_BYTES = 16
 
 
 class LogStorage(Protocol):
@@ -47,7 +47,7 @@ class OpenReplicas:
         self._opened: set[GroupId] = set()
         self._unreadable: dict[GroupId, PartitionLog] = {}
         self._mended: set[GroupId] = set()
-        self._is_new_allowed = False
+        self.is_new_allowed = False
         self.late: dict[GroupId, None] = {}
 
     def is_waiting(self, group_id: GroupId) -> bool:
@@ -60,7 +60,7 @@ class OpenReplicas:
 
     def must_wait(self, group_id: GroupId) -> bool:
         """Tell whether this replica would be a new one, which must not be made yet; it is remembered then."""
-        if self._is_new_allowed or self._storage.has_log(group_id):
+        if self.is_new_allowed or self._storage.has_log(group_id):
             return False
         self.late[group_id] = None
         return True
@@ -68,9 +68,9 @@ class OpenReplicas:
     def allow_new(self, topic_ids: Container[bytes]) -> bool:
         """Let replicas be made from now on; return whether any has waited for it. `topic_ids`: all that there are."""
         for group_id in self._storage.left_behind():
-            if group_id[:TOPIC_ID_BYTES] not in topic_ids:
+            if place_of(group_id)[0] not in topic_ids:
                 self._storage.forget(group_id)
-        self._is_new_allowed, late, self.late = True, self.late, {}
+        self.is_new_allowed, late, self.late = True, self.late, {}
         return bool(late)
 
     async def open(

@@ -36,7 +36,7 @@ from collections.abc import Sequence
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
-from barnabas_raftlog.errors import BarnabasError, NotLeaderError
+from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
@@ -44,7 +44,7 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .partition_host import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
-from .producer_state import ProducerTable
+from .producer_state import OutOfOrderSequenceError, ProducerBatch, ProducerTable
 from .replica_progress import copies_of, copies_of_committed, electable, in_sync, readable_elsewhere
 from .replica_state import note_entries
 from .topic_settings import TopicSettings
@@ -55,6 +55,9 @@ __all__ = ["Partition", "high_watermark_at"]
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
+GAP_MS = 5_000
+"""For so long after a change of leaders a batch that does not follow its producer's last one is sent back, to be
+brought again behind the one that is missing, before any is called out of order. Clients wait for a second at most."""
 
 
 def high_watermark_at(log: GroupLog, commit_index: int) -> int:
@@ -66,9 +69,11 @@ class Partition:
     """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
 
     __slots__ = (
+        "_gaps_until_ms",
         "_led_term",
         "_saved_size",
         "_short",
+        "_turned_away",
         "_waiters",
         "expiration_ms",
         "group",
@@ -125,6 +130,8 @@ class Partition:
         self.settings: TopicSettings | None = None
         self._led_term = 0
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
+        self._turned_away = set[int]()  # producers, in this leadership, and nothing was taken from them since
+        self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
         self.saved_index, self._saved_size = 0, log.size_bytes
@@ -172,13 +179,14 @@ class Partition:
             raise NotLeaderError(self.leader_id)
         # Before its sequence is judged. While leadership is handed on, the batch before this one was refused; called
         # out of order, librdkafka would begin a new epoch and send again what it took for not appended elsewhere.
-        self.group.check_may_propose()
-        if producer_id >= 0:
-            original = producers.check(
-                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
-            )
-            if original is not None:
-                return original.base_offset, original.log_index
+        try:
+            self.group.check_may_propose()
+        except NotLeaderError:
+            self._turned_away.add(producer_id)
+            raise
+        original = self._original(header) if producer_id >= 0 else None
+        if original is not None:
+            return original.base_offset, original.log_index
         base_offset = self.log.log_end_offset
         index = self.group.propose(frame).index
         if producer_id >= 0:
@@ -194,6 +202,21 @@ class Partition:
         else:
             producers.skip(index)
         return base_offset, index
+
+    def _original(self, header: BatchHeader) -> ProducerBatch | None:
+        """Return the batch of which this is a repetition; raise if it is not this one's turn."""
+        producer_id = header.producer_id
+        try:
+            original = self.producers.check(
+                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+        except OutOfOrderSequenceError as error:
+            # The batch before it was, in a hand-over, or by another replica, and will be brought again.
+            if producer_id in self._turned_away or self.host.now_ms() < self._gaps_until_ms:
+                raise NotLeaderError(self.leader_id) from error
+            raise
+        self._turned_away.discard(producer_id)
+        return original
 
     def drop_before(self, offset: int) -> int:
         """Let the log start at `offset` on every replica; return the index to wait for.
@@ -240,6 +263,11 @@ class Partition:
         """What a client is told of a partition that this node does not lead."""
         failed = self.group.failed is not None
         return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def is_handing_over(self) -> bool:
+        """True while this node leads, and takes nothing because another is about to."""
+        return self.is_leader and self.group.core.transfer_target is not None
 
     @property
     def follows(self) -> bool:
@@ -341,6 +369,9 @@ class Partition:
         if self.settings is not None and not self.is_witness:
             self.log.limit_segments(self.settings.segment_bytes)
 
+    def on_failed(self, error: StorageFailedError) -> None:
+        self.host.on_failed(self, error)
+
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         led_term = self._led_term if self.is_leader else 0
         was_confirmed = self.is_confirmed and led_term == term
@@ -352,6 +383,8 @@ class Partition:
             self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
+            self._turned_away.clear()
+            self._gaps_until_ms = self.host.now_ms() + (GAP_MS if self.log.log_end_offset else 0)
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.
             self.isr = self.electable
         if confirmed and not was_confirmed:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.compacted_log import Compacted, CompactionLimits, Pause
 from barnabas_raftlog.log.retention import SegmentSpan
 from barnabas_raftlog.multiraft.group import GroupLog
@@ -77,6 +78,9 @@ class PartitionHost(Protocol):
     def is_live(self, node_id: int) -> bool: ...
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed."""
+
+    def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
+        """Its log has failed for good."""
 
     def review_soon(self, partition: "Partition") -> None:
         """Its in-sync replicas may change: call `review` at the next occasion."""

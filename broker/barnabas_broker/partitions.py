@@ -13,12 +13,11 @@ woken fetches are collected and looked at once per loop iteration.
 In-sync replicas are reviewed every `REVIEW_MS` for those partitions where something moved; a partition at rest costs
 nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because replication progress
 itself makes no noise.
-Limit: one entry per partition of the image; a topic that cannot be opened is an event, and tried again at a restart.
+Limit: one entry per partition of the image.
 """
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
@@ -30,27 +29,31 @@ from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topi
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
+from .failed_replicas import FailedReplicas, NodeLinks
+from .hand_over import hand_over
+from .hosted_topic import HostedTopic, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .partition import Partition
 from .partition_host import PartitionObserver
+from .pings import Pings
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
-from .topic_settings import TopicSettings, topic_settings
-from .waiting import FetchWaiters
+from .topic_settings import topic_settings
+from .waiting import FetchWaiters, ParkedFetch
 
-__all__ = ["ELECTION_MS", "HostedTopic", "ParkedFetch", "Partitions", "ReplicaStorage", "group_id_of"]
+__all__ = ["ELECTION_MS", "Partitions", "ReplicaStorage"]
 
 logger = logging.getLogger(__name__)
 
 REVIEW_MS = 100
 ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
 OPENED_PER_ITERATION = 20
-_PARTITION = struct.Struct(">I")
 
 
 class ReplicaStorage(LogStorage, Protocol):
@@ -60,29 +63,6 @@ class ReplicaStorage(LogStorage, Protocol):
 
     def checkpoint(self) -> None: ...
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
-
-
-class ParkedFetch(Protocol):
-    """A fetch that waits for something to read."""
-
-    def on_woken(self) -> None:
-        """One of its partitions has moved; it is not parked any more."""
-
-
-class HostedTopic:
-    """A topic of the image, and those of its partitions that have a replica here. `unled`: one that had no leader."""
-
-    __slots__ = ("partitions", "settings", "topic", "unled")
-
-    def __init__(self, topic: Topic, settings: TopicSettings) -> None:
-        self.topic, self.settings = topic, settings
-        self.partitions: dict[int, Partition] = {}
-        self.unled = 0
-
-
-def group_id_of(topic_id: bytes, partition: int) -> GroupId:
-    """Return the name of a partition's Raft group."""
-    return GroupId(topic_id + _PARTITION.pack(partition))
 
 
 class Partitions:
@@ -95,14 +75,14 @@ class Partitions:
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
         clocks: Clocks,
-        is_live: Callable[[int], bool],
+        links: NodeLinks,
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.node_id = config.node_id
         self.now_ms, self.wall_ms = clocks
-        self.is_live = is_live
+        self.is_live = links.is_live
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
@@ -110,10 +90,15 @@ class Partitions:
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
-        self._replicas = OpenReplicas(storage, self.wall_ms, self._on_mended)
+        self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
+        self.pings = Pings(links)
+        self.failed = FailedReplicas(
+            config.node_id, links, announcer.table.get, self.find, self.now_ms, self._make_anew
+        )
         self._unled: dict[bytes, None] = {}  # topics that may have a partition without a leader
         self._taken_out: set[GroupId] = set()  # opened, and to be deleted when the queue comes to it
-        self.moves = Moves(config.node_id, is_live, submit, on_fact)
+        self._unfounded: set[GroupId] = set()  # opened without members, by an image that may be old
+        self.moves = Moves(config.node_id, links.is_live, submit, on_fact)
         self.absences = Absences(self.now_ms, config.broker_session_timeout_ms)
         self._preferred: PreferredLeaders | None = None
         if config.auto_leader_rebalance_enable:
@@ -137,7 +122,7 @@ class Partitions:
     @property
     def is_reconciled(self) -> bool:
         """True when every replica that the image gives to this node is open."""
-        return not self._queue and self._reconciling is None and not self._replicas.late
+        return not (self._queue or self._reconciling or self._replicas.late)
 
     def find(self, topic_id: bytes, partition: int) -> Partition | None:
         hosted = self.topics_by_id.get(topic_id)
@@ -208,19 +193,27 @@ class Partitions:
         Only for when the image is not older than this start: what it does not name then is gone for good.
         """
         for group_id, name, mode in self._storage.unopened(self._belongs_here):
-            was_deleted = group_id[:16] not in self.topics_by_id
+            was_deleted = place_of(group_id)[0] not in self.topics_by_id
             self._storage.open_log(group_id, name, mode)
             self._storage.delete_log(group_id, for_good=was_deleted)
             fate = "the topic was deleted" if was_deleted else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
         if self._replicas.allow_new(self.topics_by_id):
             self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
+        unfounded, self._unfounded = self._unfounded, set()
+        for group_id in sorted(unfounded):
+            partition = self.find(*place_of(group_id))
+            if partition is not None and not partition.group.configuration.voters:
+                founding = self._founding(partition)
+                if founding is not None:
+                    partition.group.begin_with(founding, stand=partition.replicas[0] == self.node_id)
         self._reconcile_soon()
         self._fire_changed()
 
     def _belongs_here(self, group_id: GroupId) -> bool:
-        hosted = self.topics_by_id.get(group_id[:16])
-        return hosted is not None and self.node_id in hosted.topic.hosts_of(int.from_bytes(group_id[16:], "big"))
+        topic_id, index = place_of(group_id)
+        hosted = self.topics_by_id.get(topic_id)
+        return hosted is not None and self.node_id in hosted.topic.hosts_of(index)
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""
@@ -297,8 +290,7 @@ class Partitions:
                 try:
                     await self._open(hosted, index)
                 except StorageFailedError as error:
-                    kind = "replica suspended" if self._replicas.is_waiting(group_id) else "replica failed"
-                    self._on_fact(group_id, Fact(kind, 0, str(error)))
+                    self._on_not_opened(group_id, error)
                 opened += 1
                 if opened % OPENED_PER_ITERATION == 0:
                     await asyncio.sleep(0)
@@ -320,7 +312,6 @@ class Partitions:
         log, state = await self._replicas.open(group_id, name, settings.flush_mode, settings.segment_bytes)
         if self.topics_by_id.get(topic.topic_id) is not hosted or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.
-        placement = hosted.topic.partitions[index]
         if self.node_id not in hosted.topic.hosts_of(index):
             self._taken_out.add(group_id)
             return  # Moved away meanwhile: likewise.
@@ -340,16 +331,40 @@ class Partitions:
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
         founding, preferred = None, partition.replicas[0] == self.node_id
-        if not log.configuration.voters:
-            founding = founding_configuration(placement, self.node_id, self._storage.directory_id)
+        if not log.configuration.voters:  # Else it counts for nothing, and takes time to make.
+            if self._replicas.is_new_allowed:
+                founding = self._founding(partition)
+            else:  # This image may name as founder who has left since, and alone could elect itself.
+                self._unfounded.add(group_id)
         partition.group = self._multiraft.add_group(group_id, log, founding, partition, preferred=preferred)
         partition.group.sends_files = True
         # The topic may have been configured differently while its log was being read.
         partition.configure(hosted.settings)
         hosted.partitions[index] = partition
 
-    def _on_mended(self, group_id: GroupId) -> None:
-        hosted = self.topics_by_id.get(group_id[:16])
+    def _founding(self, partition: Partition) -> Configuration | None:
+        return founding_configuration(partition.placement, self.node_id, self._storage.directory_id)
+
+    def _on_not_opened(self, group_id: GroupId, error: StorageFailedError) -> None:
+        is_waiting = self._replicas.is_waiting(group_id)
+        self._on_fact(group_id, Fact("replica suspended" if is_waiting else "replica failed", 0, str(error)))
+        if not is_waiting:
+            self.failed.note(group_id, error)
+
+    def _make_anew(self, group_id: GroupId, leader_id: int) -> None:
+        topic_id, index = place_of(group_id)
+        hosted = self.topics_by_id.get(topic_id)
+        if hosted is None:
+            return
+        partition = hosted.partitions.pop(index, None)
+        if partition is not None:
+            self._end(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+        self._replicas.delete(group_id, for_good=False)
+        self._on_fact(group_id, Fact("replica made anew", 0, f"its log has failed; node {leader_id} fills it again"))
+        self._open_again(group_id)
+
+    def _open_again(self, group_id: GroupId) -> None:
+        hosted = self.topics_by_id.get(place_of(group_id)[0])
         if hosted is not None:
             self._queue.append((True, hosted.topic))
             self._reconcile_soon()
@@ -368,6 +383,7 @@ class Partitions:
 
     def _delete(self, topic: Topic, index: int, *, for_good: bool) -> None:
         group_id = group_id_of(topic.topic_id, index)
+        self.failed.forget(group_id)
         self._taken_out.discard(group_id)
         self._replicas.delete(group_id, for_good=for_good)
 
@@ -378,6 +394,9 @@ class Partitions:
             if not self._woken:
                 asyncio.get_running_loop().call_soon(self._wake_fetches)
             self._woken[partition] = None
+
+    def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
+        self.failed.note(group_id_of(partition.topic_id, partition.index), error)
 
     def review_soon(self, partition: Partition) -> None:
         self._reviewing[partition] = None
@@ -397,20 +416,21 @@ class Partitions:
 
     def expects_leader(self, hosted: HostedTopic) -> bool:
         """Tell whether an election that began within the last second decides who leads a partition of this topic."""
-        since_ms = self.now_ms() - ELECTION_MS
-        topic_id, get = hosted.topic.topic_id, self._announcer.table.get
-        for index in range(len(hosted.topic.partitions)):
-            leadership = get(topic_id, index)
-            if leadership is None:
-                continue
-            if leadership.leader_id == NO_LEADER:
-                vacant_ms = self._vacant_since_ms.get((topic_id, index))
-            else:
-                vacant_ms = self.absences.silent_since_ms(leadership.leader_id)
-            if vacant_ms is not None and vacant_ms > since_ms:
-                # Whoever is cut off would wait in vain: it hears of no election.
-                return not self.is_cut_off(hosted.topic.partitions[index].voters)
-        return False
+        return any(self.expects_leader_of(hosted, index) for index in range(len(hosted.topic.partitions)))
+
+    def expects_leader_of(self, hosted: HostedTopic, index: int) -> bool:
+        """As `expects_leader`, for one partition."""
+        leadership = self.leadership(hosted.topic.topic_id, index)
+        if leadership is None:
+            return False
+        if leadership.leader_id == NO_LEADER:
+            vacant_ms = self._vacant_since_ms.get((hosted.topic.topic_id, index))
+        else:
+            vacant_ms = self.absences.silent_since_ms(leadership.leader_id)
+        if vacant_ms is None or vacant_ms <= self.now_ms() - ELECTION_MS:
+            return False
+        # Whoever is cut off would wait in vain: it hears of no election.
+        return not self.is_cut_off(hosted.topic.partitions[index].voters)
 
     def is_cut_off(self, voters: Sequence[int]) -> bool:
         """Tell whether this node, one of `voters`, has just ceased to hear a majority of them."""
@@ -452,36 +472,14 @@ class Partitions:
             self._preferred.close()
 
     async def hand_over(self, targets: Callable[[], set[int]], timeout_s: float) -> None:
-        """Transfer every leadership to one of `targets()`, in sync if possible; return when each has another leader.
-
-        A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when
-        the time is up, what is not done stays with an election.
-        """
+        """Transfer every leadership; see `hand_over`."""
         self.keep_leaders()
-        moving = [partition for partition in self if partition.group.is_leader]
-        transferred: dict[Partition, tuple[int, int]] = {}
-        try:
-            async with asyncio.timeout(timeout_s):
-                while moving:
-                    able = targets()
-                    moving = [one for one in moving if one.group.is_leader or one.leader_id is None]
-                    moving = [one for one in moving if able.intersection(one.electable)]
-                    for partition in moving:
-                        if partition.group.is_leader:
-                            best = [node_id for node_id in partition.electable if node_id in able]
-                            target = next((node_id for node_id in best if node_id in partition.isr), best[0])
-                            # Once in each term: a transfer that is under way is not helped by another.
-                            if transferred.get(partition) != (partition.term, target):
-                                transferred[partition] = (partition.term, target)
-                                partition.transfer(target)
-                    if moving:
-                        await self.leaders_changed()
-        except TimeoutError:
-            return
+        await hand_over(list(self), targets, self.leaders_changed, timeout_s)
 
     async def close(self) -> None:
         """Answer whoever waits, and save the producer tables. The groups go on until the driver closes."""
         self._closing = True
+        await self.failed.close()
         self._queue.clear()
         self.keep_leaders()
         await self.moves.close()

@@ -12,7 +12,7 @@ from typing import Protocol
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.membership import Configuration
 
-__all__ = ["copies_of", "copies_of_committed", "electable", "in_sync", "readable_elsewhere"]
+__all__ = ["copies_of", "copies_of_committed", "electable", "in_sync", "is_held_without", "readable_elsewhere"]
 
 
 class ReplicaLog(Protocol):
@@ -68,6 +68,20 @@ def copies_of(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id:
         for replica in electable(group.configuration, replicas)
         if replica == node_id or replica in progress
     )
+
+
+def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:
+    """Tell whether, as this leader knows, all that is committed can do without the replica on `node_id`.
+
+    It is held by a majority of the voters, or, where there are not so many others, by all that keep copies.
+    """
+    core, configuration = group.core, group.configuration
+    others = configuration.voter_ids.difference(configuration.witnesses, {node_id})
+    held = [log.durable_index] + [
+        progress.match_index for peer, progress in core.progress.items() if peer in others and not progress.uncertain
+    ]
+    enough = min(len(configuration.voter_ids) // 2 + 1, len(others))
+    return sum(index >= core.commit_index for index in held) >= enough
 
 
 def readable_elsewhere(group: Group, log: ReplicaLog, now_ms: int, lag_ms_max: int) -> list[tuple[int, int]]:

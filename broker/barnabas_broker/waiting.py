@@ -14,9 +14,9 @@ that it has still not enough, and parks again.
 
 import heapq
 from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-__all__ = ["CommitWaiters", "Deadline", "Deadlines", "FetchWaiters"]
+__all__ = ["CommitWaiters", "Deadline", "Deadlines", "FetchWaiters", "ParkedFetch"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -74,6 +74,13 @@ class CommitWaiters(Generic[T]):
     def discard(self, waiter: T) -> None:
         """Forget `waiter`, if it waits here. Takes time in proportion to the queue: only time-outs do this."""
         self._queue = [pair for pair in self._queue if pair[1] is not waiter]
+
+
+class ParkedFetch(Protocol):
+    """A fetch that waits for something to read."""
+
+    def on_woken(self) -> None:
+        """One of its partitions has moved; it is not parked any more."""
 
 
 class FetchWaiters(Generic[K, T]):

@@ -278,7 +278,7 @@ class GroupSession:
             if member.has_lost:
                 await self._lose()
             elif member.failure is not None:
-                raise member.failure.with_traceback(None)
+                raise member.failure
             elif self._closes_at_s is not None:
                 await self._leave("the consumer is closed", self._closes_at_s)
                 return

@@ -149,7 +149,7 @@ class FetchedRecords:
         taken: list[ConsumerRecord] = []
         try:
             if self._failure is not None:
-                raise self._failure.with_traceback(None)
+                raise self._failure
             while (count := records_max - len(taken)) > 0 and (self._left or self._open_next()):
                 self._decode(taken, min(count, self._left))
         except CorruptBatchError as error:

@@ -67,7 +67,10 @@ Value = TypeVar("Value")
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """One registered broker process. It takes part when it is neither fenced nor shutting down."""
+    """One registered broker process. It takes part when it is neither fenced nor shutting down.
+
+    `has_served`: it was unfenced at some time since it registered, so clients find it where the registration says.
+    """
 
     node_id: int
     incarnation: int
@@ -78,6 +81,7 @@ class Broker(msgspec.Struct, frozen=True):
     directory_id: bytes = UNKNOWN_DIRECTORY
     fenced: bool = True
     shutting_down: bool = False
+    has_served: bool = False
 
     @property
     def is_available(self) -> bool:
@@ -264,7 +268,7 @@ class ImageBuilder:
                 self._register(record)
             case BrokerUnfenced():
                 broker = self._broker(record.node_id, record.epoch)
-                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=False)
+                self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=False, has_served=True)
             case BrokerFenced():
                 broker = self._broker(record.node_id, record.epoch)
                 self._brokers.own()[record.node_id] = msgspec.structs.replace(broker, fenced=True)

@@ -72,7 +72,7 @@ class Registration:
             try:
                 fresh = await self._step()
             except Refused as refused:
-                fresh = False
+                fresh = refused.reason is RefusalReason.TIMED_OUT  # which has waited for long enough
                 if refused.reason in {RefusalReason.STALE_BROKER_EPOCH, RefusalReason.BROKER_ID_NOT_REGISTERED}:
                     logger.warning("node %d must register again: %s", self._node_id, refused)
                     self.epoch = None

@@ -347,6 +347,9 @@ class MetadataService:
     def on_configuration(self, configuration: Configuration) -> None:
         self._changed.fire()
 
+    def on_failed(self, error: StorageFailedError) -> None:
+        self._fail(error)
+
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         if not is_leader:
             self._voter_changes.end()
@@ -414,12 +417,9 @@ class MetadataService:
                 tasks.create_task(self._registration.run())
 
     async def _watch(self) -> None:
-        """Look at what comes without a sign: sessions that end, and a log that failed under a follower."""
+        """Look at what comes without a sign: sessions that end."""
         while True:
             await asyncio.sleep(self._config.beat_s)
-            group = self._group
-            if group is not None and group.failed is not None and not group.is_suspended:
-                self._fail(group.failed)
             self._review_members()
             if self._active is not None and self.is_active:
                 # An error here means that leadership is ending, and the driver of the group says why.

@@ -21,6 +21,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 from .image import Founders, Image, ImageBuilder, Partition, Topic
 from .records import (
     NOBODY,
+    BrokerFenced,
     BrokerRegistered,
     BrokerShuttingDown,
     BrokerUnfenced,
@@ -122,8 +123,10 @@ def _records_of(image: Image) -> Iterator[Record]:
             broker.rack,
             broker.directory_id,
         )
-        if not broker.fenced:
+        if broker.has_served:
             yield BrokerUnfenced(broker.node_id, broker.epoch)
+            if broker.fenced:
+                yield BrokerFenced(broker.node_id, broker.epoch, "before this snapshot")
         if broker.shutting_down:
             yield BrokerShuttingDown(broker.node_id, broker.epoch)
     # Topics keep their order of creation: equal images also list their topics equally.

@@ -36,7 +36,7 @@ __all__ = ["METHOD", "Submission"]
 METHOD = "controller"
 # Between tries when nothing is heard: an election takes 20 to 400 ms, and this bounds what is lost after it.
 RETRY_S = 0.05
-# One try: a leader that has been cut off may swallow a question; then the next one gets it.
+# One try: a leader that has been cut off may swallow a question. A try ends sooner when another one is known to lead.
 ATTEMPT_S = 2.0
 
 
@@ -95,10 +95,24 @@ class Submission:
             # Refusals take the form that they have from elsewhere: a full disk here is a refusal, not the end of us.
             reply = await refusal_of(self._carry_out_here(command))
         else:
-            reply = decode_reply(await self._links.call(leader_id, METHOD, encode_command(command), ATTEMPT_S))
+            reply = decode_reply(await self._call(leader_id, encode_command(command)))
         if isinstance(reply.answer, Refusal):
             raise Refused(reply.answer.reason, reply.answer.message)
         return reply
+
+    async def _call(self, leader_id: int, body: bytes) -> bytes:
+        async with asyncio.timeout(ATTEMPT_S) as limit:
+            watch = asyncio.get_running_loop().create_task(self._end_when_another_leads(leader_id, limit))
+            try:
+                return await self._links.call(leader_id, METHOD, body, ATTEMPT_S)
+            finally:
+                watch.cancel()
+                await asyncio.wait([watch])
+
+    async def _end_when_another_leads(self, asked: int, limit: asyncio.Timeout) -> None:
+        while self._leader_id() in {asked, None}:
+            await self._changed.wait()
+        limit.reschedule(asyncio.get_running_loop().time())
 
     async def _try_again(self, asked: int | None) -> None:
         """Return when it is worth trying again: at once if there is another leader than the one just asked."""

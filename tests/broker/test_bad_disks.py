@@ -2,58 +2,14 @@
 
 import asyncio
 import errno
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from barnabas_broker.environment import NodeEnvironment
-from barnabas_broker.node import Node
 from barnabas_broker.partition import Partition
-from barnabas_broker.testing import Cluster
-from barnabas_clients import Admin, Consumer, Producer
-from barnabas_raftlog.log.files import OsFiles
+from barnabas_clients import Admin, Producer
 from barnabas_raftlog.log.segment_log import ReplicaLog
 
-DEADLINE_S = 20.0
-
-
-class BadDisk(OsFiles):
-    """The disk of this machine, until `errors` says otherwise: the errno for (call, path), 0 for none."""
-
-    def __init__(self) -> None:
-        self.errors: Callable[[str, str], int] = lambda call, path: 0
-        self._paths: dict[int, str] = {}
-
-    def _may_fail(self, call: str, path: str) -> None:
-        if code := self.errors(call, path):
-            raise OSError(code, f"{call} failed on purpose", path)
-
-    def open(self, path: str, *, create: bool) -> int:
-        fd = super().open(path, create=create)
-        self._paths[fd] = path
-        return fd
-
-    def sync(self, fd: int) -> None:
-        self._may_fail("sync", self._paths[fd])
-        super().sync(fd)
-
-    def preallocate(self, fd: int, position: int, size_bytes: int) -> None:
-        self._may_fail("preallocate", self._paths[fd])
-        super().preallocate(fd, position, size_bytes)
-
-
-class BadDisks(Cluster):
-    """A cluster whose brokers have one `BadDisk` each."""
-
-    def __init__(self, brokers: int, directory: Path) -> None:
-        super().__init__(brokers, directory=directory)
-        self.disks = {node_id: BadDisk() for node_id in self.configs}
-
-    async def start(self, node_id: int) -> Node:
-        node = Node(self.configs[node_id], NodeEnvironment(files=self.disks[node_id]))
-        await node.start()
-        self.nodes[node_id] = node
-        return node
+from .bad_disks import BadDisks, consumed, kinds, storage_status, until
 
 
 class Damage:
@@ -68,34 +24,6 @@ class Damage:
 
     def is_mended(self) -> bool:
         return self._file.read_bytes() == self._good
-
-
-async def until(claim: Callable[[], bool], node: Node) -> None:
-    """Wait until the claim holds: look again when a leadership has changed, and every 50 ms."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not claim():
-            assert not node.failure.done(), node.failure
-            changed = asyncio.ensure_future(node.partitions.leaders_changed())
-            await asyncio.wait([changed], timeout=0.05)
-            changed.cancel()
-
-
-def storage_status(node: Node) -> Any:
-    return node.status()["storage"]
-
-
-def kinds(node: Node) -> set[str]:
-    return {event["kind"] for event in node.events.to_list()}
-
-
-async def consumed(bootstrap: str, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    async with Consumer(bootstrap, topics=["t"], auto_offset_reset="earliest") as consumer, asyncio.timeout(DEADLINE_S):
-        async for record in consumer:
-            found.append(record.value or b"")
-            if len(found) == count:
-                break
-    return found
 
 
 def test_a_broker_whose_journal_fails_hands_its_leaderships_on_and_comes_back_by_itself(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What happens to errors that nobody expected, to answers in memory, and to deadlines."""
 
 import asyncio
+import inspect
 import logging
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -66,6 +68,31 @@ def test_a_failed_assertion_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> No
 
             assert isinstance(running.run(failure), AssertionError)
         wire.close()
+
+
+def test_a_request_that_is_cancelled_before_it_began_to_wait_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting: list[Any] = []
+    is_over = threading.Event()
+
+    def cancel_all_but(others: set[asyncio.Task[Any]]) -> None:
+        for task in asyncio.all_tasks() - others:
+            task.add_done_callback(lambda _: is_over.set())
+            task.cancel()
+
+    def wait(*_: Any) -> Any:
+        asyncio.get_running_loop().call_soon(cancel_all_but, asyncio.all_tasks())
+        waiting.append(_broken_later())
+        return waiting[0]
+
+    with RunningCluster(1) as running:
+        monkeypatch.setitem(dispatch.ROUTES, 60, dispatch.ROUTES[60]._replace(handle=wait))
+        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        wire.send(DescribeClusterRequest(), 0)
+        assert is_over.wait(10)
+        wire.close()
+    assert inspect.getcoroutinestate(waiting[0]) == inspect.CORO_CLOSED
 
 
 def test_events_are_bounded_kept_in_order_and_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,10 @@ def produce(wire: Wire, topic: str, first: int, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fsync", "page-cache"])
-def test_a_broker_that_was_away_gets_what_is_left_and_can_lead_with_it(brokers: RunningCluster, mode: str) -> None:
+def test_a_broker_that_was_away_gets_what_is_left_and_can_lead_with_it(
+    brokers: RunningCluster, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.partition.GAP_MS", 0)
     topic = f"shortened-{mode}"
     wire = wire_to(brokers, 1)
     wire.create(topic, factor=3, flush_mode=mode)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.partition import SAVE_ENTRIES, Partition, high_watermark_at
+from barnabas_broker.partition import GAP_MS, SAVE_ENTRIES, Partition, high_watermark_at
 from barnabas_broker.partition_host import PartitionLog
-from barnabas_broker.producer_state import ProducerTable
+from barnabas_broker.producer_state import OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
-from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
@@ -61,11 +61,11 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
-        self.wall = 10_000
+        self.now, self.wall = 0, 10_000
         self.live = {2, 3}
 
     def now_ms(self) -> int:
-        return 0
+        return self.now
 
     def wall_ms(self) -> int:
         return self.wall
@@ -75,6 +75,9 @@ class Host:
 
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
+
+    def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
+        self.said.append(str(error))
 
     def review_soon(self, partition: Partition) -> None:
         pass
@@ -186,6 +189,32 @@ def test_batch_behind_one_that_a_moving_leadership_refused_is_refused_for_that_t
         with pytest.raises(NotLeaderError):
             append(partition, producer_id=5, epoch=0, sequence=sequence)
     assert len(partition.producers.batches(5)) == 1
+    # The leadership stays after all. What was refused may come behind what was sent next.
+    cast("Any", partition.group).check_may_propose = lambda: None
+    for sequence in (2, 3):
+        with pytest.raises(NotLeaderError):
+            append(partition, producer_id=5, epoch=0, sequence=sequence)
+    append(partition, producer_id=5, epoch=0, sequence=1)
+    with pytest.raises(OutOfOrderSequenceError):
+        append(partition, producer_id=5, epoch=0, sequence=3)
+    append(partition, producer_id=5, epoch=0, sequence=2)
+
+
+def test_a_gap_after_a_change_of_leaders_is_a_batch_on_its_way_for_a_while() -> None:
+    """Librdkafka may bring what it sent later first, when it was turned away by the replica that it asked before."""
+    partition, host = make(FakeLog())
+    lead(partition)
+    append(partition, producer_id=5, epoch=0, sequence=0)
+    with pytest.raises(OutOfOrderSequenceError):
+        append(partition, producer_id=5, epoch=0, sequence=2)  # Nobody led before, and turned anybody away.
+    partition.on_leadership(2, 3, is_leader=False, confirmed=False)
+    lead(partition, term=3)
+    with pytest.raises(NotLeaderError):
+        append(partition, producer_id=5, epoch=0, sequence=2)
+    append(partition, producer_id=5, epoch=0, sequence=1)
+    host.now += GAP_MS
+    with pytest.raises(OutOfOrderSequenceError):
+        append(partition, producer_id=5, epoch=0, sequence=3)
 
 
 def test_a_repetition_waits_for_its_original() -> None:

@@ -1,16 +1,27 @@
 """What becomes of the image here, when it changes at an awkward moment."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+from raftlog.log.node import Node
+
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.hosted_topic import group_id_of
 from barnabas_broker.partitions import Partitions
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.image import Image, Partition, Topic
+from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
+from barnabas_metadata_quorum.records import NOBODY
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.membership import Configuration
+from barnabas_raftlog.raft.messages import GroupId
 
 
 class Announcer:
+    def __init__(self) -> None:
+        self.table = dict[object, object]()
+
     def subscribe(self, _: object) -> None:
         """Nobody announces anything."""
 
@@ -20,12 +31,26 @@ class Multiraft:
 
     def __init__(self) -> None:
         self.is_holding = False
+        self.founded = list[Configuration | None]()
 
     def hold_elections(self) -> None:
         self.is_holding = True
 
     def release_elections(self) -> None:
         self.is_holding = False
+
+    def add_group(
+        self, group_id: GroupId, log: Any, founding: Configuration | None, _partition: object, *, preferred: bool
+    ) -> object:
+        """Take part in a group; `founded` is what it, or nobody, said that the group began with."""
+        self.founded.append(founding)
+
+        def begin_with(configuration: Configuration, *, stand: bool) -> None:
+            self.founded.append(configuration)
+
+        return SimpleNamespace(
+            group_id=group_id, configuration=log.configuration, begin_with=begin_with, is_witness=False
+        )
 
 
 class Storage:
@@ -48,13 +73,14 @@ class Storage:
         raise StorageFailedError("there is no disk")
 
 
-def made(storage: Storage | None = None) -> tuple[Partitions, Multiraft]:
+def made(storage: object = None) -> tuple[Partitions, Multiraft]:
     multiraft = Multiraft()
     config = BrokerConfig(
         node_id=1, cluster_id="test", cluster_nodes={1: "127.0.0.1:1"}, log_dir="nowhere"
     )  # All topics are elsewhere, so nothing is opened.
     clocks = Clocks(lambda: 0, lambda: 0)
-    parts = (config, storage, multiraft, Announcer(), clocks, lambda _: True, None, lambda *_: None, lambda _: None)
+    links = SimpleNamespace(is_live=lambda _: True)
+    parts = (config, storage, multiraft, Announcer(), clocks, links, None, lambda *_: None, lambda _: None)
     return Partitions(*cast("Any", parts)), multiraft
 
 
@@ -117,3 +143,31 @@ async def test_leaderships_are_looked_at_again_when_a_broker_that_was_live_is_fe
     assert partitions._preferred is not None
     assert partitions._preferred._timer is not None
     partitions.keep_leaders()
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+async def test_who_founded_a_group_is_not_known_from_an_image_that_may_be_old(has_left: bool) -> None:
+    """A broker that had been the only voter, and had left, elected itself with an empty log by the image of before."""
+    disk = await asyncio.to_thread(Node)
+    topic = with_founder(disk.storage.directory_id)
+    disk.storage.open_log(group_id_of(topic.topic_id, 0), f"t-0-{topic.topic_id.hex()[:8]}", "fsync")
+    await asyncio.to_thread(disk.work)
+    disk = await asyncio.to_thread(disk.killed)
+    partitions, multiraft = made(disk.storage)
+    old = Image("test", topics={topic.topic_id: topic})
+    partitions.on_image(Image("test"), old)
+    await settled(partitions)
+    assert multiraft.founded == [None]
+    if has_left:
+        moved = with_founder(None)
+        partitions.on_image(old, Image("test", topics={topic.topic_id: moved}))
+        await settled(partitions)
+    partitions.on_current()
+    assert [configuration.voter_ids for configuration in multiraft.founded[1:] if configuration] == (
+        [] if has_left else [{1}]
+    )
+
+
+def with_founder(directory_id: bytes | None) -> Topic:
+    founders = None if directory_id is None else Founders((1,), NOBODY, {1: directory_id})
+    return Topic(bytes(16), "t", (Partition((1,), founders=founders),), {})

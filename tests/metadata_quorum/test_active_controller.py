@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_metadata_quorum import active_controller as active_module
+from barnabas_metadata_quorum import submission as submission_module
 from barnabas_metadata_quorum.active_controller import ActiveController, Clocks
 from barnabas_metadata_quorum.commands import (
     AllocateProducerIds,
@@ -219,6 +220,31 @@ def test_a_timeout_says_what_failed_last_and_whether_it_may_have_worked() -> Non
                 await world.submission.submit(RegisterBroker(1, 1, "h", 1), 0.1)
             assert caught.value.reason is RefusalReason.TIMED_OUT
             assert caught.value.outcome_unknown == unknown
+
+    run(main())
+
+
+def test_a_controller_that_swallows_a_question_is_left_as_soon_as_another_leads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(submission_module, "ATTEMPT_S", 3_600.0)
+
+    class CutOff(World):
+        async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
+            if node_id == 2:
+                asyncio.get_running_loop().call_soon(self.elect, None)
+                asyncio.get_running_loop().call_soon(self.elect, 3)
+                await asyncio.get_running_loop().create_future()
+            return await super().call(node_id, method, body, timeout_s)
+
+        def elect(self, leader_id: int | None) -> None:
+            self.leaders = [leader_id]
+            self.changed.fire()
+
+    async def main() -> None:
+        world = CutOff(GOOD)
+        assert await world.submission.submit(BrokerHeartbeat(1, 1, 1), 10) == GOOD
+        assert world.asked == [(3, BrokerHeartbeat(1, 1, 1))]
 
     run(main())
 

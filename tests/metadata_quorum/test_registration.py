@@ -51,10 +51,10 @@ class Controller:
         return image
 
 
-async def play(controller: Controller) -> Registration:
+async def play(controller: Controller, beat_s: float = 0) -> Registration:
     """Run a registration to the end of the script."""
     identity = BrokerIdentity(77, "host", 9_092, "rack")
-    registration = Registration(1, identity, controller.submit, controller.wait_until, beat_s=0)
+    registration = Registration(1, identity, controller.submit, controller.wait_until, beat_s=beat_s)
     running = asyncio.create_task(registration.run())
     await controller.ended.wait()
     running.cancel()
@@ -90,6 +90,15 @@ def test_it_tries_until_there_is_a_controller_and_says_so_once(caplog: pytest.Lo
             await play(controller)
         assert controller.asked == [REGISTER] * 4 + [BrokerHeartbeat(1, 7, 100)]
         assert len(caplog.records) == 1
+
+    run(main())
+
+
+def test_after_a_try_that_took_its_time_the_next_does_not_wait_for_a_beat() -> None:
+    async def main() -> None:
+        controller = Controller(TIMED_OUT, BrokerRegistration(7))
+        await play(controller, beat_s=3_600)
+        assert controller.asked == [REGISTER] * 2
 
     run(main())
 

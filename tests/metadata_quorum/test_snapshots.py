@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.image import Image, apply_all
-from barnabas_metadata_quorum.records import BrokerRegistered, BrokerUnfenced, TopicCreated, UnknownRecordError
+from barnabas_metadata_quorum.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    TopicCreated,
+    UnknownRecordError,
+)
 from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.crc32c import crc32c
@@ -27,6 +33,12 @@ DATA = encode_snapshot(Snapshot(9, 2, IMAGE))
 def test_a_snapshot_keeps_image_and_position() -> None:
     assert decode_snapshot(DATA) == Snapshot(9, 2, IMAGE)
     assert decode_snapshot(memoryview(bytearray(DATA))).image.version == 3
+
+
+def test_a_snapshot_knows_who_was_fenced_after_it_had_served() -> None:
+    image = apply_all(IMAGE, (BrokerFenced(1, 0, "no heartbeat"),))
+    [broker] = decode_snapshot(encode_snapshot(Snapshot(9, 2, image))).image.brokers.values()
+    assert (broker.fenced, broker.has_served) == (True, True)
 
 
 def test_the_bytes_of_a_snapshot_never_change() -> None:

@@ -33,8 +33,8 @@ from collections.abc import Callable, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import HostedTopic
 from barnabas_broker.read_replicas import ReadReplica, preferred_replica
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode

@@ -18,7 +18,8 @@ from typing import Any
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
-from barnabas_broker.partitions import ELECTION_MS, HostedTopic
+from barnabas_broker.hosted_topic import HostedTopic
+from barnabas_broker.partitions import ELECTION_MS
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 

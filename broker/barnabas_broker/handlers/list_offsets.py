@@ -8,8 +8,8 @@ is none: -1, as Kafka says without tiering), -6 earliest that waits for tiering 
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import HostedTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import (
     ListOffsetsPartition,

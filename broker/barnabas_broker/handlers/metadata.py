@@ -1,7 +1,8 @@
 """Metadata: where the brokers are, which topics exist, and who leads their partitions.
 
-The answer comes from this broker's own image and leader table, without asking anybody. "All topics" is an empty list in
-version 0 and null since version 1, where an empty list means none.
+The answer comes from this broker's own image and leader table. Of topics that are named, the leaders are asked first
+whether they are there (`pings`): clients come here because theirs has just gone. "All topics", which asks nobody, is an
+empty list in version 0 and null since version 1, where an empty list means none.
 
 A topic that is asked for by name and does not exist is created if the client and the broker's configuration both say
 so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
@@ -16,13 +17,14 @@ The controller id names a broker that takes requests, this one: any broker passe
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
-from barnabas_broker.partitions import ELECTION_MS, HostedTopic
+from barnabas_broker.hosted_topic import HostedTopic
+from barnabas_broker.partitions import ELECTION_MS
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
@@ -63,6 +65,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
         return _create(broker, request, version, list(dict.fromkeys(missing)))
     if _expects_leaders(broker, request):
         return _await_leaders(broker, request, version)
+    if leaders := _leaders_elsewhere(broker, request):
+        return _ask_leaders(broker, request, version, leaders)
     return _response(broker, _named(broker, request, version, {}))
 
 
@@ -75,13 +79,36 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     return MetadataResponse(topics=topics, error_code=code)
 
 
-def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:
-    partitions = broker.partitions
+def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedTopic]:
+    """Yield those of the topics that a request names which there are."""
     for topic in request.topics or ():
         hosted = broker.topic(topic.name or "", topic.topic_id, by_id=topic.name is None)
-        if hosted is not None and partitions.expects_leader(hosted):
-            return True
-    return False
+        if hosted is not None:
+            yield hosted
+
+
+def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:
+    return any(broker.partitions.expects_leader(hosted) for hosted in _hosted(broker, request))
+
+
+def _leaders_elsewhere(broker: BrokerContext, request: MetadataRequest) -> list[int]:
+    """Return the other brokers that would be named as leaders, as far as they are thought to be alive."""
+    partitions = broker.partitions
+    found = {
+        known.leader_id
+        for hosted in _hosted(broker, request)
+        for index in range(len(hosted.topic.partitions))
+        if (known := partitions.leadership(hosted.topic.topic_id, index)) is not None
+    }
+    return sorted(node_id for node_id in found - {broker.node_id} if partitions.is_live(node_id))
+
+
+async def _ask_leaders(
+    broker: BrokerContext, request: MetadataRequest, version: int, leaders: list[int]
+) -> MetadataResponse:
+    """Name leaders only when they have said that they are there, or have had the time to; see `pings`."""
+    await broker.partitions.pings.ask(leaders)
+    return await _await_leaders(broker, request, version)
 
 
 async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
@@ -153,7 +180,7 @@ def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> Met
 
 def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
     topic = hosted.topic
-    available = {node_id for node_id, known in broker.image.brokers.items() if not known.fenced}
+    available = {known.node_id for known in broker.brokers()}
     partitions = []
     for index, desired in enumerate(topic.partitions):
         leader = broker.where_to_ask(hosted, index)

@@ -6,8 +6,8 @@ beyond may still go away.
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import HostedTopic
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_for_leader_epoch import (
     EpochEndOffset,

@@ -10,9 +10,13 @@ its place in the log. The records are a view of the request's own memory, in whi
   nothing is appended (NOT_ENOUGH_REPLICAS). At the request's timeout the answer is REQUEST_TIMED_OUT, or
   NOT_ENOUGH_REPLICAS_AFTER_APPEND when replicas are what is missing; the batch may commit later all the same.
 - A repeated batch is answered with the original's offset, and for `acks` -1 only when the original has committed.
+- A batch for a partition whose leader has just been lost, or hands its leadership over, is refused when the next one is
+  known, who is then named (KIP-951): told of nobody, or of this very broker again, librdkafka is content, and looks at
+  its retries up to a second later. With `acks` 0 nobody waits.
 - A batch that does not follow its producer's last one is called out of order only when a majority has said, after it
   came, that this node still leads. A deposed leader that has not heard of it lacks what its successor has stored, and
-  clients that are called out of order give up, or begin a new epoch and may store something twice.
+  clients that are called out of order give up, or begin a new epoch and may store something twice. Nor in the first
+  seconds of a leadership: librdkafka may bring what it sent later first, when another replica has turned it away.
 """
 
 import asyncio
@@ -21,8 +25,9 @@ from contextlib import suppress
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
+from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import HostedTopic
+from barnabas_broker.partitions import ELECTION_MS
 from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -148,6 +153,25 @@ class _Gap(_Wait):
         self.on_failed(code)
 
 
+class _Vacancy(_Wait):
+    """One partition of a request that is refused, as soon as it can be said who leads."""
+
+    __slots__ = ()
+
+    def begin(self, hosted: HostedTopic) -> None:
+        self.produce.add(self)
+        self.produce.broker.spawn(self.refuse(hosted))
+
+    async def refuse(self, hosted: HostedTopic) -> None:
+        """Wait for an election or a hand-over, then answer; a client that has gone meanwhile changes nothing."""
+        partitions, index = self.produce.broker.partitions, self.partition.index
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ELECTION_MS / 1000):
+                while self.partition.is_handing_over or partitions.expects_leader_of(hosted, index):
+                    await partitions.leaders_changed()
+        self.on_failed(self.partition.not_leading_code)
+
+
 def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
     """Append, and answer now if nothing has to be waited for."""
     acks, by_id = request.acks, exchange.version >= IDS_SINCE
@@ -165,8 +189,11 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
                 partition = _partition(broker, hosted, data.index, by_id=by_id)
                 _append(produce, partition, data, result, acks)
             except _Refused as refused:
-                _refuse_one(broker, hosted, result, refused)
-                failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
+                if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
+                    _Vacancy(produce, hosted.partitions[data.index], result).begin(hosted)
+                else:
+                    _refuse_one(broker, hosted, result, refused)
+                    failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
             results.append(result)
         # What the version does not carry has its default in both.
         response.responses.append(
@@ -218,6 +245,16 @@ def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *,
     if broker.is_stopping and not partition.is_leader:
         raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is stopping")
     return partition
+
+
+def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refused: _Refused) -> bool:
+    """Tell whether it will soon be known who leads a partition for which a batch was not taken."""
+    partition = hosted.partitions.get(index)
+    if partition is None or refused.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return False
+    if partition.is_leader:
+        return partition.is_handing_over
+    return broker.partitions.expects_leader_of(hosted, index)
 
 
 def _append(

@@ -269,7 +269,7 @@ class _Rewriting:
             is_changed = kept < read
             if is_changed:
                 await log.in_thread(partial(log.sync_new, new))
-        except BaseException:
+        except (Exception, asyncio.CancelledError):
             await log.in_thread(partial(log.discard, new))
             raise
         if not is_changed or not log.is_held(old):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Mapping
 from barnabas_raftlog.raft.messages import GroupId, HardState
 
 from .commit_queue import CommitQueue
-from .journal_format import RecordKind
+from .journal_format import LEFT_BEHIND, RecordKind
 
 __all__ = ["HardStates"]
 
@@ -46,12 +46,13 @@ class HardStates:
         if group in self._known:
             self.save(group, self._known[group])
 
-    def delete(self, group: GroupId, *, for_good: bool) -> None:
-        """The replica of `group` goes; its hard state only `for_good`."""
-        self._commits.put(RecordKind.DELETE, group, 0, 0)
+    def delete(self, group: GroupId, *, for_good: bool) -> int:
+        """The replica of `group` goes; its hard state only `for_good`. Returns the ticket."""
+        ticket = self._commits.ticket + 1
+        self._commits.put(RecordKind.DELETE, group, ticket, 0 if for_good else LEFT_BEHIND)
         if for_good:
             self._known.pop(group, None)
-        self.say_again(group)
+        return ticket
 
     def left_behind(self, has_log: Callable[[GroupId], bool]) -> list[GroupId]:
         """Return the groups that have a hard state here and no log."""

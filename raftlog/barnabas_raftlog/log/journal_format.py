@@ -69,7 +69,7 @@ class RecordKind(IntEnum):
     INSTALL = 6  # the log was emptied and starts after (index, term); payload: u64 end offset, u64 number with
     # `PARTIAL_BIT` set for a witness's log, `encode_place` if so, state file
     REPLICA = 7  # the replica was opened at last index `index`; term: 1 for page-cache mode; payload: directory name
-    DELETE = 8  # the replica and its hard state are gone
+    DELETE = 8  # the replica is gone, and unless term is `LEFT_BEHIND` its hard state; index: its own ticket
     PREFIX = 9  # the segments up to entry (index, term) are gone; payload: u64 base offset of the first one left,
     # `encode_place` of a witness's log
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
@@ -78,6 +78,7 @@ class RecordKind(IntEnum):
 
 
 PARTIAL_BIT = 63
+LEFT_BEHIND = 1
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload
 
 

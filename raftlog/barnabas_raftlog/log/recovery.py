@@ -25,10 +25,9 @@ would say of them. Its number tells whether the checkpoint shows it already; the
 because what became of those segments since is in it too. Either way nothing counts that the journal said before.
 
 A DELETE takes everything, and the checkpoint's row with it: a REPLICA that follows one makes another replica, which may
-have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed. A
-hard state that follows the DELETE is what the replica has left behind. One that is made where there is such a hard
-state is uncertain, as is one that was emptied (an INSTALL of 0): neither holds what was acknowledged in its name.
-CERTAIN ends that.
+have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed. It
+says whether the hard state is left behind. A replica that is made where there is such a hard state is uncertain, as is
+one that was emptied (an INSTALL of 0): neither holds what was acknowledged in its name. CERTAIN ends that.
 
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
 entry, which may leave with a prefix. A record whose entry is not there in the end, in that term, says nothing.
@@ -36,16 +35,17 @@ entry, which may leave with a prefix. A record whose entry is not there in the e
 What is not here: reading files, and the scan of segment tails (`replica_recovery`).
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 from barnabas_raftlog.raft.messages import HardState, Place
 
 from .checkpoint import ReplicaRow, decode_row
 from .journal_entries import JournalEntries
-from .journal_format import PARTIAL_BIT, PLACE_BYTES, RecordKind, decode_place
+from .journal_format import LEFT_BEHIND, PARTIAL_BIT, PLACE_BYTES, RecordKind, decode_place
 from .journal_scan import JournalRecord
 
-__all__ = ["WITH_PAYLOAD", "ReplicaPlan", "apply_record", "merge_hard_state"]
+__all__ = ["WITH_PAYLOAD", "Replay", "ReplicaPlan", "merge_hard_state"]
 
 _ENTRY = int(RecordKind.ENTRY)
 
@@ -90,6 +90,26 @@ class ReplicaPlan:
         self.entries = JournalEntries()
         self._open_truncations: dict[int, int] = {}
         self.truncations = 0
+
+    def apply(self, record: JournalRecord, payload: bytes) -> None:
+        """Replay what the journal says of this replica, other than its entries, its making and its end."""
+        kind = record.kind
+        if kind == RecordKind.CERTAIN:
+            self.is_uncertain, self.is_certain = False, True
+        elif kind == RecordKind.TRUNCATE:
+            self.truncated_from(record.index, record.term)
+        elif kind == RecordKind.TRUNCATED:
+            self.truncation_done(record.term)
+        elif kind == RecordKind.INSTALL:
+            end_offset, number = int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:16], "big")
+            self.installed(record.index, record.term, end_offset, number, payload[16:])
+        elif kind == RecordKind.ADOPT:
+            self.adopt(decode_row(payload[8:]), int.from_bytes(payload[:8], "big"))
+        elif kind == RecordKind.MEMBERS:
+            self.members[record.index] = (record.term, payload)
+        elif kind == RecordKind.PREFIX:
+            end_offset = int.from_bytes(payload[:8], "big")
+            self.prefix_dropped(record.index, record.term, end_offset, decode_place(payload[8:]))
 
     @property
     def cut_from(self) -> int | None:
@@ -163,54 +183,48 @@ def merge_hard_state(known: HardState | None, found: HardState) -> HardState:
     return known
 
 
-def apply_record(  # noqa: C901 - one branch for each kind of record
-    plans: dict[bytes, ReplicaPlan],
-    hard_states: dict[bytes, HardState],
-    deleted: set[str],
-    record: JournalRecord,
-    sequence: int,
-    payload: bytes,
-) -> None:
-    """Replay one record of journal file `sequence`. `payload` is needed for what is in `WITH_PAYLOAD`.
+class Replay:
+    """What a checkpoint and the journal behind it come to: `apply` takes the journal's records, one after the other."""
 
-    `plans` starts with one plan for each replica of the checkpoint; `deleted` collects directories to remove.
-    """
-    kind, group = record.kind, record.group
-    if kind == _ENTRY:
-        # Nearly every record is one. A group that is not known is left over from before a DELETE, as below.
-        if (plan := plans.get(group)) is not None:
-            plan.entries.put(record.index, record.term, sequence, record.position, record.size_bytes)
-    elif kind == RecordKind.HARD_STATE:
-        voted_for = record.index - 1 if record.index else None
-        hard_states[group] = merge_hard_state(hard_states.get(group), HardState(record.term, voted_for))
-    elif kind == RecordKind.REPLICA:
-        name = payload.decode()
-        deleted.discard(name)
-        before = plans.get(group)
+    def __init__(self, rows: Mapping[bytes, ReplicaRow], hard_states: Mapping[bytes, HardState]) -> None:
+        self.plans = {
+            group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache, shown=row.truncations)
+            for group, row in rows.items()
+        }
+        self.hard_states = dict(hard_states)
+        self.deleted: set[str] = set()  # directories to remove
+        self.tickets: set[int] = set()  # of the deletions
+
+    def apply(self, record: JournalRecord, sequence: int, payload: bytes) -> None:
+        """Replay one record of journal file `sequence`. `payload` is needed for what is in `WITH_PAYLOAD`."""
+        kind, group = record.kind, record.group
+        if kind == _ENTRY:
+            # Nearly every record is one.
+            if (plan := self.plans.get(group)) is not None:
+                plan.entries.put(record.index, record.term, sequence, record.position, record.size_bytes)
+        elif kind == RecordKind.HARD_STATE:
+            voted_for = record.index - 1 if record.index else None
+            found = HardState(record.term, voted_for)
+            self.hard_states[group] = merge_hard_state(self.hard_states.get(group), found)
+        elif kind == RecordKind.REPLICA:
+            self._make(group, payload.decode(), record)
+        elif kind == RecordKind.DELETE:
+            self._delete(group, record)
+        elif (plan := self.plans.get(group)) is not None:
+            plan.apply(record, payload)
+        # A group that is not known is left over from before a DELETE that an earlier checkpoint already contains.
+
+    def _make(self, group: bytes, name: str, record: JournalRecord) -> None:
+        self.deleted.discard(name)
+        before = self.plans.get(group)
         is_new = before is None or before.is_new
         plan = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
-        plan.is_uncertain |= before is None and group in hard_states
-        plans[group] = plan
-    elif kind == RecordKind.DELETE:
-        hard_states.pop(group, None)
-        if (gone := plans.pop(group, None)) is not None:
-            deleted.add(gone.name)
-    elif (plan := plans.get(group)) is None:
-        # Left over from before a DELETE that an earlier checkpoint already contains.
-        return
-    elif kind == RecordKind.CERTAIN:
-        plan.is_uncertain, plan.is_certain = False, True
-    elif kind == RecordKind.TRUNCATE:
-        plan.truncated_from(record.index, record.term)
-    elif kind == RecordKind.TRUNCATED:
-        plan.truncation_done(record.term)
-    elif kind == RecordKind.INSTALL:
-        end_offset, number = int.from_bytes(payload[:8], "big"), int.from_bytes(payload[8:16], "big")
-        plan.installed(record.index, record.term, end_offset, number, payload[16:])
-    elif kind == RecordKind.ADOPT:
-        plan.adopt(decode_row(payload[8:]), int.from_bytes(payload[:8], "big"))
-    elif kind == RecordKind.MEMBERS:
-        plan.members[record.index] = (record.term, payload)
-    elif kind == RecordKind.PREFIX:
-        end_offset = int.from_bytes(payload[:8], "big")
-        plan.prefix_dropped(record.index, record.term, end_offset, decode_place(payload[8:]))
+        plan.is_uncertain |= before is None and group in self.hard_states
+        self.plans[group] = plan
+
+    def _delete(self, group: bytes, record: JournalRecord) -> None:
+        self.tickets.add(record.index)
+        if record.term != LEFT_BEHIND:
+            self.hard_states.pop(group, None)
+        if (gone := self.plans.pop(group, None)) is not None:
+            self.deleted.add(gone.name)

@@ -1,16 +1,16 @@
 """Directories of deleted replicas: out of the way at once, gone when the journal has it that they are deleted.
 
 A replica of the same name can be made at any time, so a deleted one's directory gets another name at once:
-``<name>.<ticket>.deleted``. If the process ends before the journal has the DELETE, the checkpoint still knows that
-replica; the new name says that it was being deleted, and that whatever has its old name now is not what the checkpoint
-means (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to ``….removed``, which says
-nothing any more, and its files are removed. What a crash leaves of either goes at the next start.
+``<name>.<ticket>.deleted``. If the process ends before the journal has the DELETE with that ticket, checkpoint or
+journal still know that replica; the new name says that it was being deleted, and that whatever has its old name now is
+not what they mean (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to ``….removed``,
+which says nothing any more, and its files are removed. What a crash leaves of either goes at the next start.
 
 Limits: one entry a replica that was deleted in the last moments.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -27,9 +27,14 @@ def is_leftover(name: str) -> bool:
     return name.endswith((DELETED, REMOVED))
 
 
-def being_deleted(names: Iterable[str]) -> set[str]:
-    """Return the names of replicas whose deletion had begun, and was perhaps not written down, by what there is."""
-    return {name.removesuffix(DELETED).rpartition(".")[0] for name in names if name.endswith(DELETED)}
+def being_deleted(names: Iterable[str], durable: Container[int]) -> set[str]:
+    """Return the names of replicas whose deletion had begun, and was not written down, by what directories there are.
+
+    `durable`: the tickets of the deletions that the journal has. Those that the checkpoint covers are not missed: their
+    directories were renamed again before it was written.
+    """
+    begun = [name.removesuffix(DELETED).rpartition(".") for name in names if name.endswith(DELETED)]
+    return {name for name, _, ticket in begun if int(ticket) not in durable}
 
 
 class Removals:

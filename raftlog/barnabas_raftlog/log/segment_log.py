@@ -80,17 +80,15 @@ class ReplicaLog(CompactedLog):
             self._host.stats.cold_reads += 1
             # What the tail holds need not be in the file yet.
             limit = min(end_offset, self._tail_offset())
-            number = self._segment_number(start_offset)
-            segment = self._segments[number]
+            segment = self._segments[self._segment_number(start_offset)]
+            limit = min(limit, self._end_of(segment))
             try:
                 frames = await self._guard(self._range(segment, (start_offset, limit, bytes_max)), segment)
             except _SegmentGoneError:
                 continue
-            if frames or not (following := [known for known in self._segments if known.base_offset > start_offset]):
+            if frames or limit >= end_offset:
                 return frames
-            start_offset = following[0].base_offset
-            if start_offset >= end_offset:
-                return frames
+            start_offset = limit  # Compaction has emptied what is before it.
 
     async def _range(self, segment: Segment, limits: tuple[int, int, int]) -> list[Buffer]:
         cold = self._host.cold

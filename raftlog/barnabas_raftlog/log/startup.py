@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.raft.messages import HardState
 
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
 from .files import Files
@@ -25,7 +24,7 @@ from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
 from .journal_scan import JournalScan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
-from .recovery import WITH_PAYLOAD, ReplicaPlan, apply_record
+from .recovery import WITH_PAYLOAD, Replay, ReplicaPlan
 from .removals import being_deleted, is_leftover
 from .replica_recovery import empty_row, recover_replica
 from .write_queue import Save
@@ -187,16 +186,11 @@ class _Start:
     def _recover(self, checkpoint: Checkpoint, newest: int) -> tuple[Checkpoint, int, int]:
         """Replay the journal over the checkpoint, bring every replica in order, and write a new checkpoint."""
         files, directory = self._files, self._directory
-        plans = {
-            group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache, shown=row.truncations)
-            for group, row in checkpoint.rows.items()
-        }
-        hard_states: dict[bytes, HardState] = dict(checkpoint.hard_states)
-        deleted: set[str] = set()
+        replay = Replay(checkpoint.rows, checkpoint.hard_states)
         last_batch = checkpoint.journal.batch
         chain = self._chain(checkpoint.journal.sequence, newest)
         for sequence, end in chain:
-            last_batch = self._replay(checkpoint, sequence, end, last_batch, plans, hard_states, deleted)
+            last_batch = self._replay(checkpoint, sequence, end, last_batch, replay)
         # A start that was interrupted may have left no boot id: then it cannot be told either.
         power_lost = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
         rows: dict[bytes, ReplicaRow] = {}
@@ -206,20 +200,20 @@ class _Start:
         def payload_of(location: Location) -> bytearray:
             return files.read(descriptors[location.sequence], location.position, location.size_bytes)
 
-        self._forget_deleted(plans)
-        for name in sorted(deleted):
+        self._forget_deleted(replay)
+        for name in sorted(replay.deleted):
             if files.exists(f"{directory}/replicas/{name}"):
                 files.remove_tree(f"{directory}/replicas/{name}")
         jobs: list[Callable[[], tuple[ReplicaRow, int, int] | StorageFailedError]] = []
         unwritable: dict[bytes, StorageFailedError] = {}
-        for group, plan in plans.items():
+        for group, plan in replay.plans.items():
             row = None if plan.is_new else checkpoint.rows.get(group)
             if row is None or row.name != plan.name:
                 row = empty_row(group, plan.name, page_cache=plan.page_cache)
             path = f"{directory}/replicas/{plan.name}"
             rows[group] = row
             jobs.append(partial(_recovered, files, path, row, plan, payload_of, self._config.segment_bytes))
-        for (group, plan), found in zip(plans.items(), files.run_all(jobs), strict=True):
+        for (group, plan), found in zip(replay.plans.items(), files.run_all(jobs), strict=True):
             if isinstance(found, StorageFailedError):
                 unwritable[group] = found
                 continue
@@ -238,18 +232,18 @@ class _Start:
         for group, error in unwritable.items():
             rows[group].failed = str(error)
         place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, last_batch)
-        fresh = Checkpoint(checkpoint.number + 1, place, rows, hard_states)
+        fresh = Checkpoint(checkpoint.number + 1, place, rows, replay.hard_states)
         packed = [encode_row(row) for row in rows.values()]
         files.sync_directory(f"{directory}/replicas")
-        save(files, f"{directory}/checkpoint", encode(fresh.number, place, packed, hard_states))
+        save(files, f"{directory}/checkpoint", encode(fresh.number, place, packed, fresh.hard_states))
         return fresh, written, cut
 
-    def _forget_deleted(self, plans: dict[bytes, ReplicaPlan]) -> None:
+    def _forget_deleted(self, replay: Replay) -> None:
         """Carry out deletions that had begun, and that the journal does not know of yet."""
         names = set(self._files.list_directory(f"{self._directory}/replicas"))
-        begun = being_deleted(names)
+        plans, begun = replay.plans, being_deleted(names, replay.tickets)
         for group, plan in list(plans.items()):
-            if plan.name in begun and not plan.is_new:
+            if plan.name in begun:
                 del plans[group]
                 if plan.name in names:
                     # One that was made after it: what is in its files is its own.
@@ -272,16 +266,7 @@ class _Start:
         chain.reverse()
         return chain
 
-    def _replay(
-        self,
-        checkpoint: Checkpoint,
-        sequence: int,
-        end: int,
-        last_batch: int,
-        plans: dict[bytes, ReplicaPlan],
-        hard_states: dict[bytes, HardState],
-        deleted: set[str],
-    ) -> int:
+    def _replay(self, checkpoint: Checkpoint, sequence: int, end: int, last_batch: int, replay: Replay) -> int:
         """Replay one journal file, up to `end` unless that is 0; return the number of its last batch."""
         path, _ = self._journal[sequence]
         start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
@@ -293,7 +278,7 @@ class _Start:
                 payload = b""
                 if record.kind in WITH_PAYLOAD:
                     payload = bytes(read(record.position, record.size_bytes))
-                apply_record(plans, hard_states, deleted, record, sequence, payload)
+                replay.apply(record, sequence, payload)
         finally:
             self._files.close(fd)
         if scan.damaged_at is not None or (end and scan.end < end - 512):

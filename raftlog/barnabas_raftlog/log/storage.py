@@ -238,15 +238,16 @@ class Storage:
     def delete_log(self, group: GroupId, *, for_good: bool = True) -> None:
         """Forget a replica and its files, `for_good` its hard state, too; else one may be made here again."""
         log = self._logs.pop(group)
-        self._hard_states.delete(group, for_good=for_good)
+        ticket = self._hard_states.delete(group, for_good=for_good)
         self._rows.pop(group, None)
         self._host.dirty.pop(log, None)
         log.deleted()
         self._host.replaced.pop(log, None)
-        self._removals.add(log.directory, self._commits.ticket)
+        self._removals.add(log.directory, ticket)
         if log in self._syncing:
             self._syncing.discard(log)
             self._go_on_with_checkpoint()
+        self._commits.flush()  # A node at rest may not come to it for long.
 
     def left_behind(self) -> list[GroupId]:
         """Return the groups of which only the hard state is here."""
@@ -281,10 +282,17 @@ class Storage:
         self._is_closed = True
         await run_in(self._sync_worker, self._journal.close)
         if is_settled:
-            data = str(self._number).encode()
-            await run_in(self._write_worker, partial(save, self._files, f"{self._directory}/{CLEAN_STOP}", data))
+            self.last_error = await run_in(self._write_worker, self._mark_clean_stop) or self.last_error
         self._host.opened.close_all()
         self._files.close(self._lock_fd)
+
+    def _mark_clean_stop(self) -> str:
+        """Runs in the write worker. Returns why it failed, or nothing: then the next start takes longer."""
+        try:
+            save(self._files, f"{self._directory}/{CLEAN_STOP}", str(self._number).encode())
+        except OSError as error:
+            return f"cannot mark this stop as a clean one: {error}"
+        return ""
 
     def checkpoint(self, *, at_end: bool = False) -> None:
         """Begin a checkpoint; if one is being made, another one follows it. `at_end`: the journal is not used again."""
@@ -389,6 +397,7 @@ class Storage:
         if self._is_closed:
             return
         if self.failed is not None:
+            self._retry_later()  # Here, for an attempt may also end because the disk is full.
             self._commits.resume()
         elif self._host.refusal is not None:
             self._look_for_room()

@@ -30,7 +30,7 @@ from typing import Protocol, cast
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.manifest import SegmentFile, encode_manifest
 from barnabas_raftlog.log.segment import Segment
-from barnabas_raftlog.log.segment_install import FilledLog, SegmentGoneError
+from barnabas_raftlog.log.segment_install import SegmentGoneError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Buffer, GroupId
 
@@ -82,9 +82,9 @@ class Throttle:
             await asyncio.sleep(wait_ms / 1000)
 
 
-def log_of(group: Group) -> FilledLog:
+def log_of(group: Group) -> ReplicaLog:
     """Return the log of a group that has its segments sent as files."""
-    return cast("FilledLog", group.log)
+    return cast("ReplicaLog", group.log)
 
 
 class _Session:
@@ -92,7 +92,7 @@ class _Session:
 
     __slots__ = ("data", "log", "manifest_id", "segments", "used_ms")
 
-    def __init__(self, manifest_id: int, log: FilledLog, segments: list[Segment], now_ms: int) -> None:
+    def __init__(self, manifest_id: int, log: ReplicaLog, segments: list[Segment], now_ms: int) -> None:
         self.manifest_id, self.log = manifest_id, log
         self.segments = {(one.base_offset, one.first_index): one for one in segments}
         self.data: bytes | None = None
@@ -212,7 +212,7 @@ class CatchUpSource:
         del source
         request = decode(body, EntriesRequest)
         group = self._group(request.group)
-        log, due, total = cast("ReplicaLog", group.log), request.index, 0
+        log, due, total = log_of(group), request.index, 0
         last_index = min(group.core.commit_index, log.durable_index)
         bytes_max = min(request.size_bytes, self._throttle.chunk_bytes)
         await self._throttle.take(max(0, bytes_max))

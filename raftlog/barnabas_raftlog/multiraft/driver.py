@@ -191,6 +191,7 @@ class Driver:
         self.resign(group)
         group.failed, group.is_suspended = error, False
         self._facts.append((group.group_id, Fact("replica failed", group.core.term, str(error))))
+        group.notices.append((group.listener.on_failed, error))
         self.retire(group)
         self.touch(group)
 
@@ -445,8 +446,7 @@ class Driver:
                     group.commit_index, group.high_watermark = core.commit_index, high_watermark
                     listener.on_committed(core.commit_index)
             self._tell_leadership(group)
-            if group.readers or group.log.is_uncertain:
-                group.after_steps()
+            group.after_steps()
             if self.candidacies.is_standing(group):
                 self._look_at_turn(group)
         if self._facts:
@@ -487,9 +487,8 @@ class Driver:
         group.listener.on_configuration(group.configuration)
 
     def _tell_leadership(self, group: Group) -> None:
-        core, leader_id = group.core, group.leader_id
-        leads = leader_id == self.node_id and group.is_leader
-        leadership = (core.term, leader_id, leads, leads and core.confirmed and not group.stall_pending)
+        core, leads = group.core, group.is_leader
+        leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
             if leads and not group.leadership[2]:  # Who knows only older members lives, and has asked those.
                 self._greet(group, core.silent)

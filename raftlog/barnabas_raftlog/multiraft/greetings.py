@@ -1,7 +1,7 @@
 """What two nodes tell each other about the groups they share, so that only those are woken that differ.
 
 When a link becomes live, both nodes say where they stand in every shared group; when a group is added here, the live
-members are asked where they stand in it (a digest that wants an answer). What is said goes into the other's cores as
+nodes are asked where they stand in it (a digest that wants an answer). What is said goes into the other's cores as
 `PeerDigest` events (`raft.reconnect`). All digests of one loop iteration to one peer leave together.
 
 Not said, but woken the old way with `PeerLive`: a group that has a promise on its way to the disk, because its term may

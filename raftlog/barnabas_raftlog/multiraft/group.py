@@ -10,6 +10,7 @@ from barnabas_raftlog.log.incoming import Prepared
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import (
+    AppendResponse,
     Buffer,
     Campaign,
     Entry,
@@ -24,7 +25,7 @@ from barnabas_raftlog.raft.messages import (
     TransferLeadership,
 )
 from barnabas_raftlog.raft.quorum import majority
-from barnabas_raftlog.raft.uncertainty import why_not_given_up
+from barnabas_raftlog.raft.uncertainty import DISCOUNTED, why_not_given_up
 from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Line
@@ -121,6 +122,9 @@ class GroupListener(Protocol):
 
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         """One of these has changed. A witness never leads, as far as this tells: it is about to hand on."""
+
+    def on_failed(self, error: StorageFailedError) -> None:
+        """The log has failed for good: this replica takes part in nothing any more."""
 
     def on_configuration(self, configuration: Configuration) -> None:
         """These are the members from here on, unless what says so is truncated again. It need not be committed yet."""
@@ -338,6 +342,13 @@ class Group:
         if really and not reason:
             self._driver.post(self, GiveUp(node_id))
         return reason
+
+    def discount(self, node_id: int) -> None:
+        """Count nothing any more that `node_id` has acknowledged: its log has failed, and will be another one."""
+        core = self.core
+        self._driver.post(
+            self, AppendResponse(core.term, node_id, core.node_id, 0, 0, True, 0, 0, uncertain=DISCOUNTED)
+        )
 
     async def confirm(self) -> None:
         """Wait until a majority has said, after this call, that this node still leads (ReadIndex, thesis 6.4).

@@ -67,6 +67,8 @@ class NodeLinks(FrameSender, Protocol):
     @property
     def live_peers(self) -> list[int]: ...
 
+    def silence_ms(self, node_id: int) -> int: ...
+
 
 class MultiRaft:
     """All groups of one node. Not for threads: everything here runs on one loop."""
@@ -173,9 +175,8 @@ class MultiRaft:
             driver.fail(group, log.failed)
         elif self._storage.failed is not None:
             driver.suspend(group, self._storage.failed)
-        for peer in self._links.live_peers:
-            if peer in group.members or not group.members:
-                self._greetings.ask(peer, group)
+        for peer in self._links.live_peers:  # All: who leads may be none of the members that this log knows.
+            self._greetings.ask(peer, group)
         for message in self._strays.claim(group_id, now_ms):
             if not (isinstance(message, InstallSnapshot) and not message.data):
                 driver.post(group, message)  # What is left out is said again.
@@ -369,16 +370,16 @@ class MultiRaft:
             # It was this node that fell silent, and its peers make their connections to it anew.
             self._held_silences[peer] = max(self._doubtful_until_ms, driver.now() + self._timing.election_timeout_ms)
             return
-        self._tell_silence(peer)
+        self._tell_silence(peer, self._links.silence_ms(peer))
 
-    def _tell_silence(self, peer: int) -> None:
+    def _tell_silence(self, peer: int, for_ms: int) -> None:
         sharing = self._sharing.get(peer, {})
         # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
         # so that those who are asked for a pre-vote have just heard of the silence, too.
         urgent = sorted(
             sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer, group.group_id)
         )
-        self._driver.post_bulk(PeerSilent(peer), urgent)
+        self._driver.post_bulk(PeerSilent(peer, for_ms), urgent)
 
     def _on_broken(self, error: BaseException) -> None:
         logger.critical("node %d: the Raft driver is broken", self.node_id, exc_info=error)
@@ -415,7 +416,7 @@ class MultiRaft:
         self._strays.expire(now_ms)
         for peer in [peer for peer, until_ms in self._held_silences.items() if until_ms <= now_ms]:
             del self._held_silences[peer]
-            self._tell_silence(peer)
+            self._tell_silence(peer, 0)  # It may have been this node all the time.
         if self._held and self._held_until_ms <= now_ms:
             held, self._held = self._held, []
             self._release(held)

@@ -187,6 +187,11 @@ class Links:
         peer = self._peers.get(node_id)
         return peer is not None and peer.live
 
+    def silence_ms(self, node_id: int) -> int:
+        """Return how long ago the newest datagram was sent of which a peer said that it came; 0 for a stranger."""
+        peer = self._peers.get(node_id)
+        return 0 if peer is None else max(0, self._clock() - peer.liveness.fresh_at_ms)
+
     def is_connected(self, node_id: int) -> bool:
         """True if we can send; whether anybody answers is what `is_live` says."""
         peer = self._peers.get(node_id)

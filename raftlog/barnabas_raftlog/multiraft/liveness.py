@@ -108,6 +108,7 @@ class PeerLiveness:
         "_last_at_ms",
         "_last_echoed",
         "_last_sequence",
+        "_learns_from_ms",
         "_sent_at_ms",
         "_sequence",
         "fresh_at_ms",
@@ -128,7 +129,7 @@ class PeerLiveness:
         self._age_ms = float(INTERVAL_MS)
         self._age_deviation_ms = 0.0
         self._last_sequence = self._last_echoed = 0
-        self._last_at_ms = now_ms
+        self._last_at_ms = self._learns_from_ms = now_ms
         self.fresh_at_ms = now_ms - 10 * timeout_ms_min
 
     @property
@@ -175,6 +176,8 @@ class PeerLiveness:
             for _ in range(min(datagram.sequence - self._last_sequence - 1, SENT_REMEMBERED)):
                 self.loss += (1.0 - self.loss) / 16
             self.loss -= self.loss / 16
+        if now_ms - self._last_at_ms >= self._base_ms:
+            self._learns_from_ms = now_ms
         self._last_sequence, self._last_at_ms = datagram.sequence, now_ms
         self.received += 1
         echoed = datagram.echo_sequence
@@ -191,9 +194,10 @@ class PeerLiveness:
     def _on_echo(self, sent_at_ms: int, delay_ms: int, now_ms: int) -> None:
         age_ms = max(0, now_ms - sent_at_ms)
         self.fresh_at_ms = max(self.fresh_at_ms, sent_at_ms)
-        if delay_ms >= self._base_ms:
-            # The first echo after a cut that has been mended: of what the peer got before it. That was no slowness, and
-            # must not make us slow to notice the next cut (measured: 3.1 s instead of 1.0, one second after mending).
+        if delay_ms >= self._base_ms or sent_at_ms < self._learns_from_ms:
+            # Of what was sent before a cut that has been mended, or before one of us went on after it had stood still.
+            # That was no slowness, and must not make us slow to notice the next silence (measured: 3.1 s instead of 1.0
+            # a second after a cut was mended, 2.2 s after a process had been stopped for a while).
             return
         self._age_deviation_ms += (abs(age_ms - self._age_ms) - self._age_deviation_ms) / 4
         self._age_ms += (age_ms - self._age_ms) / 8

@@ -63,18 +63,21 @@ class SegmentRepair:
         while position < segment.size_bytes:
             size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
             request = ReadRequest(group, 0, segment.base_offset, segment.first_index, position, size_bytes)
-            data = open_chunk(await self._links.call(peer, READ, encode(request), CALL_S))
-            await self._host.cold.in_thread(partial(self._write, position, data))
-            position += len(data)
+            position += len(await self._add(position, peer, READ, request))
 
     async def _fetch_entries(self, peer: int, group: GroupId, segment: Segment) -> None:
         position, index = 0, segment.first_index
         while position < segment.size_bytes:
             size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
             request = EntriesRequest(group, index, size_bytes)
-            data = open_chunk(await self._links.call(peer, ENTRIES, encode(request), CALL_S))
-            await self._host.cold.in_thread(partial(self._write, position, data))
+            data = await self._add(position, peer, ENTRIES, request)
             position, index = position + len(data), index + count_frames(data)
+
+    async def _add(self, position: int, peer: int, method: str, request: ReadRequest | EntriesRequest) -> memoryview:
+        """Ask for a chunk, put it at `position` of the copy, and return it."""
+        data = open_chunk(await self._links.call(peer, method, encode(request), CALL_S))
+        await self._host.cold.in_thread(partial(self._write, position, data))
+        return data
 
     def _write(self, position: int, data: memoryview) -> None:
         """Runs in a read thread."""

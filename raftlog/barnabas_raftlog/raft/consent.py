@@ -2,9 +2,10 @@
 
 A pre-vote asks each voter three things (thesis 9.6): does it trust a leader, has it a longer log, has it entered the
 term already. When nodes meet, as all of them do when a cluster starts, each tells the other of every group in which
-term it is, where its log ends and whom it follows (`reconnect`). That answers all three: who follows nobody, is in the
-same term and has no longer log, has *consented* to be asked for its vote. A candidate to which every other voter has
-consented asks for the votes at once. With ten thousand groups that start together this is a quarter of all messages.
+term it is, where its log ends and whom it follows (`reconnect`). That answers all three: who follows nobody and has no
+longer log has *consented* to be asked for its vote, in any term that is new to it. A candidate to which every other
+voter has consented asks for the votes at once, in the first term that is new to all of them. With ten thousand groups
+that start together this is a quarter of all messages.
 
 A pre-vote needs a majority, this needs all: a digest is older than an answer, and what one of them has learned since
 may not be here yet. What that can do is little. Who was the newest of them and stood after its digest leads in the term

@@ -255,14 +255,22 @@ def mark_lost(raft: RaftState, progress: Progress) -> None:
 
 
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
-    """Go on without it; awake, unless a majority is there all the same, which has everything already."""
+    """Go on without it; awake, unless a majority is there all the same, which has everything already.
+
+    Who has trusted in silence is judged by when a majority was last heard, not by when that was noticed: what clients
+    bring to a leader that is cut off would wait for another election timeout, and with it all that follows on their
+    connections.
+    """
     progress = raft.progress.get(event.peer)
     if progress is None:
         return
     others = [other for other in raft.progress.values() if other is not progress]
     live_voter_count = sum(other.is_voter and other.live for other in others) + raft.is_voter
-    if progress.is_missed or live_voter_count < majority(len(raft.voters)):
+    has_majority = live_voter_count >= majority(len(raft.voters))
+    if raft.quiescent and (progress.is_missed or not has_majority):
         _wake(raft)
+        if not has_majority:
+            raft.active_since_ms -= event.for_ms
     _mark_silent(raft, progress)
 
 

@@ -28,7 +28,7 @@ from barnabas_raftlog.errors import ChangeInProgressError
 from . import election
 from .membership import Configuration, check_change
 from .messages import TimeoutNow
-from .progress import Progress
+from .progress import NEVER_MS, Progress
 from .replication import heartbeat
 from .state import RaftState, Role
 from .witness import heir, lacks_released
@@ -84,7 +84,7 @@ def _lead(raft: RaftState) -> None:
         if progress is None or progress.directory_id != raft.directories[peer]:
             next_index = raft.log.last_index + 1
             progress = Progress(peer, raft.directories[peer], next_index, raft.now_ms, is_voter=False, live=False)
-            progress.caught_up_ms = 0  # Unlike those that a new leader finds, it never was.
+            progress.caught_up_ms = NEVER_MS  # Unlike those that a new leader finds, it never was.
             raft.silent.add(peer)
         progress.is_voter = peer in raft.voters
         progress.is_witness = peer in raft.witnesses

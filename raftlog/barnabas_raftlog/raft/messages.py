@@ -300,9 +300,13 @@ class PeerDigest(msgspec.Struct):
 
 
 class PeerSilent(msgspec.Struct):
-    """`peer`'s connection closed or its datagrams stopped: it is not to be trusted as a leader."""
+    """`peer`'s connection closed or its datagrams stopped: it is not to be trusted as a leader.
+
+    `for_ms`: how long ago it was last known to hear this node and to be heard, as far as that is known.
+    """
 
     peer: int
+    for_ms: int = 0
 
 
 class Stalled(msgspec.Struct):

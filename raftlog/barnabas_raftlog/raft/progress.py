@@ -11,10 +11,11 @@ follower with a hole refuses the next one, and the refusal takes the follower ba
 
 from enum import Enum, auto
 
-__all__ = ["APPENDS_IN_FLIGHT_MAX", "Progress", "ProgressState"]
+__all__ = ["APPENDS_IN_FLIGHT_MAX", "NEVER_MS", "Progress", "ProgressState"]
 
 # A bound on bookkeeping, not on throughput: at 1 ms between nodes, 256 appends are 256,000 a second for one group.
 APPENDS_IN_FLIGHT_MAX = 256
+NEVER_MS = -1 << 62  # before any clock began
 
 
 class ProgressState(Enum):

@@ -42,6 +42,10 @@ elect by two, as soon as the repetition is on the disk of one of them that has t
 candidate says what it knows to be committed, too: the one that has left may have the longest log of all. Only a change
 that was interrupted within that moment still waits for the voter that it would have removed.
 
+*A log that has failed*, in either mode, is replaced by an empty one, whose member is uncertain like any other. Before
+it is deleted the leader is told, and takes it for one that has come back with the number `DISCOUNTED`, which no member
+draws: so what the old log acknowledged has ceased to count when it ceases to exist.
+
 Not here: *a group of one voter*. What it lost when its power failed is lost; it elects itself, and the fact says so.
 Not here either: how it is known that power was lost (`log.startup`).
 
@@ -55,11 +59,13 @@ heard of that voter. Who may be given up, and when, `why_not_given_up` says: not
 from collections.abc import Set as AbstractSet
 
 from .messages import AppendResponse
-from .progress import Progress
+from .progress import NEVER_MS, Progress
 from .quorum import majority
 from .state import RaftState, Role
 
-__all__ = ["become_certain", "give_up", "has_won", "note_answer", "note_elected", "why_not_given_up"]
+__all__ = ["DISCOUNTED", "become_certain", "give_up", "has_won", "note_answer", "note_elected", "why_not_given_up"]
+
+DISCOUNTED = 1 << 31
 
 
 def has_won(raft: RaftState) -> bool:
@@ -133,8 +139,9 @@ def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -
         raft.round += 1
         progress.certain_round = raft.round
         progress.match_index = 0
+        progress.caught_up_ms = NEVER_MS
         progress.become_probe((raft.log.last_index if response.rejected else response.match_index) + 1)
-        raft.note("follower lost its page cache", f"node {progress.peer} counts again behind {progress.certain_index}")
+        raft.note("follower may have forgotten", f"node {progress.peer} counts again behind {progress.certain_index}")
         return True
     if response.round < progress.certain_round:
         return False  # It may be from before its return.

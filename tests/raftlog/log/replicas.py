@@ -66,6 +66,7 @@ class Links:
         self.on_peer: list[object] = []
         self.live_peers: list[int] = []
         self.handlers: dict[str, Handler] = {}
+        self.silence_ms = lambda _node_id: 0
 
     def serve(self, method: str, handler: Handler) -> None:
         self.handlers[method] = handler
@@ -119,8 +120,7 @@ class Member:
         self.files = MemoryFiles()
         self.files.make_directory("data")
         self.files.sync_directory("")
-        self.is_up = False
-        self.facts: list[str] = []
+        self.is_up, self.facts = False, list[str]()
 
     async def boot(self) -> None:
         self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
@@ -197,8 +197,7 @@ class Member:
                 self.write_worker.run()
 
     def _on_broken(self, error: BaseException) -> None:
-        # The disk dies under a transfer as under everything else.
-        assert isinstance(error, CrashError), error
+        assert isinstance(error, CrashError), error  # The disk dies under a transfer as under everything else.
 
     def _on_fact(self, group: GroupId, fact: Fact) -> None:
         self.facts.append(fact.kind)
@@ -216,6 +215,7 @@ class Member:
         return node_id in self.links.live_peers
 
     def wake(self, partition: Partition) -> None: ...
+    def on_failed(self, partition: Partition, error: StorageFailedError) -> None: ...
     def review_soon(self, partition: Partition) -> None: ...
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
     def hear(self, partition: Partition, term: int, leader_id: int) -> None: ...

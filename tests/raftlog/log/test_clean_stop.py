@@ -69,3 +69,13 @@ def test_a_running_node_does_not_wait_for_what_others_write() -> None:
     node.storage.checkpoint()
     node.work()
     assert "sync_file_system" not in [call for call, _ in node.files.calls]
+
+
+def test_a_stop_that_cannot_be_marked_is_one_like_a_crash() -> None:
+    node = Node(config=MANY)
+    node.files.failing = lambda call, path: call == "write" and "clean-stop" in path
+    stopped(node, 2)
+    assert "clean" in node.storage.last_error
+    node.files.failing = lambda call, path: False
+    again = after_power_loss(node, 2)
+    assert not again.storage.was_clean

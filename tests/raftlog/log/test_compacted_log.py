@@ -9,6 +9,7 @@ import pytest
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.compacted_log import Compacted, CompactionFailedError, CompactionLimits
 from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
@@ -34,9 +35,9 @@ def fill(log: ReplicaLog, first: int, count: int, keys: int = 7, *, tombstones: 
         log.append_batch(1, bytearray(build_batch(records, producer_id=9, producer_epoch=0, base_sequence=2 * number)))
 
 
-def filled(node: Node, mode: Mode = "fsync", count: int = 60, **more: bool) -> ReplicaLog:
+def filled(node: Node, mode: Mode = "fsync", count: int = 60, keys: int = 7, *, tombstones: bool = False) -> ReplicaLog:
     log = node.log(mode=mode)
-    fill(log, 0, count, **more)
+    fill(log, 0, count, keys, tombstones=tombstones)
     node.work()
     return log
 
@@ -78,6 +79,10 @@ def wanted(before: list[Record], sealed_end: int, *, drop_tombstones_before: int
     ]
 
 
+async def entries_of(log: ReplicaLog) -> list[Entry]:
+    return [entry async for entry in log.replay(1)]
+
+
 def sealed_end(log: ReplicaLog) -> int:
     return log.spans()[-1].base_offset
 
@@ -106,6 +111,19 @@ def test_the_latest_of_each_key_is_left_and_indexes_and_offsets_are_what_they_we
     assert [index for index, _ in entries] == list(range(1, 61))
     assert [sequence for _, sequence in entries] == list(range(0, 120, 2))
     assert compact(log) is None, "nothing is dirty"
+
+
+@pytest.mark.parametrize("count", range(60, 70))
+def test_a_copy_of_what_was_emptied_is_passed_by_and_nothing_else(count: int) -> None:
+    """A follower that is behind gets emptied frames, in one segment with what follows, and has no file of its own."""
+    leader, follower = Node(), Node()
+    log = filled(leader, count=count, keys=1)
+    assert compact(log) is not None
+    copy = follower.log()
+    copy.append(asyncio.run(entries_of(log)))
+    follower.work()
+    expected = [one.offset for one in asyncio.run(all_records(log))]
+    assert [one.offset for one in asyncio.run(all_records(copy))] == expected
 
 
 async def _replayed(log: ReplicaLog) -> list[tuple[int, int]]:

@@ -92,7 +92,8 @@ def test_a_failed_fdatasync_and_no_file_in_its_place_acknowledges_nothing_until_
     fill(log, 1)
     ticket = node.storage.ticket()
     node.work()
-    for _ in range(3):
+    for full_at_bytes in (None, used(node.files), None):  # An attempt that finds no room is not the last one.
+        node.files.full_at_bytes = full_at_bytes
         node.wait()
     assert log.durable_index == 5
     assert node.storage.durable_ticket < ticket

@@ -240,6 +240,9 @@ class Listener:
     def on_committed(self, commit_index: int) -> None:
         self._note("committed", commit_index)
 
+    def on_failed(self, error: StorageFailedError) -> None:
+        self._note("failed", str(error))
+
     def on_configuration(self, configuration: Configuration) -> None:
         self._note("configuration", sorted(configuration.voter_ids), sorted(configuration.learner_ids))
 
@@ -271,6 +274,9 @@ class MemoryLinks:
         self.frames: list[tuple[int, Sequence[Heard]]] = []
         self.buffered = 0
         self.is_congested = False
+
+    def silence_ms(self, node_id: int) -> int:
+        return 0
 
     def is_connected(self, node_id: int) -> bool:
         return node_id in self.live_peers

@@ -4,6 +4,7 @@ import pytest
 
 from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import AppendEntries, PeerDigest, VoteRequest
 
 from .fakes import Network, Node, data_frame, group_id
@@ -138,6 +139,24 @@ async def test_a_node_that_begins_late_is_told_who_leads_without_asking_for_vote
     assert [network.nodes[1].group(number).core.term for number in range(1, 31)] == terms
     assert all(late.logs[group_id(n)].shown() == network.nodes[1].logs[group_id(n)].shown() for n in range(1, 31))
     assert awake(network) == [0, 0, 0]
+
+
+async def test_a_node_that_begins_again_finds_a_leader_that_its_old_log_does_not_know() -> None:
+    network = Network(4)
+    for node in network.nodes.values():
+        node.add(1)
+    network.connect()
+    await network.pass_ms(2_000)
+    with_it = [(node_id, 4) for node_id in (1, 2, 3)]
+    network.connect(*with_it, live=False)
+    await network.pass_ms(2_000)
+    network.replace(4, disk=0)
+    network.connect(*with_it)
+    await network.settle()
+    late = network.nodes[4].add(1, configuration=configuration_of(frozenset({2, 3, 4})), preferred=False)
+    await network.pass_ms(100)  # Else the others would have found out for it, by an election.
+    assert late.leader_id == 1
+    assert late.members == {1, 2, 3, 4}
 
 
 async def test_a_group_that_has_not_heard_of_the_silence_yet_is_woken_after_it() -> None:

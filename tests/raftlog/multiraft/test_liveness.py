@@ -1,5 +1,6 @@
 """Two nodes' datagrams on virtual time: what counts as life, what as silence, and what as nothing."""
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -112,6 +113,21 @@ def test_a_cut_that_was_mended_does_not_make_slow_to_notice_the_next(phase_ms: i
     pair.run(300)
     assert pair.fresh == (True, True)
     assert (pair.here.timeout_ms, pair.there.timeout_ms) == (1_000, 1_000)
+
+
+@pytest.mark.parametrize("read_every_ms", [0, 30, 90])
+def test_a_process_that_stood_still_makes_nobody_slow_to_notice_the_next_silence(read_every_ms: int) -> None:
+    """What was sent to it meanwhile waits in its socket, and it says something between reading one and the next."""
+    pair, place = Pair(), itertools.count()
+    pair.run(5_000)
+    goes_on_ms = pair.now_ms + 4_000
+    wait = lambda outward: goes_on_ms - pair.now_ms + read_every_ms * next(place) if outward else None  # noqa: E731
+    pair.run(4_000, wait)
+    assert pair.fresh == (False, False)
+    for _ in range(500):
+        pair.run(10)
+        assert (pair.here.timeout_ms, pair.there.timeout_ms) == (1_000, 1_000)
+    assert pair.fresh == (True, True)
 
 
 def test_another_life_is_not_heard_before_its_connection() -> None:

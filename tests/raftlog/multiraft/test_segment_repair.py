@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
-from raftlog.log.node import Node, fill, group
+from raftlog.log.node import SMALL, Node, fill, group
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.log.storage import StorageConfig
 from barnabas_raftlog.multiraft.catch_up_source import CatchUpSource, Throttle
 from barnabas_raftlog.multiraft.catch_up_wire import ENTRIES, READ, EntriesRequest, encode
 from barnabas_raftlog.multiraft.group import Group
@@ -18,9 +18,6 @@ from barnabas_raftlog.multiraft.segment_repair import SegmentRepair
 from barnabas_raftlog.raft.messages import GroupId
 
 FRAMES = 60
-MINE = StorageConfig(
-    journal_file_bytes=16 << 10, journal_step_bytes=4 << 10, segment_bytes=8 << 10, tail_cache_bytes=4 << 10
-)
 
 
 class Other:
@@ -28,10 +25,7 @@ class Other:
 
     def __init__(self, segment_bytes: int, *, count: int = FRAMES, **more: Any) -> None:
         self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
-        config = StorageConfig(
-            journal_file_bytes=16 << 10, journal_step_bytes=4 << 10, segment_bytes=segment_bytes, tail_cache_bytes=4096
-        )
-        self.node = Node(config=config)
+        self.node = Node(config=msgspec.structs.replace(SMALL, segment_bytes=segment_bytes))
         self.log = self.node.log()
         fill(self.log, count)
         self.node.work()
@@ -62,7 +56,7 @@ class Links:
 
 def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
     """Return the copies that are found of the second segment of eight KiB, what is in it, and who was asked."""
-    here = Node(config=MINE)
+    here = Node()
     log = here.log()
     fill(log, FRAMES)
     here.work()

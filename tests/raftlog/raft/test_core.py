@@ -224,6 +224,17 @@ def test_silent_majority_keeps_a_leader_awake() -> None:
     assert group.cores[1].role is Role.FOLLOWER
 
 
+@pytest.mark.parametrize(("for_ms", "role"), [(1_000, Role.FOLLOWER), (0, Role.LEADER)])
+def test_a_leader_at_rest_counts_the_silence_of_before_it_was_noticed(for_ms: int, role: Role) -> None:
+    group = elected()
+    assert group.cores[1].quiescent
+    group.now_ms += 60_000
+    for peer in (2, 3):
+        group.step(1, PeerSilent(peer, for_ms))
+    group.to_deadline(1)
+    assert group.cores[1].role is role
+
+
 def test_group_falls_silent_without_a_dead_member() -> None:
     group = elected()
     group.step(1, PeerSilent(3))

@@ -1,0 +1,41 @@
+"""What a broker does with its leaderships before it stops: to whoever has everything, while somebody is left."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from .partition import Partition
+
+__all__ = ["hand_over"]
+
+
+async def hand_over(
+    partitions: Sequence[Partition],
+    targets: Callable[[], set[int]],
+    leaders_changed: Callable[[], Awaitable[None]],
+    timeout_s: float,
+) -> None:
+    """Transfer every leadership to one of `targets()`, in sync if possible; return when each has another leader.
+
+    A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when the
+    time is up, what is not done stays with an election.
+    """
+    moving = [partition for partition in partitions if partition.group.is_leader]
+    transferred: dict[Partition, tuple[int, int]] = {}
+    try:
+        async with asyncio.timeout(timeout_s):
+            while moving:
+                able = targets()
+                moving = [one for one in moving if one.group.is_leader or one.leader_id is None]
+                moving = [one for one in moving if able.intersection(one.electable)]
+                for partition in moving:
+                    if partition.group.is_leader:
+                        best = [node_id for node_id in partition.electable if node_id in able]
+                        target = next((node_id for node_id in best if node_id in partition.isr), best[0])
+                        # Once in each term: a transfer that is under way is not helped by another.
+                        if transferred.get(partition) != (partition.term, target):
+                            transferred[partition] = (partition.term, target)
+                            partition.transfer(target)
+                if moving:
+                    await leaders_changed()
+    except TimeoutError:
+        return

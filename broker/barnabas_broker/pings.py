@@ -1,0 +1,62 @@
+"""Is that broker still there? Asked before a client is told that it leads.
+
+A client that loses its broker asks another one for metadata at once, often before that one has noticed: the kernel
+closes the sockets of a process that was killed one after the other, over milliseconds. Told that the dead broker leads,
+librdkafka believes it, finds nobody there, and asks again only when it scans its topics, up to a second later. So each
+leader that would be named is sent a question first. It costs a round trip between brokers; instead of the answer of one
+that is gone comes the end of its connection, and then there is an election to be waited for.
+
+Who neither answers nor goes (a process that stands still) keeps nobody waiting for longer than `WAIT_S`.
+
+Limit: one question a broker and loop iteration, which all share who ask in it.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["METHOD", "WAIT_S", "Pings"]
+
+METHOD = "ping"
+WAIT_S = 0.1
+
+
+class NodeLinks(Protocol):
+    """The part of `Links` that is used here."""
+
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+
+
+class Pings:
+    """One node's questions to others; they answer with `answer`."""
+
+    def __init__(self, links: NodeLinks) -> None:
+        self._links = links
+        self._asked: dict[int, asyncio.Task[None]] = {}  # in this iteration of the loop
+
+    async def ask(self, node_ids: Iterable[int]) -> None:
+        """Return when each has answered, is known to be gone, or has had `WAIT_S`. Cancelled, it has no effect."""
+        if asked := [self._question(node_id) for node_id in node_ids]:
+            await asyncio.wait(asked)
+
+    @staticmethod
+    async def answer(_source: int, _body: bytes) -> bytes:
+        """Be there."""
+        return b""
+
+    def _question(self, node_id: int) -> asyncio.Task[None]:
+        task = self._asked.get(node_id)
+        if task is None:
+            loop = asyncio.get_running_loop()
+            if not self._asked:
+                loop.call_soon(self._asked.clear)
+            task = self._asked[node_id] = loop.create_task(self._ask(node_id))
+        return task
+
+    async def _ask(self, node_id: int) -> None:
+        try:
+            await self._links.call(node_id, METHOD, b"", WAIT_S)
+        except (BarnabasError, TimeoutError):
+            return  # What is known of it by now is what counts.

@@ -1,0 +1,90 @@
+"""Before a client is told who leads, that broker is asked whether it is there."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.pings import METHOD, WAIT_S, Pings
+from barnabas_broker.testing import Cluster
+from barnabas_clients import Admin
+from barnabas_clients.connection import Connection
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_raftlog.multiraft.rpc import LinkDownError
+
+
+class Links:
+    """Brokers that answer when told to. `asked`: who was asked, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.answers: dict[int, asyncio.Future[bytes]] = {}
+
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
+        assert (method, body, timeout_s) == (METHOD, b"", WAIT_S)
+        self.asked.append(node_id)
+        self.answers[node_id] = asyncio.get_running_loop().create_future()
+        return await self.answers[node_id]
+
+
+async def test_all_who_ask_at_once_share_a_question_and_who_comes_later_asks_again() -> None:
+    links = Links()
+    pings = Pings(links)
+    first, second = asyncio.create_task(pings.ask([2, 3])), asyncio.create_task(pings.ask([3]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert links.asked == [2, 3]
+    early = links.answers[3]
+    third = asyncio.create_task(pings.ask([3]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert links.asked == [2, 3, 3]
+    early.set_result(b"")
+    await second
+    assert not first.done()
+    assert not third.done(), "that answer may be older than its question"
+    links.answers[2].set_result(b"")
+    links.answers[3].set_result(b"")
+    await asyncio.gather(first, third)
+
+
+@pytest.mark.parametrize("error", [LinkDownError("gone"), TimeoutError()])
+async def test_who_is_gone_or_stands_still_keeps_nobody_waiting(error: Exception) -> None:
+    links = Links()
+    asking = asyncio.create_task(Pings(links).ask([2]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    links.answers[2].set_exception(error)
+    await asking
+
+
+async def test_without_anybody_to_ask_there_is_nothing_to_wait_for() -> None:
+    await Pings(Links()).ask([])
+
+
+def test_a_leader_that_goes_while_it_is_asked_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with Cluster(3, directory=tmp_path) as cluster:
+            async with Admin(cluster.bootstrap) as admin:
+                await admin.create_topic("t", partitions=1)
+            leader_id = next(
+                node_id
+                for node_id, node in cluster.nodes.items()
+                if node.partitions.topics["t"].partitions[0].is_leader
+            )
+            other = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
+            asked: list[list[int]] = []
+
+            async def go_away(node_ids: Iterable[int]) -> None:
+                asked.append(list(node_ids))
+                await cluster.stop(leader_id)
+
+            monkeypatch.setattr(other.partitions.pings, "ask", go_away)
+            connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
+            answer = await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 20)
+            await connection.close()
+            assert asked == [[leader_id]]
+            assert answer.topics[0].partitions[0].leader_id in set(cluster.nodes) - {leader_id}
+
+    asyncio.run(main())
