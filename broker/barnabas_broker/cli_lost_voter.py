@@ -50,7 +50,12 @@ def give_up(
     if not accepted:
         return 0
     if leader is None:
-        raise CommandError(f"nobody leads {topic}-{partition} yet: look at `barnabas topic describe {topic}`")
+        refusals = "".join(
+            f"; broker {node_id} refused: {known['refusal']}"
+            for node_id, known in sorted(able.items())
+            if known["refusal"]
+        )
+        raise CommandError(f"nobody leads {topic}-{partition} yet: look at `barnabas topic describe {topic}`{refusals}")
     if not as_json:
         print(f"broker {leader} leads {topic}-{partition}")
     return 0

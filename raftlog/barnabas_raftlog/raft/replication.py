@@ -228,4 +228,5 @@ def confirm(raft: RaftState) -> None:
         return
     if raft.answered_round >= raft.confirm_round:
         raft.confirmed = True
+        raft.given_up.clear()
         raft.note("leadership confirmed", f"entry {raft.commit_index} is committed")

@@ -179,7 +179,7 @@ class RaftState:
         self.votes = set[int]()
         self.refusals = set[int]()
         self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
-        self.given_up = set[int]()  # Voters that an operator has given up, until somebody leads.
+        self.given_up = set[int]()  # Voters that an operator has given up; see `uncertainty`.
         self.attempts = 0  # to stand, since a leader was known
         self.ballots = 0  # real elections of others or of its own that this member took part in, since then
         # As a leader.

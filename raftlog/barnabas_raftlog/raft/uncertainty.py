@@ -52,8 +52,9 @@ Not here either: how it is known that power was lost (`log.startup`).
 *A voter that never comes back* would keep the others waiting for ever. An operator can give it up (`give_up`): it then
 counts as if it had voted, but only as one that all must have, never as one of a majority: a leader still needs the
 votes of more than half, so there is one a term. What is given up are the acknowledged entries that only that voter has
-kept. It is remembered by those who were told, in memory, until somebody leads; and it is void as soon as anything is
-heard of that voter. Who may be given up, and when, `why_not_given_up` says: not one that only `rivals` has.
+kept. It is remembered by those who were told, in memory: by a follower until it hears of a leader, by the leader until
+its leadership is confirmed, since one that another candidate ends before that has led nobody. And it is void as soon as
+anything is heard of that voter. Who may be given up, and when, `why_not_given_up` says: not one that only `rivals` has.
 """
 
 from collections.abc import Set as AbstractSet
@@ -117,7 +118,6 @@ def note_elected(raft: RaftState) -> None:
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)
-    raft.given_up.clear()
     raft.uncertain = 0
 
 

@@ -52,6 +52,31 @@ def test_without_it_the_others_wait_and_with_it_they_elect() -> None:
     assert group.cores[1].given_up == group.cores[2].given_up == set(), "it holds for one election"
 
 
+def test_it_holds_until_a_leadership_is_confirmed() -> None:
+    """1 is elected, and nobody has heard of it when 2, to which it promised a vote just before, ends its term."""
+    group = waiting()
+    group.step(1, GiveUp(3))
+    for source in (1, 2, 1):  # pre-vote, promise, vote
+        group.lose(target=3)
+        assert group.deliver(source=source)
+    vote, group.inbox = group.inbox, []
+    group.step(2, GiveUp(3))
+    group.lose(target=3)
+    group.deliver(source=2)
+    promise, group.inbox = group.inbox, vote
+    group.deliver(source=2)
+    assert any(line.startswith("n1 fact: leader elected") for line in group.lines)
+    group.inbox = promise
+    group.deliver(source=1)
+    group.lose(target=3)
+    group.deliver(source=2)
+    assert group.cores[1].role is not Role.LEADER
+    assert group.cores[1].given_up == {3}
+    assert stand(group) == [1]
+    assert group.cores[1].confirmed
+    assert group.cores[1].given_up == set()
+
+
 def test_one_that_has_the_longer_log_must_be_told_too() -> None:
     group = waiting()
     group.disks[1].log.truncate_from(group.disks[1].log.last_index)
