@@ -165,6 +165,8 @@ class Producing(Worker):
                 # All by which it knows that it is cut off with a broker: it waits as long as brokers do for each other.
                 "socket.timeout.ms": 1_000,
                 "request.timeout.ms": 1_000,
+                # Connected to who leads nothing, too: else librdkafka begins to connect up to a second after it must.
+                "enable.sparse.connections": False,
                 "message.timeout.ms": 0,  # never: librdkafka would begin a new epoch and send again what followed
                 "retry.backoff.ms": 10,
                 "retry.backoff.max.ms": 50,

@@ -8,7 +8,6 @@ that voter up; and only a second question, which says so, lets it.
 Not here: finding the nodes to ask, and the words for people (`cli_lost_voter`).
 """
 
-import asyncio
 from typing import Any
 
 import msgpack
@@ -47,19 +46,10 @@ class LostVoters:
         if partition is not None:
             refusal = partition.group.give_up(node_id, really=really)
             if really and not refusal:
-                await self._leader(partition)
+                await self._partitions.wait_while(lambda: partition.group.leader_id is None, LEADER_TIMEOUT_S)
             found = _known(partition) | {"refusal": refusal}
         packed: bytes = msgpack.packb(found)
         return packed
-
-    async def _leader(self, partition: Partition) -> None:
-        """Wait a while for somebody to lead."""
-        try:
-            async with asyncio.timeout(LEADER_TIMEOUT_S):
-                while partition.group.leader_id is None:
-                    await self._partitions.leaders_changed()
-        except TimeoutError:
-            return
 
 
 def _known(partition: Partition) -> dict[str, Any]:

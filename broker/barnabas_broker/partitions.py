@@ -33,6 +33,7 @@ from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .absences import Absences
+from .changes import Changes
 from .config import BrokerConfig
 from .cut_off import is_cut_off
 from .failed_replicas import FailedReplicas, NodeLinks
@@ -47,12 +48,13 @@ from .reassignment import Moves, Submit, founding_configuration
 from .topic_settings import topic_settings
 from .waiting import FetchWaiters, ParkedFetch
 
-__all__ = ["ELECTION_MS", "Partitions", "ReplicaStorage"]
+__all__ = ["ELECTION_S", "Partitions", "ReplicaStorage"]
 
 logger = logging.getLogger(__name__)
 
 REVIEW_MS = 100
 ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
+ELECTION_S = ELECTION_MS / 1000
 OPENED_PER_ITERATION = 20
 
 
@@ -111,7 +113,7 @@ class Partitions:
         self._woken: dict[Partition, None] = {}
         self._reviewing: dict[Partition, None] = {}
         self._review_timer: asyncio.TimerHandle | None = None
-        self._changed: asyncio.Future[None] | None = None
+        self._changes = Changes()
         self._closing = False
         announcer.subscribe(self._on_leaders)
 
@@ -138,7 +140,7 @@ class Partitions:
         """Take in a change of the image. Subscribed to the metadata service."""
         if old.brokers is not new.brokers:
             self.absences.on_brokers(old, new)
-            self._fire_changed()
+            self._changes.fire()
             if self._preferred is not None:
                 self._preferred.look_soon()  # Who was live, but fenced, at the last turn.
             if replaced := self.moves.on_brokers(new):
@@ -208,7 +210,7 @@ class Partitions:
                 if founding is not None:
                     partition.group.begin_with(founding, stand=partition.replicas[0] == self.node_id)
         self._reconcile_soon()
-        self._fire_changed()
+        self._changes.fire()
 
     def _belongs_here(self, group_id: GroupId) -> bool:
         topic_id, index = place_of(group_id)
@@ -218,21 +220,20 @@ class Partitions:
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""
         waiting = set(topic_ids)
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    waiting = {topic_id for topic_id in waiting if not self._has_leaders(topic_id)}
-                    if not waiting:
-                        return
-                    await self.leaders_changed()
-        except TimeoutError:
-            return
+
+        def is_waiting() -> bool:
+            waiting.difference_update([topic_id for topic_id in waiting if self._has_leaders(topic_id)])
+            return bool(waiting)
+
+        await self.wait_while(is_waiting, timeout_s)
+
+    async def wait_while(self, is_undecided: Callable[[], bool], timeout_s: float) -> None:
+        """Wait while this is so, asked again whenever leaders have changed, or until the time is up."""
+        await self._changes.wait_while(is_undecided, timeout_s)
 
     async def leaders_changed(self) -> None:
         """Return at the next change of anything that decides who is said to lead."""
-        if self._changed is None:
-            self._changed = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._changed)
+        await self._changes.next()
 
     @property
     def has_all_leaders(self) -> bool:
@@ -266,12 +267,7 @@ class Partitions:
                 self._unled[key[0]] = None
             else:
                 self._vacant_since_ms.pop(key, None)
-        self._fire_changed()
-
-    def _fire_changed(self) -> None:
-        if self._changed is not None:
-            self._changed.set_result(None)
-            self._changed = None
+        self._changes.fire()
 
     async def _reconcile(self) -> None:
         opened = 0
@@ -300,7 +296,7 @@ class Partitions:
         self._multiraft.release_elections()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_fatal(error)
-        self._fire_changed()
+        self._changes.fire()
         # The image may have changed between the task's last look at the queue and now.
         self._reconcile_soon()
 
@@ -441,7 +437,7 @@ class Partitions:
         self.absences.on_peer(peer, live)
         if live and self._preferred is not None:
             self._preferred.look_soon()
-        self._fire_changed()
+        self._changes.fire()
         self._review_led(lambda partition: peer in partition.replicas or peer in partition.observing)
 
     def _review_led(self, concerned: Callable[[Partition], bool]) -> None:

@@ -11,7 +11,6 @@ transaction coordinator, and this is the one code on which every client stops at
 INVALID_REQUEST.
 """
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
@@ -19,7 +18,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.hosted_topic import HostedTopic
-from barnabas_broker.partitions import ELECTION_MS
+from barnabas_broker.partitions import ELECTION_S
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -62,12 +61,9 @@ async def _wait(broker: BrokerContext, exchange: Exchange, keys: list[str]) -> F
     # A thousand groups have few partitions between them.
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
     indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
-    try:
-        async with asyncio.timeout(ELECTION_MS / 1000):
-            while any(_may_be_elected(broker, hosted, index) for index in indexes):
-                await broker.partitions.leaders_changed()
-    except TimeoutError:
-        pass  # Then the answer says that there is none.
+    await broker.partitions.wait_while(
+        lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
+    )
     return _response(exchange, [_find(broker, key) for key in keys])
 
 

@@ -16,7 +16,6 @@ would not hear of it: it names another replica (`cut_off.py`).
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.hosted_topic import HostedTopic
-from barnabas_broker.partitions import ELECTION_MS
+from barnabas_broker.partitions import ELECTION_S
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
@@ -112,12 +111,7 @@ async def _ask_leaders(
 
 
 async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
-    try:
-        async with asyncio.timeout(ELECTION_MS / 1000):
-            while _expects_leaders(broker, request):
-                await broker.partitions.leaders_changed()
-    except TimeoutError:
-        pass  # Then the answer says that there is none.
+    await broker.partitions.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
     return _response(broker, _named(broker, request, version, {}))
 
 

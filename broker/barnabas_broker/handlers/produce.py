@@ -27,7 +27,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import ELECTION_MS
+from barnabas_broker.partitions import ELECTION_S
 from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -164,11 +164,10 @@ class _Vacancy(_Wait):
 
     async def refuse(self, hosted: HostedTopic) -> None:
         """Wait for an election or a hand-over, then answer; a client that has gone meanwhile changes nothing."""
-        partitions, index = self.produce.broker.partitions, self.partition.index
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ELECTION_MS / 1000):
-                while self.partition.is_handing_over or partitions.expects_leader_of(hosted, index):
-                    await partitions.leaders_changed()
+        partition, partitions = self.partition, self.produce.broker.partitions
+        await partitions.wait_while(
+            lambda: partition.is_handing_over or partitions.expects_leader_of(hosted, partition.index), ELECTION_S
+        )
         self.on_failed(self.partition.not_leading_code)
 
 

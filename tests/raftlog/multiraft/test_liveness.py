@@ -121,8 +121,11 @@ def test_a_process_that_stood_still_makes_nobody_slow_to_notice_the_next_silence
     pair, place = Pair(), itertools.count()
     pair.run(5_000)
     goes_on_ms = pair.now_ms + 4_000
-    wait = lambda outward: goes_on_ms - pair.now_ms + read_every_ms * next(place) if outward else None  # noqa: E731
-    pair.run(4_000, wait)
+
+    def wait_ms(outward: bool) -> int | None:
+        return goes_on_ms - pair.now_ms + read_every_ms * next(place) if outward else None
+
+    pair.run(4_000, wait_ms)
     assert pair.fresh == (False, False)
     for _ in range(500):
         pair.run(10)
