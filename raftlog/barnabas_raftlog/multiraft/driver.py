@@ -45,6 +45,7 @@ from barnabas_raftlog.raft.messages import (
     InstallSnapshot,
     LeadershipEnded,
     PeerLive,
+    PeerSilent,
     Persisted,
     Proposed,
     Ready,
@@ -146,9 +147,10 @@ class Driver:
             self._bulk.append((event, deque(groups)))
             self.schedule()
 
-    def pending(self, event: Event) -> set[Group]:
-        """Return the groups that have not heard of this `post_bulk` yet."""
-        return {group for queued, groups in self._bulk if queued == event for group in groups}
+    def unheard_silence(self, peer: int) -> set[Group]:
+        """Return the groups that have not heard yet that `peer` fell silent, as they are told by `post_bulk`."""
+        told = (groups for event, groups in self._bulk if isinstance(event, PeerSilent) and event.peer == peer)
+        return {group for groups in told for group in groups}
 
     def on_proposed(self, group: Group, entry: Entry) -> None:
         """Note that `entry` was appended to the log of a group that this node leads."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterable
 
 from barnabas_raftlog.raft.core import Role
-from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive, PeerSilent
+from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
 
 from .digests import encode_digests
 from .driver import Driver
@@ -36,7 +36,7 @@ class Greetings:
 
     def greet(self, peer: int, sharing: Iterable[Group]) -> None:
         """Tell `peer`, which is live from now on, where this node stands in all groups that they share."""
-        unheard = self._driver.pending(PeerSilent(peer))
+        unheard = self._driver.unheard_silence(peer)
         self._say(peer, [group for group in sharing if group not in unheard], wants_answer=False)
         self._driver.post_bulk(PeerLive(peer), sorted(unheard, key=lambda group: group.group_id))
 

@@ -276,7 +276,7 @@ class MemoryLinks:
         self.is_congested = False
 
     def silence_ms(self, node_id: int) -> int:
-        return 0
+        return 900  # as after a cut
 
     def is_connected(self, node_id: int) -> bool:
         return node_id in self.live_peers

@@ -1,5 +1,7 @@
 """Nodes that find each other again: equal groups sleep on, and nobody goes on trusting who does not lead."""
 
+import asyncio
+
 import pytest
 
 from barnabas_raftlog.multiraft import driver as driver_module
@@ -54,6 +56,26 @@ async def test_followers_that_missed_their_leader_for_a_moment_trust_it_again_wi
     assert all(leader.group(number).core.progress[2].live for number in range(1, 101))
     for node_id, node in network.nodes.items():
         assert set(sent_since(node, before[node_id])) <= {PeerDigest}
+
+
+async def test_a_silence_that_was_not_heard_of_before_its_end_leaves_nobody_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node that stood still is back while others still tell their groups that it fell silent, which it never knew."""
+    monkeypatch.setattr(driver_module, "BULK_PER_DRIVE", 10)
+    network, leader = await elected(3, groups=100)
+    await network.pass_ms(2_000)
+    (tell,) = leader.links.on_peer
+    tell(2, False)
+    await asyncio.sleep(0)
+    assert 0 < sum(leader.group(number).core.progress[2].live for number in range(1, 101)) < 100
+    tell(2, True)
+    for callback in network.nodes[2].links.on_peer:
+        callback(1, True)
+    await network.settle()
+    await network.pass_ms(2_000)
+    assert all(leader.group(number).core.progress[2].live for number in range(1, 101))
+    assert awake(network) == [0, 0, 0]
 
 
 async def test_only_the_group_that_differs_is_woken() -> None:
