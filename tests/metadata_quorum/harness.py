@@ -73,7 +73,7 @@ class MemoryLog:
         self.all: list[Entry] = []
         self.start_index = self.start_term = self.start_offset = 0
         self.failed: StorageFailedError | None = None
-        self.is_uncertain = self.may_forget = False
+        self.is_uncertain = self.is_blank = self.may_forget = False
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
         self._members = ConfigurationHistory()
@@ -94,7 +94,7 @@ class MemoryLog:
             self._members.restart(0, configuration)
 
     def became_certain(self) -> None:
-        self.is_uncertain = False
+        self.is_uncertain = self.is_blank = False
 
     @property
     def first_index(self) -> int:

@@ -167,7 +167,7 @@ class Disk:
         self.queue = deque[Operation]()
         self.queued_count = self.done_count = 0
         self.log = MemoryLog(self)
-        self.is_uncertain = False
+        self.is_uncertain = self.is_blank = False
 
     @property
     def newest_hard_state(self) -> HardState:

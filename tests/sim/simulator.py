@@ -157,6 +157,7 @@ class Simulator:
             now_ms=self.now_ms,
             snapshot=partial(self._snapshot, node),
             uncertain=node.disk.is_uncertain,
+            blank=node.disk.is_blank,
         )
         node.configuration = node.core.configuration
 
@@ -225,7 +226,7 @@ class Simulator:
         ready = core.step(event, self.now_ms)
         self._carry_out(node, ready)
         if not core.uncertain:
-            node.disk.is_uncertain = False
+            node.disk.is_uncertain = node.disk.is_blank = False
         check_member(core)
         if type(event) is Tick:
             check_quorum(core)

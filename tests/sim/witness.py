@@ -15,7 +15,7 @@ def keep_what_a_witness_keeps(sim: "Simulator", node: "Node") -> None:
     if core.lacks_beginning:
         sim.counts["begun anew"] += 1
         log.install(0, 0, log.configuration)
-        node.disk.is_uncertain = True
+        node.disk.is_uncertain = node.disk.is_blank = True
         node.waiting.clear()
         node.reads.clear()
         sim.make_core(node)

@@ -84,6 +84,7 @@ class AppendLog:
         self.is_deleted = False
         # The machine lost power, and what it lost of this log in page-cache mode may have been acknowledged.
         self.is_uncertain = row.uncertain
+        self.is_blank = row.blank  # That, and begun empty: it may have forgotten who its members were, too.
         self.partial_since = row.partial_since
         self._loading: set[int] = set()
         self._directory_changed = False
@@ -357,11 +358,12 @@ class AppendLog:
             self._members.rows(),
             self.is_uncertain,
             self.partial_since,
+            self.is_blank,
         )
 
     def became_certain(self) -> None:
         """It has caught up with all that it may have lost."""
-        self.is_uncertain = False
+        self.is_uncertain = self.is_blank = False
         # Before anything that is acknowledged from here on: two doubts, where there is only one, may elect nobody.
         self._host.commits.put(RecordKind.CERTAIN, self.group, 0, 0)
         self._mark_dirty()

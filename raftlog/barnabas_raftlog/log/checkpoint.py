@@ -52,6 +52,7 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     uncertain: bool = False  # it may have lost what it acknowledged, and has not caught up since
     # (term, index) of the configuration that made it a witness's, and it lacks its beginning, which others have
     partial_since: tuple[int, int] | None = None
+    blank: bool = False  # it is uncertain, and was begun empty where something had been acknowledged
 
 
 class JournalPlace(msgspec.Struct, array_like=True, frozen=True):

@@ -202,7 +202,7 @@ class CutLog(AppendLog):
         if index:
             self._epochs.assign(term, index, end_offset)
         else:
-            self.is_uncertain = True
+            self.is_uncertain = self.is_blank = True
         self.start_index = self.last_index = index
         self.last_term, self.log_end_offset, self.size_bytes = term, end_offset, 0
         self.log_start_offset = end_offset

@@ -26,7 +26,7 @@ because what became of those segments since is in it too. Either way nothing cou
 
 A DELETE takes everything, and the checkpoint's row with it: a REPLICA that follows one makes another replica, which may
 have the same name. All that became of it is in the journal, so a row that was taken later than both is not missed. It
-says whether the hard state is left behind. A replica that is made where there is such a hard state is uncertain, as is
+says whether the hard state is left behind. A replica that is made where there is such a hard state is *blank*, as is
 one that was emptied (an INSTALL of 0): neither holds what was acknowledged in its name. CERTAIN ends that.
 
 Who belongs to the group (MEMBERS) is in the journal in both modes, before the entry that says so: it outlives that
@@ -76,7 +76,7 @@ class ReplicaPlan:
         self.is_new = is_new
         self.page_cache = page_cache
         self.shown = shown  # the number of the newest truncation that the checkpoint's row has seen
-        self.is_uncertain: bool = before is not None and before.is_uncertain
+        self.is_blank: bool = before is not None and before.is_blank
         self.is_certain = False  # whatever the checkpoint says
         self.adopted: ReplicaRow | None = None  # in place of the checkpoint's row
         self.trusted_index = self._synced_index = trusted_index
@@ -95,7 +95,7 @@ class ReplicaPlan:
         """Replay what the journal says of this replica, other than its entries, its making and its end."""
         kind = record.kind
         if kind == RecordKind.CERTAIN:
-            self.is_uncertain, self.is_certain = False, True
+            self.is_blank, self.is_certain = False, True
         elif kind == RecordKind.TRUNCATE:
             self.truncated_from(record.index, record.term)
         elif kind == RecordKind.TRUNCATED:
@@ -148,7 +148,7 @@ class ReplicaPlan:
             number -= 1 << PARTIAL_BIT
             self.partial_since, state = decode_place(state), state[PLACE_BYTES:]
         self.entries.clear()
-        self.is_uncertain |= not index
+        self.is_blank |= not index
         self.is_certain &= bool(index)
         # What holds there was written down first.
         self.members = {known: row for known, row in self.members.items() if (known, row[0]) == (index, term)}
@@ -219,7 +219,7 @@ class Replay:
         before = self.plans.get(group)
         is_new = before is None or before.is_new
         plan = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
-        plan.is_uncertain |= before is None and group in self.hard_states
+        plan.is_blank |= before is None and group in self.hard_states
         self.plans[group] = plan
 
     def _delete(self, group: bytes, record: JournalRecord) -> None:

@@ -126,6 +126,7 @@ class _Rebuild:
             self._members.rows(),
             self._row.uncertain,
             self._row.partial_since if plan is None or plan.partial_since is False else plan.partial_since,
+            self._row.blank,
         )
 
     def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:

@@ -219,8 +219,9 @@ class _Start:
                 continue
             rows[group], before = found[0], checkpoint.rows.get(group)
             was_page_cache = plan.page_cache or (before is not None and before.page_cache)
-            found[0].uncertain &= not plan.is_certain
-            found[0].uncertain |= plan.is_uncertain or (power_lost and was_page_cache)
+            blank = found[0].blank = plan.is_blank or (found[0].blank and not plan.is_certain)
+            doubtful = found[0].uncertain and not plan.is_certain
+            found[0].uncertain = blank or doubtful or (power_lost and was_page_cache)
             written += found[1]
             cut += found[2]
         for fd in descriptors.values():
@@ -248,7 +249,7 @@ class _Start:
                 if plan.name in names:
                     # One that was made after it: what is in its files is its own.
                     plans[group] = ReplicaPlan(plan.name, 0, page_cache=plan.page_cache, is_new=True)
-                    plans[group].is_uncertain = True
+                    plans[group].is_blank = True
 
     def _chain(self, oldest: int, newest: int) -> list[tuple[int, int]]:
         """Return the journal files that count, oldest first: (sequence, where its valid part ends, or 0).

@@ -210,7 +210,8 @@ class Storage:
             assert row.name == name, (row.name, name)
         else:
             row = empty_row(group, name, page_cache=page_cache)
-            row.uncertain = group in self._hard_states  # of a predecessor, and what that acknowledged is gone
+            # Of a predecessor, and what that acknowledged is gone.
+            row.uncertain = row.blank = group in self._hard_states
             self._hard_states.say_again(group)
             if self._files.exists(directory):
                 row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, config.segment_bytes)

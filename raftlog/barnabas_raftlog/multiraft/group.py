@@ -49,6 +49,7 @@ class GroupLog(LogReader, Protocol):
     on_loaded: Callable[[GroupId], None] | None
     on_failed: Callable[[GroupId, StorageFailedError], None] | None
     is_uncertain: bool
+    is_blank: bool
 
     @property
     def partial_since(self) -> Place | None: ...

@@ -160,6 +160,7 @@ class MultiRaft:
                 now_ms=driver.now_ms,
                 snapshot=snapshot,
                 uncertain=log.is_uncertain,
+                blank=log.is_blank,
             )
 
         if configuration is not None and log.failed is None:

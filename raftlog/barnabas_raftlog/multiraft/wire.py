@@ -116,7 +116,7 @@ def _encode(group_id: GroupId, message: Message, payloads: list[Buffer]) -> tupl
             flags = message.pre | message.transfer << 1 | message.is_learner << 2
             return (_VOTE_REQUEST, group_id, message.term, message.last_index, message.last_term, flags)
         case VoteResponse():
-            flags = message.granted | message.pre << 1 | message.uncertain << 2
+            flags = message.granted | message.pre << 1 | message.uncertain << 2 | message.blank << 3
             return (_VOTE_RESPONSE, group_id, message.term, flags, message.commit_index, message.commit_term)
         case InstallSnapshot():
             payloads.append(message.data)
@@ -224,8 +224,9 @@ def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id:
         return VoteRequest(term, source, target, last_index, last_term, pre, transfer, is_learner)
     if kind == _VOTE_RESPONSE:
         term, flags, commit_index, commit_term = numbers
-        granted, pre, uncertain = flags & 1 != 0, flags & 2 != 0, flags & 4 != 0
-        return VoteResponse(term, source, target, granted, pre, directory_id, uncertain, commit_index, commit_term)
+        granted, pre, uncertain, blank = (flags & bit != 0 for bit in (1, 2, 4, 8))
+        about_log = (uncertain, commit_index, commit_term, blank)
+        return VoteResponse(term, source, target, granted, pre, directory_id, *about_log)
     if kind == _REMOVED:
         term, index, index_term = numbers
         return Removed(term, source, target, index, index_term)

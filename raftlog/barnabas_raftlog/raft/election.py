@@ -85,6 +85,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     votes_itself = raft.is_voter or raft.rivals.has_voter(raft.member)
     raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), set[int]()
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
+    raft.blank = {raft.node_id} if raft.is_blank else set[int]()
     retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
         retry_ms = min(retry_ms << min(raft.attempts, 16), timeout_ms // 2)
@@ -97,7 +98,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
         _forget_verified(raft)
         raft.ballots += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(raft.ballot_ms // 2, raft.ballot_ms)
-    if raft.is_lone_voter:
+    if raft.is_lone_voter and not raft.is_blank:
         _on_majority(raft)
         return
     last_index, last_term, term = raft.log.last_index, raft.log.last_term, raft.term + pre
@@ -145,7 +146,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
 
 def _answer(raft: RaftState, request: VoteRequest, term: int, *, granted: bool) -> VoteResponse:
     index = min(raft.commit_index, request.last_index) if raft.log.may_forget else 0
-    told = (raft.directory_id, raft.uncertain > 0, index, raft.log.term_at(index) or 0)
+    told = (raft.directory_id, raft.uncertain > 0, index, raft.log.term_at(index) or 0, raft.is_blank)
     return VoteResponse(term, raft.node_id, request.source, granted, request.pre, *told)
 
 
@@ -190,6 +191,8 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         raft.votes.add(response.source)
         if response.uncertain:
             raft.doubtful.add(response.source)
+        if response.blank:
+            raft.blank.add(response.source)
     needed = majority(len(raft.voters))
     if has_won(raft):
         _on_majority(raft)

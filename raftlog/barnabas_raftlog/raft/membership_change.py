@@ -29,6 +29,7 @@ from . import election
 from .membership import Configuration, check_change
 from .messages import TimeoutNow
 from .progress import NEVER_MS, Progress
+from .quorum import majority
 from .replication import heartbeat
 from .state import RaftState, Role
 from .witness import heir, lacks_released
@@ -41,7 +42,7 @@ def check(raft: RaftState, new: Configuration) -> None:
 
     Raises:
         ChangeInProgressError: another change, or the first entry of this leadership, is not committed yet; or a
-            member to be is not far enough (`witness`).
+            member to be is not far enough (`witness`), or half of the voters to be may have forgotten something.
         ValueError: `new` differs by more than one voter, or says nothing new.
     """
     assert raft.role is Role.LEADER
@@ -54,6 +55,10 @@ def check(raft: RaftState, new: Configuration) -> None:
         raise ChangeInProgressError(f"the change at entry {index} is not committed yet")
     if raft.commit_index < raft.term_start_index:
         raise ChangeInProgressError(f"no entry of term {raft.term} is committed yet")
+    unsure = {peer for peer, progress in raft.progress.items() if progress.uncertain} & new.voter_ids
+    if unsure and len(new.voters) - len(unsure) < majority(len(new.voters)):
+        # Should this leader fail now, these could elect nobody (`uncertainty`), and only a leader makes them certain.
+        raise ChangeInProgressError(f"nodes {sorted(unsure)} may have forgotten something, and have not caught up yet")
     if present.witnesses:
         for node_id in sorted(new.full_voter_ids - present.full_voter_ids):
             if lacks_released(raft, node_id):

@@ -152,6 +152,7 @@ class VoteResponse(msgspec.Struct):
     `directory_id` says which disk promises this: a node with another disk does not vote in the lost one's name.
     `uncertain`: the voter may have forgotten entries that it acknowledged (`uncertainty`). `commit_*`: the last entry
     that it knows to be committed, no later than the candidate's last one; said only where logs may forget, else 0.
+    `blank`: it is uncertain, and may have forgotten changes of members, too.
     """
 
     term: int
@@ -163,6 +164,7 @@ class VoteResponse(msgspec.Struct):
     uncertain: bool = False
     commit_index: int = 0
     commit_term: int = 0
+    blank: bool = False
 
 
 class AppendEntries(msgspec.Struct):

@@ -61,6 +61,7 @@ class RaftState:
         "asked_round",
         "attempts",
         "ballots",
+        "blank",
         "commit_index",
         "configuration",
         "configuration_index",
@@ -73,6 +74,7 @@ class RaftState:
         "doubtful",
         "given_up",
         "heard_ms",
+        "is_blank",
         "is_lone_voter",
         "is_outside",
         "is_voter",
@@ -138,6 +140,7 @@ class RaftState:
         now_ms: int,
         snapshot: SnapshotSource | None = None,
         uncertain: bool = False,
+        blank: bool = False,
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
         self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
@@ -146,6 +149,7 @@ class RaftState:
         self.preferred = preferred
         # A number of this return from a loss of power, or 0; see `uncertainty`.
         self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
+        self.is_blank = blank  # uncertain, and begun empty: it may know fewer changes of members than it acknowledged
         self.now_ms = now_ms
         # Promises. An entry on disk proves its term even if the save of the hard state was lost with a crash:
         # nobody votes before that save, so a vote in the proven term cannot have been given.
@@ -178,7 +182,8 @@ class RaftState:
         self.consents: tuple[tuple[int, int], ...] = ()
         self.votes = set[int]()
         self.refusals = set[int]()
-        self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters.
+        self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters,
+        self.blank = set[int]()  # and of blank ones.
         self.given_up = set[int]()  # Voters that an operator has given up; see `uncertainty`.
         self.attempts = 0  # to stand, since a leader was known
         self.ballots = 0  # real elections of others or of its own that this member took part in, since then

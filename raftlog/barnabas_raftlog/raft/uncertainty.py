@@ -46,6 +46,12 @@ that was interrupted within that moment still waits for the voter that it would 
 it is deleted the leader is told, and takes it for one that has come back with the number `DISCOUNTED`, which no member
 draws: so what the old log acknowledged has ceased to count when it ceases to exist.
 
+*Blank* is an uncertain member whose log was begun empty: that of a failed one, of a witness that is to be a replica, or
+of a node that was a member before, was removed, and is one again. It does not know every configuration that it ever
+acknowledged; while it catches up it passes through all that the group has had, and might be the only voter of one. Its
+vote counts for a configuration only beside those of a majority that is not blank: whoever replaced that configuration
+has an acknowledgement of one of these, so that one has a longer log, and does not vote. No blank member elects itself.
+
 Not here: *a group of one voter*. What it lost when its power failed is lost; it elects itself, and the fact says so.
 Not here either: how it is known that power was lost (`log.startup`).
 
@@ -81,9 +87,9 @@ def has_won(raft: RaftState) -> bool:
 
 
 def _has_all(raft: RaftState, voters: AbstractSet[int]) -> bool:
-    """True with the votes of all these, and more than half of them, except for who was given up and is still silent."""
+    """True with the votes of all these, but of who was given up and is still silent; a majority of them not blank."""
     missing = voters - raft.votes
-    return missing <= raft.given_up & raft.silent and len(voters - missing) >= majority(len(voters))
+    return missing <= raft.given_up & raft.silent and len(voters - missing - raft.blank) >= majority(len(voters))
 
 
 def why_not_given_up(raft: RaftState, peer: int) -> str:
@@ -118,13 +124,13 @@ def note_elected(raft: RaftState) -> None:
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)
-    raft.uncertain = 0
+    raft.uncertain, raft.is_blank = 0, False
 
 
 def become_certain(raft: RaftState, number: int) -> None:
     """The leader says that this member has caught up, if it means this return of it."""
     if raft.uncertain and raft.uncertain == number:
-        raft.uncertain = 0
+        raft.uncertain, raft.is_blank = 0, False
         raft.note("certain again", f"node {raft.leader_id} has sent all that may have been lost")
 
 

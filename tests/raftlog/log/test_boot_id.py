@@ -21,7 +21,9 @@ def node_with(*modes: Mode, boot_id: str | None = "boot 1") -> Node:
 
 def uncertain(files: MemoryFiles, boot_id: str | None, *modes: Mode) -> list[bool]:
     again = Node(files, boot_id=boot_id)
-    return [again.log(number, mode).is_uncertain for number, mode in enumerate(modes, 1)]
+    logs = [again.log(number, mode) for number, mode in enumerate(modes, 1)]
+    assert not any(log.is_blank for log in logs), "changes of members are durable in both modes"
+    return [log.is_uncertain for log in logs]
 
 
 @pytest.mark.parametrize("has_checkpoint", [False, True])

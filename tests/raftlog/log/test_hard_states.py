@@ -34,13 +34,15 @@ def test_a_replica_made_again_keeps_the_vote_and_is_uncertain(checkpoint_after: 
     assert node.storage.left_behind() == [group(1)]
     log = node.log()
     assert log.is_uncertain
+    assert log.is_blank
     node.work()
     if checkpoint_after == "both":
         node.storage.checkpoint()
         node.work()
     again = node.killed()
     assert again.storage.hard_state(group(1)) == VOTE
-    assert again.log().is_uncertain
+    kept = again.log()
+    assert (kept.is_uncertain, kept.is_blank) == (True, True)
     assert again.storage.left_behind() == []
 
 
@@ -56,7 +58,8 @@ def test_a_replica_made_again_that_was_made_certain_stays_so(has_checkpoint: boo
     log.became_certain()
     fill(log, 1)
     node.work()
-    assert not node.killed().log().is_uncertain
+    kept = node.killed().log()
+    assert (kept.is_uncertain, kept.is_blank) == (False, False)
 
 
 def test_a_checkpoint_that_began_before_the_replica_was_made_again_loses_neither() -> None:
@@ -118,12 +121,12 @@ def test_a_log_that_was_emptied_is_uncertain_until_it_is_certain_again(has_check
         node.work()
     again = node.killed()
     log = again.log()
-    assert (log.last_index, log.is_uncertain) == (0, True)
+    assert (log.last_index, log.is_uncertain, log.is_blank) == (0, True, True)
     log.became_certain()
     again.work()
     last = again.killed()
-    assert not last.log().is_uncertain
-    assert not last.killed().log().is_uncertain
+    for kept in (last.log(), last.killed().log()):
+        assert (kept.is_uncertain, kept.is_blank) == (False, False)
 
 
 @pytest.mark.parametrize("mode", ["fsync", "page-cache"])
@@ -150,7 +153,7 @@ def test_a_deletion_that_a_crash_overtakes_is_carried_out_at_the_next_start(
     node = node.killed().killed()
     assert node.storage.hard_state(group(1)) == VOTE
     again = node.log(mode=mode)
-    assert (again.failed, again.last_index, again.is_uncertain) == (None, 0, True)
+    assert (again.failed, again.last_index, again.is_uncertain, again.is_blank) == (None, 0, True, True)
     fill(again, 3)
     node.work()
     node = node.killed()

@@ -53,7 +53,7 @@ class MemoryLog:
         self.is_lazy = is_lazy
         self.durable_index = 0
         self.broken: StorageFailedError | None = None
-        self.is_uncertain = self.may_forget = False
+        self.is_uncertain = self.is_blank = self.may_forget = False
         self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
@@ -137,7 +137,7 @@ class MemoryLog:
         return entry
 
     def became_certain(self) -> None:
-        self.is_uncertain = False
+        self.is_uncertain = self.is_blank = False
 
     def sync(self) -> None:
         self.durable_index = self.last_index
@@ -173,6 +173,7 @@ class MemoryLog:
         partial_since: Place | None = None,
     ) -> None:
         self.partial_since = partial_since
+        self.is_blank |= not index
         self.is_uncertain |= not index
         self.items.clear()
         self.members.restart(index, configuration if configuration.voters else self.configuration)

@@ -58,6 +58,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         uncertain=st.booleans(),
         commit_index=NUMBERS,
         commit_term=NUMBERS,
+        blank=st.booleans(),
     ),
     st.builds(
         InstallSnapshot,

@@ -71,6 +71,7 @@ class Group:
             now_ms=self.now_ms,
             snapshot=lambda start: self._snapshot(node, start),
             uncertain=disk.is_uncertain,
+            blank=disk.is_blank,
         )
 
     def set_page_cache(self) -> None:
@@ -171,7 +172,7 @@ class Group:
         self._print(node, "empty the log, and begin anew")
         disk = self.disks[node]
         disk.log.install(0, 0, disk.log.configuration)
-        disk.is_uncertain = True
+        disk.is_uncertain = disk.is_blank = True
         self.cores[node] = self.boot(node)
         for peer in sorted(self.cores.keys() - self.dead - {node}):
             self.step(node, PeerLive(peer))
@@ -294,7 +295,7 @@ def _message(message: Message) -> str:
         fields["data"] = bytes(message.data).decode()
         fields["configuration"] = _members(message.configuration)
     usual = {"quiesce": False, "entries": "[]", "rejected": False, "hint_index": 0, "hint_term": 0, "transfer": False}
-    usual |= {"uncertain": 0, "certain": 0, "released_index": 0, "commit_term": 0}
+    usual |= {"uncertain": 0, "blank": False, "certain": 0, "released_index": 0, "commit_term": 0}
     if isinstance(message, VoteResponse):
         usual |= {"commit_index": 0}
     usual |= {"is_learner": False, "disk": 0, "witness_since": None}

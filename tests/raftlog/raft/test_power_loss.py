@@ -1,7 +1,12 @@
 """Page-cache logs after a loss of power: who counts, who does not, and from when on again (design of `uncertainty`)."""
 
+from collections.abc import Set as AbstractSet
+
+import pytest
+
+from barnabas_raftlog.errors import ChangeInProgressError
 from barnabas_raftlog.raft.core import Role
-from barnabas_raftlog.raft.messages import PeerSilent
+from barnabas_raftlog.raft.messages import PeerLive, PeerSilent
 
 from .group import Group
 
@@ -184,3 +189,68 @@ def test_two_of_three_do_not_elect_by_a_change_that_the_third_and_the_forgetful_
     for _ in range(20):
         campaigns(group, 1, without=3)
     assert not leads(group, 1) or "a" in group.values(1)
+
+
+def elect_with(voters: AbstractSet[int], *, blank: AbstractSet[int], forgetful: AbstractSet[int] = frozenset()) -> bool:
+    """Boot voters as blank ones, or after a loss of power; return whether anybody is elected by all of them."""
+    group = Group(voters, preferred=2)
+    for node in blank | forgetful:
+        disk = group.disks[node]
+        disk.is_uncertain, disk.is_blank = True, node in blank
+        group.cores[node] = group.boot(node)
+    group.connect()
+    for _ in range(3):
+        for node in sorted(voters):
+            if not any(leads(group, other) for other in voters):
+                group.to_deadline(node)
+                group.settle()
+    assert not any(core.is_blank and core.role is Role.LEADER for core in group.cores.values())
+    return any(leads(group, node) for node in voters)
+
+
+def test_no_blank_voter_elects_itself() -> None:
+    """What it takes for the members may be of long ago: who was removed, and is back, reads of all there were."""
+    assert not elect_with({2}, blank={2})
+    assert elect_with({2}, blank=set(), forgetful={2}), "a loss of power takes no change of members"
+
+
+def test_blank_voters_elect_only_beside_a_majority_that_knows_its_members() -> None:
+    assert not elect_with({2, 3}, blank={2})
+    assert not elect_with({2, 3}, blank={3})
+    assert elect_with({2, 3}, blank=set(), forgetful={2, 3})
+    assert not elect_with({1, 2, 3}, blank={1, 2})
+    assert not elect_with({1, 2, 3}, blank={1, 2}, forgetful={3})
+    assert elect_with({1, 2, 3}, blank={2})
+    assert elect_with({1, 2, 3}, blank={2}, forgetful={1, 3})
+
+
+def test_a_blank_voter_is_one_like_the_others_when_it_has_caught_up() -> None:
+    group = Group([1, 2, 3])
+    disk = group.disks[2]
+    disk.is_uncertain = disk.is_blank = True
+    group.cores[2] = group.boot(2)
+    group.elect(1)
+    assert (group.cores[2].uncertain, group.cores[2].is_blank) == (0, False)
+    group.die(1)
+    group.elect(2)
+    assert leads(group, 2)
+
+
+def test_no_change_leaves_half_of_the_voters_uncertain() -> None:
+    """Should the leader fail then, the others could elect nobody, and only a leader makes them certain again."""
+    group = Group([1, 2, 3])
+    group.elect(1)
+    disk = group.disks[2]
+    disk.is_uncertain = disk.is_blank = True
+    group.cores[2] = group.boot(2)
+    group.step(1, PeerLive(2))
+    group.deliver(source=1)
+    group.deliver(source=2)
+    assert group.cores[1].progress[2].uncertain
+    with pytest.raises(ChangeInProgressError, match="may have forgotten"):
+        group.change(1, group.configuration([1, 2]))
+    group.cores[1].check_change(group.configuration([1, 3]))
+    group.settle()
+    group.change(1, group.configuration([1, 2]))
+    group.settle()
+    assert group.cores[1].voters == {1, 2}
