@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from sim.disk import Disk
 
 from barnabas_raftlog.errors import ChangeInProgressError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
@@ -175,6 +176,16 @@ class Narrator:
         """Cut its power; its log was in page-cache mode, and comes back with so many entries."""
         self.group.lose_power(int(node), int(kept_count))
 
+    def begin_again(self, node: str, source: str, count: str) -> None:
+        """Its log was deleted, and it has begun another one: it has got so many entries of `source`'s, and restarts."""
+        group, disk = self.group, Disk()
+        disk.hard_state = group.disks[int(node)].hard_state
+        disk.log.append(group.disks[int(source)].log.held[: int(count)])
+        disk.sync()
+        disk.is_uncertain = disk.is_blank = True
+        group.disks[int(node)] = disk
+        group.cores[int(node)] = group.boot(int(node))
+
     def page_cache(self) -> None:
         self.group.set_page_cache()
 
@@ -211,7 +222,7 @@ class Narrator:
             words = [core.role.name.lower(), f"term={core.term}", f"leader={core.leader_id}"]
             words += [f"commit={core.commit_index}", f"log={core.log.first_index}..{core.log.last_index}"]
             words += ["confirmed"] * core.confirmed + ["quiescent"] * core.quiescent + ["outside"] * core.is_outside
-            words += ["uncertain"] * (core.uncertain > 0)
+            words += ["uncertain"] * (core.uncertain > 0) + ["blank"] * core.is_blank
             self.group.lines.append(f"n{n} {' '.join(words)}")
 
     def run(self, words: tuple[str, ...]) -> None:
