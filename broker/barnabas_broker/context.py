@@ -116,8 +116,10 @@ class BrokerContext:
         One that was fenced for its silence and is heard again is there before the controller has its next heartbeat:
         its groups may elect it the moment its links are back, and nobody else would be named in its place.
         """
+        if not broker.fenced:
+            return True
         is_heard = broker.node_id == self.node_id or self.partitions.is_live(broker.node_id)
-        return not broker.fenced or (broker.has_served and not broker.shutting_down and is_heard)
+        return broker.has_served and not broker.shutting_down and is_heard
 
     def brokers(self) -> list[Broker]:
         """Return the brokers that clients may be sent to, by id."""

@@ -10,6 +10,7 @@ from barnabas_broker.pings import METHOD, WAIT_S, Pings
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin
 from barnabas_clients.connection import Connection
+from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_raftlog.multiraft.rpc import LinkDownError
 
@@ -86,5 +87,32 @@ def test_a_leader_that_goes_while_it_is_asked_is_not_named(tmp_path: Path, monke
             await connection.close()
             assert asked == [[leader_id]]
             assert answer.topics[0].partitions[0].leader_id in set(cluster.nodes) - {leader_id}
+
+    asyncio.run(main())
+
+
+def test_a_coordinator_that_goes_while_it_is_asked_is_not_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = FindCoordinatorRequest(coordinator_keys=["g"])
+
+    async def main() -> None:
+        async with Cluster(3, directory=tmp_path) as cluster:
+            connection = await Connection.open("127.0.0.1", cluster.nodes[1].port, timeout_s=20)
+            coordinator_id = (await connection.request(question, 20)).coordinators[0].node_id
+            await connection.close()
+            other = next(node for node_id, node in cluster.nodes.items() if node_id != coordinator_id)
+            asked: list[list[int]] = []
+
+            async def go_away(node_ids: Iterable[int]) -> None:
+                asked.append(list(node_ids))
+                await cluster.stop(coordinator_id)
+
+            monkeypatch.setattr(other.partitions.pings, "ask", go_away)
+            connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
+            answer = await connection.request(question, 20)
+            await connection.close()
+            assert asked == [[coordinator_id]]
+            assert answer.coordinators[0].node_id in set(cluster.nodes) - {coordinator_id}
 
     asyncio.run(main())

@@ -4,7 +4,8 @@ The first request in the life of a cluster has the offsets topic made. A coordin
 have a successor: the request waits for that, for as long as an election may take, and only then says
 COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it. A broker
 that is cut off would not hear of the election, and says so at once; it guesses at no coordinator as it does at leaders,
-because a group that goes to the wrong broker waits there.
+because a group that goes to the wrong broker waits there. Who asks has often just lost its coordinator, before this
+broker has noticed: another broker is asked whether it is there before it is named.
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
 transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
@@ -43,9 +44,10 @@ def handle(
         text = "only groups have coordinators here"
         return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
     found = [_find(broker, key) for key in keys]
-    if all(one.error_code == ErrorCode.NONE for one in found):
+    if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
-    return _wait(broker, exchange, list(keys))
+    elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
+    return _ask(broker, exchange, list(keys), sorted(elsewhere))
 
 
 def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
@@ -54,7 +56,11 @@ def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorR
     return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1, coordinators=found)
 
 
-async def _wait(broker: BrokerContext, exchange: Exchange, keys: list[str]) -> FindCoordinatorResponse:
+async def _ask(
+    broker: BrokerContext, exchange: Exchange, keys: list[str], elsewhere: list[int]
+) -> FindCoordinatorResponse:
+    """Name other brokers only when they have said that they are there, or have had the time to; see `pings`."""
+    await broker.partitions.pings.ask(elsewhere)
     complaint = await broker.coordinator.ensure_topic()
     if complaint is not None:
         return _response(exchange, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint) for key in keys])
