@@ -25,7 +25,7 @@ from barnabas_clients.protocol.errors import NoReassignmentInProgressError
 
 from .cli_admin import parse_topics, print_table, with_admin
 from .cli_errors import CommandError
-from .reassignment_plan import lacks_witness, plan_targets
+from .reassignment_plan import Place, lacks_witness, plan_targets
 from .witness_rows import WITNESSES, decode_witnesses
 
 __all__ = ["brokers_of", "cancel", "move", "observers", "status"]
@@ -198,7 +198,7 @@ async def _config(admin: Admin, topic: str, name: str) -> str:
 
 
 async def _planned(admin: Admin, before: Targets, ids: Sequence[int], replication_factor: int | None) -> Targets:
-    known = {one.node_id: one.rack for one in (await admin.describe_cluster()).brokers}
+    known = {one.node_id: Place(one.host, one.rack) for one in (await admin.describe_cluster()).brokers}
     if unknown := [node_id for node_id in ids if node_id not in known]:
         raise CommandError(f"--brokers: there is no broker {unknown[0]}; there are {sorted(known)}")
     try:

@@ -1,9 +1,9 @@
 """Where partitions should go when they may use only certain brokers: the plan that `barnabas reassign` makes. Pure.
 
 As little as possible is moved: a replica that is on one of the brokers already stays. Each further one goes to the
-broker that, in this order, is in a rack with the fewest replicas of the partition, holds the fewest replicas of those
-that are planned, and has the lowest id. The first replica, who should lead, stays if it can; else it becomes the one of
-the partition's replicas that leads the fewest.
+broker that, in this order, is on a host and in a rack with the fewest replicas of the partition, holds the fewest
+replicas of those that are planned, and has the lowest id. The first replica, who should lead, stays if it can; else it
+becomes the one of the partition's replicas that leads the fewest.
 
 The witness of two replicas is not planned here, the controller chooses it; only whether to ask for one is decided
 (`lacks_witness`).
@@ -14,21 +14,28 @@ that are both allowed.
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
-__all__ = ["lacks_witness", "plan_targets"]
+__all__ = ["Place", "lacks_witness", "plan_targets"]
 
 Key = TypeVar("Key")
 
 
+class Place(NamedTuple):
+    """Where a broker is. Those on one host fall together; who names no rack shares one with all who name none."""
+
+    host: str
+    rack: str | None
+
+
 def plan_targets(
-    current: Mapping[Key, tuple[int, ...]], racks: Mapping[int, str | None], replication_factor: int | None = None
+    current: Mapping[Key, tuple[int, ...]], places: Mapping[int, Place], replication_factor: int | None = None
 ) -> dict[Key, tuple[int, ...]]:
     """Return the replicas of each partition, in the order of `current`.
 
     Args:
         current: Where they are.
-        racks: The brokers that may be used, and their racks.
+        places: The brokers that may be used, and where they are.
         replication_factor: How many replicas each shall have; None: as many as now.
 
     Raises:
@@ -37,17 +44,22 @@ def plan_targets(
     kept: dict[Key, list[int]] = {}
     for key, replicas in current.items():
         factor = len(replicas) if replication_factor is None else replication_factor
-        if not 1 <= factor <= len(racks):
-            raise ValueError(f"{factor} replicas do not fit on {len(racks)} brokers")
-        kept[key] = [node_id for node_id in replicas if node_id in racks][:factor]
+        if not 1 <= factor <= len(places):
+            raise ValueError(f"{factor} replicas do not fit on {len(places)} brokers")
+        kept[key] = [node_id for node_id in replicas if node_id in places][:factor]
     load = Counter(node_id for replicas in kept.values() for node_id in replicas)
     led = Counter(replicas[0] for key, replicas in kept.items() if replicas and replicas[0] == current[key][0])
     plan = {}
     for key, chosen in kept.items():
         factor = len(current[key]) if replication_factor is None else replication_factor
         while len(chosen) < factor:
-            used = Counter(racks[node_id] for node_id in chosen)
-            wishes = {id_: (used[racks[id_]], load[id_], id_) for id_ in racks if id_ not in chosen}
+            hosts = Counter(places[node_id].host for node_id in chosen)
+            racks = Counter(places[node_id].rack for node_id in chosen)
+            wishes = {
+                node_id: (hosts[place.host], racks[place.rack], load[node_id], node_id)
+                for node_id, place in places.items()
+                if node_id not in chosen
+            }
             best = min(wishes, key=wishes.__getitem__)
             chosen.append(best)
             load[best] += 1

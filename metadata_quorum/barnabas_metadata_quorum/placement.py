@@ -6,15 +6,18 @@ tells two brokers apart deciding:
 preferred leader -- an available broker; fewest preferred leaders of this topic, so that the leaders of one topic are
     even within one; fewest in the whole cluster, so that a hundred one-partition topics spread too; fewest replicas
     of this topic, then of all.
-followers -- not this partition's already; an available broker before a fenced one; a rack that holds the fewest
-    replicas of this partition; fewest replicas of this topic, then of all; last, the broker that shares the fewest
-    partitions with this leader, so that the load of a leader that dies spreads over all others.
+followers -- not this partition's already; an available broker before a fenced one; a host, then a rack, that holds
+    the fewest replicas of this partition; fewest replicas of this topic, then of all; last, the broker that shares the
+    fewest partitions with this leader, so that the load of a leader that dies spreads over all others.
 
 Ties go to the lower node id. A broker that is fenced or shutting down may hold a follower (it will be back, as in
 Kafka), but never so many that the partition could not elect a leader now: a majority must be available.
 
 Brokers without a rack count as one rack of their own, as in Kafka. Racks of unequal size win over even replicas: a
 small rack's brokers hold more, because surviving the loss of a rack is worth more than even disks.
+
+A host is what brokers name as theirs in `advertised.listeners`. A machine with several cores is used by several
+brokers, which fall together: two replicas of a partition share a host only where there are fewer hosts than replicas.
 
 Not here: moving replicas that exist (reassignment, repair), weights for brokers of unequal size, and the third voter of
 a partition of two replicas (`witnesses`).
@@ -40,12 +43,13 @@ class Candidate(msgspec.Struct, frozen=True):
     replicas: int
     leaders: int
     witnesses: int = 0
+    host: str = ""
 
 
 def candidates_of(brokers: Mapping[int, Broker], loads: Mapping[int, BrokerLoad]) -> list[Candidate]:
     """Return every registered broker with its load, by node id."""
     return [
-        Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, BrokerLoad(0, 0)))
+        Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, BrokerLoad(0, 0)), host=broker.host)
         for node_id, broker in sorted(brokers.items())
     ]
 
@@ -106,13 +110,14 @@ class _Spread:
     def next_partition(self, replication_factor: int) -> tuple[int, ...]:
         leader = min(self._available, key=self._leader_wishes)
         chosen = [leader]
-        racks = Counter([leader.rack])
+        hosts, racks = Counter([leader.host]), Counter([leader.rack])
         while len(chosen) < replication_factor:
             follower = min(
                 (candidate for candidate in self._all if candidate not in chosen),
-                key=lambda candidate: self._follower_wishes(candidate, leader, racks),
+                key=lambda candidate: self._follower_wishes(candidate, leader, hosts, racks),
             )
             chosen.append(follower)
+            hosts[follower.host] += 1
             racks[follower.rack] += 1
             self._together[leader.node_id, follower.node_id] += 1
         self._leaders[leader.node_id] += 1
@@ -125,8 +130,10 @@ class _Spread:
         leaders, replicas = self._leaders[node_id], self._replicas[node_id]
         return leaders, candidate.leaders + leaders, replicas, candidate.replicas + replicas, node_id
 
-    def _follower_wishes(self, candidate: Candidate, leader: Candidate, racks: Counter[str | None]) -> tuple[int, ...]:
+    def _follower_wishes(
+        self, candidate: Candidate, leader: Candidate, hosts: Counter[str], racks: Counter[str | None]
+    ) -> tuple[int, ...]:
         node_id = candidate.node_id
         replicas, together = self._replicas[node_id], self._together[leader.node_id, node_id]
-        fenced = not candidate.available
-        return fenced, racks[candidate.rack], replicas, candidate.replicas + replicas, together, node_id
+        taken = hosts[candidate.host], racks[candidate.rack]
+        return not candidate.available, *taken, replicas, candidate.replicas + replicas, together, node_id

@@ -8,7 +8,8 @@ A witness is on an available broker that is no replica of the partition and does
 read from needs all of the data. Of those it is the best by these wishes, the first one that tells two brokers apart
 deciding:
 
-rack -- none of the replicas' racks. Brokers without a rack share one, as in `placement`.
+host, rack -- none of the replicas' hosts, then none of their racks. Brokers without a rack share one, as in
+    `placement`.
 new partitions -- fewest witnesses of this topic, then of all; fewest replicas of all. A witness is sent everything that
     is written, so it costs the network and the journal what a replica does.
 partitions that exist -- who is the witness, then who was it before the move that is under way; then a broker that is no
@@ -59,10 +60,11 @@ def place_witnesses(
         if not able:
             witnesses.append(NOBODY)
             continue
-        racks = _racks(replicas, candidates)
+        hosts, racks = _places(replicas, candidates)
         witness = min(
             able,
             key=lambda one: (
+                one.host in hosts,
                 one.rack in racks,
                 of_topic[one.node_id],
                 one.witnesses + added[one.node_id],
@@ -97,10 +99,11 @@ def next_witness(
     able = _able(target, candidates, observers)
     if not able:
         return next((one for one in known if one not in target and one not in observers), NOBODY)
-    racks = _racks(target, candidates)
+    hosts, racks = _places(target, candidates)
     return min(
         able,
         key=lambda one: (
+            one.host in hosts,
             one.rack in racks,
             known.index(one.node_id) if one.node_id in known else len(known),
             one.node_id in replicas,
@@ -119,5 +122,7 @@ def _able(
     return [one for one in candidates if one.available and one.node_id not in replicas and one.node_id not in observers]
 
 
-def _racks(replicas: Collection[int], candidates: Sequence[Candidate]) -> frozenset[str | None]:
-    return frozenset([one.rack for one in candidates if one.node_id in replicas])
+def _places(replicas: Collection[int], candidates: Sequence[Candidate]) -> tuple[frozenset[str], frozenset[str | None]]:
+    """Return the hosts and the racks that the replicas are on."""
+    chosen = [one for one in candidates if one.node_id in replicas]
+    return frozenset([one.host for one in chosen]), frozenset([one.rack for one in chosen])

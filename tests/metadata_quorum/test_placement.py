@@ -1,7 +1,9 @@
 """Placement keeps replicas apart, spreads them over racks, and is even."""
 
 from collections import Counter
+from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -93,6 +95,18 @@ def test_the_order_of_the_brokers_does_not_matter(
 def test_the_load_of_a_dead_leader_falls_on_all_the_others() -> None:
     followers = Counter(replicas[1] for replicas in place(12, 2, brokers(4)) if replicas[0] == 0)
     assert followers == {1: 1, 2: 1, 3: 1}
+
+
+@settings(max_examples=50)
+@given(clusters(st.just(True)), st.integers(1, 30), st.integers(1, 10), st.randoms(use_true_random=False))
+def test_replicas_share_a_host_only_where_there_are_too_few(
+    candidates: list[Candidate], partitions: int, replication_factor: int, rng: Random
+) -> None:
+    replication_factor = min(replication_factor, len(candidates))
+    on_hosts = [msgspec.structs.replace(one, host=rng.choice("abcd")) for one in candidates]
+    host_of = {candidate.node_id: candidate.host for candidate in on_hosts}
+    for replicas in place(partitions, replication_factor, on_hosts):
+        assert len({host_of[node_id] for node_id in replicas}) == min(replication_factor, len(set(host_of.values())))
 
 
 def test_three_racks_hold_one_replica_each() -> None:

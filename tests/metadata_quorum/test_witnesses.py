@@ -61,6 +61,14 @@ def test_a_witness_is_on_a_broker_and_if_possible_a_rack_of_its_own(
     assert place_witnesses(placed, candidates[::-1]) == witnesses
 
 
+def test_a_witness_is_on_a_host_of_its_own_rather_than_in_a_rack_of_its_own() -> None:
+    hosts = {1: "a", 2: "b", 3: "a", 4: "c"}
+    candidates = [Candidate(node, "y" if node == 3 else "x", True, 0, 0, host=host) for node, host in hosts.items()]
+    assert place_witnesses([(1, 2)], candidates) == (4,)
+    assert next_witness((1, 2), (1, 2), (), candidates) == 4
+    assert place_witnesses([(1, 2)], candidates[:3]) == (3,), "there is no other host"
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(3, 9), st.integers(1, 40))
 def test_witnesses_of_one_topic_are_even(count: int, partitions: int) -> None:
