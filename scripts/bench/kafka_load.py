@@ -173,15 +173,37 @@ def open_loop(topic: str, load: Load) -> list[float]:
 
         return report
 
-    for number in range(int(load.rate * (WARM_S + load.seconds))):
-        due = began + number / load.rate
-        while (left := due - time.perf_counter()) > 0:
-            producer.poll(left)
-        report = report_for(due, counts=number >= first)
-        producer.produce(topic, value, partition=number % load.partitions, on_delivery=report)
-        producer.poll(0)
+    with reported_at_once(producer):
+        for number in range(int(load.rate * (WARM_S + load.seconds))):
+            due = began + number / load.rate
+            if (left := due - time.perf_counter()) > 0:
+                time.sleep(left)
+            report = report_for(due, counts=number >= first)
+            producer.produce(topic, value, partition=number % load.partitions, on_delivery=report)
     deliveries.check(producer.flush(DELIVERY_LIMIT_S))
     return waits
+
+
+@contextmanager
+def reported_at_once(producer: Producer) -> Iterator[None]:
+    """Have another thread wait for deliveries.
+
+    Who sends would have to ask between one record and the next, and librdkafka, which counts in milliseconds, does not
+    wait for less than one: it would spin, on the processor that the brokers need.
+    """
+    is_over = threading.Event()
+
+    def wait() -> None:
+        while not is_over.is_set():
+            producer.poll(0.05)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def note_latencies(metrics: dict[str, float], waits: list[float]) -> None:
