@@ -494,8 +494,4 @@ def audit(
 
 
 def _is_end(error: KafkaError) -> bool:
-    return error.code() in {
-        KafkaError._PARTITION_EOF,
-        KafkaError._AUTO_OFFSET_RESET,
-        KafkaError.OFFSET_OUT_OF_RANGE,
-    }
+    return error.code() in {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}

@@ -27,13 +27,13 @@ from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
+from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .absences import Absences
-from .changes import Changes
 from .config import BrokerConfig
 from .cut_off import is_cut_off
 from .failed_replicas import FailedReplicas, NodeLinks
@@ -113,7 +113,7 @@ class Partitions:
         self._woken: dict[Partition, None] = {}
         self._reviewing: dict[Partition, None] = {}
         self._review_timer: asyncio.TimerHandle | None = None
-        self._changes = Changes()
+        self._changed = Pulse()
         self._closing = False
         announcer.subscribe(self._on_leaders)
 
@@ -140,7 +140,7 @@ class Partitions:
         """Take in a change of the image. Subscribed to the metadata service."""
         if old.brokers is not new.brokers:
             self.absences.on_brokers(old, new)
-            self._changes.fire()
+            self._changed.fire()
             if self._preferred is not None:
                 self._preferred.look_soon()  # Who was live, but fenced, at the last turn.
             if replaced := self.moves.on_brokers(new):
@@ -210,7 +210,7 @@ class Partitions:
                 if founding is not None:
                     partition.group.begin_with(founding, stand=partition.replicas[0] == self.node_id)
         self._reconcile_soon()
-        self._changes.fire()
+        self._changed.fire()
 
     def _belongs_here(self, group_id: GroupId) -> bool:
         topic_id, index = place_of(group_id)
@@ -229,11 +229,11 @@ class Partitions:
 
     async def wait_while(self, is_undecided: Callable[[], bool], timeout_s: float) -> None:
         """Wait while this is so, asked again whenever leaders have changed, or until the time is up."""
-        await self._changes.wait_while(is_undecided, timeout_s)
+        await self._changed.wait_while(is_undecided, timeout_s)
 
     async def leaders_changed(self) -> None:
         """Return at the next change of anything that decides who is said to lead."""
-        await self._changes.next()
+        await self._changed.wait()
 
     @property
     def has_all_leaders(self) -> bool:
@@ -267,7 +267,7 @@ class Partitions:
                 self._unled[key[0]] = None
             else:
                 self._vacant_since_ms.pop(key, None)
-        self._changes.fire()
+        self._changed.fire()
 
     async def _reconcile(self) -> None:
         opened = 0
@@ -296,7 +296,7 @@ class Partitions:
         self._multiraft.release_elections()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_fatal(error)
-        self._changes.fire()
+        self._changed.fire()
         # The image may have changed between the task's last look at the queue and now.
         self._reconcile_soon()
 
@@ -437,7 +437,7 @@ class Partitions:
         self.absences.on_peer(peer, live)
         if live and self._preferred is not None:
             self._preferred.look_soon()
-        self._changes.fire()
+        self._changed.fire()
         self._review_led(lambda partition: peer in partition.replicas or peer in partition.observing)
 
     def _review_led(self, concerned: Callable[[Partition], bool]) -> None:

@@ -5,6 +5,8 @@ that it is not so yet, and wait, with no `await` between the look and the wait.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 
 __all__ = ["Pulse"]
 
@@ -25,3 +27,10 @@ class Pulse:
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._next)
+
+    async def wait_while(self, is_so: Callable[[], bool], timeout_s: float) -> None:
+        """Return when this is no longer so, asked at once and at every `fire`, or when the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while is_so():
+                    await self.wait()

@@ -287,10 +287,7 @@ class MetadataService:
             return
         group.transfer(others[0])
         # If it does not work out, the others elect somebody when this node's links close.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._left_s(deadline_ms)):
-                while group.is_leader:
-                    await self._changed.wait()
+        await self._changed.wait_while(lambda: group.is_leader, self._left_s(deadline_ms))
 
     # Commands.
 

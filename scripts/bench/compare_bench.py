@@ -41,6 +41,12 @@ def command_of(system: str) -> list[str]:
     return [sys.executable, str(Path(__file__).with_name("kafka_load.py"))]
 
 
+def put_on(system: str, running: systems.Running, load: Load) -> list[Measured]:
+    """Run one load on a system that is up, through all its phases."""
+    to_it = replace(load, address=running.address)
+    return run(command_of(system), to_it, cpu_s, lambda: running.pids, running.kill)
+
+
 class Comparison:
     """One run. Samples are saved after each system, so that an interrupted run is not lost."""
 
@@ -67,7 +73,7 @@ class Comparison:
                 self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))
                 time.sleep(SETTLE_S)
                 self._memory(name, mode, number, running, "idle")
-                self._load(name, running, WARM[name])
+                put_on(name, running, WARM[name])
                 for workload in self.workloads:
                     if name in workload.systems:
                         self._workload(name, mode, number, running, workload)
@@ -78,15 +84,11 @@ class Comparison:
 
     def _workload(self, name: str, mode: str, number: int, running: systems.Running, workload: Workload) -> None:
         try:
-            for measured in self._load(name, running, workload.load):
+            for measured in put_on(name, running, workload.load):
                 self._note(name, mode, number, workload.name, measured)
         except LoadFailedError as error:
             self.failures += 1
             self.console.print(f"round {number}, {mode}: {name}, {workload.name} failed: {error}")
-
-    def _load(self, name: str, running: systems.Running, load: Load) -> list[Measured]:
-        to_it = replace(load, address=running.address)
-        return run(command_of(name), to_it, cpu_s, lambda: running.pids, running.kill)
 
     def _memory(self, name: str, mode: str, number: int, running: systems.Running, after: str) -> None:
         """Note the resident memory of the largest node."""

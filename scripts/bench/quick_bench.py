@@ -18,10 +18,8 @@ from pathlib import Path
 
 import msgspec
 import systems
-from compare_bench import command_of
-from idle_bench import cpu_s
-from load import Load, run
-from msgspec.structs import replace
+from compare_bench import put_on
+from load import Load
 from rich.console import Console
 from rich.table import Table
 
@@ -48,19 +46,13 @@ def measure() -> Figures:
     """Return each workload's figures, in units of a million steps of the yardstick."""
     figures = Figures()
     with systems.barnabas(synced=False) as running:
-        run_one(Load(kind="throughput", records=50_000), running)
+        put_on("barnabas", running, Load(kind="throughput", records=50_000))
         for _ in range(TURNS):
             for name, (metric, load) in LOADS.items():
                 speed = yardstick()
-                first = run_one(load, running)
-                figures.setdefault(name, []).append(first[metric] / speed * 1e6)
+                first = put_on("barnabas", running, load)[0]
+                figures.setdefault(name, []).append(first.metrics[metric] / speed * 1e6)
     return figures
-
-
-def run_one(load: Load, running: systems.Running) -> dict[str, float]:
-    """Run a load and return what its first phase measured."""
-    to_it = replace(load, address=running.address)
-    return run(command_of("barnabas"), to_it, cpu_s, lambda: running.pids, running.kill)[0].metrics
 
 
 def verdict(now: list[float], before: list[float] | None) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from barnabas_clients import Admin
 from barnabas_clients.connection import Connection
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_clients.protocol.registry import Message
 from barnabas_raftlog.multiraft.rpc import LinkDownError
 
 
@@ -64,7 +66,26 @@ async def test_without_anybody_to_ask_there_is_nothing_to_wait_for() -> None:
     await Pings(Links()).ask([])
 
 
+async def answer_while_it_goes(cluster: Cluster, gone: int, question: Message, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a question to another broker; let `gone` go when that one asks it whether it is there."""
+    other = next(node for node_id, node in cluster.nodes.items() if node_id != gone)
+    asked: list[list[int]] = []
+
+    async def go_away(node_ids: Iterable[int]) -> None:
+        asked.append(list(node_ids))
+        await cluster.stop(gone)
+
+    monkeypatch.setattr(other.partitions.pings, "ask", go_away)
+    connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
+    answer = await connection.request(question, 20)
+    await connection.close()
+    assert asked == [[gone]]
+    return answer
+
+
 def test_a_leader_that_goes_while_it_is_asked_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+
     async def main() -> None:
         async with Cluster(3, directory=tmp_path) as cluster:
             async with Admin(cluster.bootstrap) as admin:
@@ -74,18 +95,7 @@ def test_a_leader_that_goes_while_it_is_asked_is_not_named(tmp_path: Path, monke
                 for node_id, node in cluster.nodes.items()
                 if node.partitions.topics["t"].partitions[0].is_leader
             )
-            other = next(node for node_id, node in cluster.nodes.items() if node_id != leader_id)
-            asked: list[list[int]] = []
-
-            async def go_away(node_ids: Iterable[int]) -> None:
-                asked.append(list(node_ids))
-                await cluster.stop(leader_id)
-
-            monkeypatch.setattr(other.partitions.pings, "ask", go_away)
-            connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
-            answer = await connection.request(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 20)
-            await connection.close()
-            assert asked == [[leader_id]]
+            answer = await answer_while_it_goes(cluster, leader_id, question, monkeypatch)
             assert answer.topics[0].partitions[0].leader_id in set(cluster.nodes) - {leader_id}
 
     asyncio.run(main())
@@ -101,18 +111,7 @@ def test_a_coordinator_that_goes_while_it_is_asked_is_not_named(
             connection = await Connection.open("127.0.0.1", cluster.nodes[1].port, timeout_s=20)
             coordinator_id = (await connection.request(question, 20)).coordinators[0].node_id
             await connection.close()
-            other = next(node for node_id, node in cluster.nodes.items() if node_id != coordinator_id)
-            asked: list[list[int]] = []
-
-            async def go_away(node_ids: Iterable[int]) -> None:
-                asked.append(list(node_ids))
-                await cluster.stop(coordinator_id)
-
-            monkeypatch.setattr(other.partitions.pings, "ask", go_away)
-            connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
-            answer = await connection.request(question, 20)
-            await connection.close()
-            assert asked == [[coordinator_id]]
+            answer = await answer_while_it_goes(cluster, coordinator_id, question, monkeypatch)
             assert answer.coordinators[0].node_id in set(cluster.nodes) - {coordinator_id}
 
     asyncio.run(main())

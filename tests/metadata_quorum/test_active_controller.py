@@ -249,6 +249,22 @@ def test_a_controller_that_swallows_a_question_is_left_as_soon_as_another_leads(
     run(main())
 
 
+def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever() -> None:
+    async def main() -> None:
+        pulse, left = Pulse(), 2
+        await pulse.wait_while(lambda: False, 0.0)
+        waiting = asyncio.create_task(pulse.wait_while(lambda: left > 0, 60.0))
+        while left:
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            left -= 1
+            pulse.fire()
+        await waiting
+        await pulse.wait_while(lambda: True, 0.0)
+
+    run(main())
+
+
 def test_a_pulse_wakes_all_who_wait_and_nobody_twice() -> None:
     async def main() -> None:
         pulse, woken = Pulse(), list[int]()

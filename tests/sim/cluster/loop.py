@@ -137,7 +137,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         now_s = self.time() + _RESOLUTION_S if timers else 0.0
         while timers and timers[0][0] <= now_s:
             timer = heapq.heappop(timers)[2]
-            timer._scheduled = False  # type: ignore[attr-defined]
+            timer._scheduled = False  # type: ignore[attr-defined]  # asyncio has it for loops alone
             if timer.cancelled():
                 self._cancelled -= 1
             else:
@@ -184,7 +184,7 @@ class VirtualLoop(_AbstractEventLoop):  # type: ignore[misc]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if not self.is_dead:
             self._sequence += 1
-            handle._scheduled = True  # type: ignore[attr-defined]
+            handle._scheduled = True  # type: ignore[attr-defined]  # as above
             heapq.heappush(self._timers, (when, self._sequence, handle))
             self._schedule()
         return handle
