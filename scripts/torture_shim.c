@@ -2,17 +2,21 @@
  *
  * Two things that cannot be done to one process from outside, read from 16 bytes of a mapped file:
  *   bytes 0-7   added to the wall clock, in nanoseconds; the monotonic clock is never touched
- *   byte  8     1: fdatasync, fsync, sync_file_range and syncfs report success and do nothing
+ *   byte  8     1: fdatasync, fsync, sync_file_range and syncfs report success and do nothing, and the kernel takes no
+ *               asynchronous syncs (a broker then uses the others)
  *
  * The second is the control of the power cut: a harness that finds nothing wrong with a broker that never syncs would
  * find nothing wrong with any broker.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +32,7 @@ static int (*real_clock_gettime)(clockid_t, struct timespec *);
 static int (*real_fdatasync)(int);
 static int (*real_fsync)(int);
 static int (*real_syncfs)(int);
+static long (*real_syscall)(long, ...);
 static int (*real_sync_file_range)(int, off64_t, off64_t, unsigned int);
 
 __attribute__((constructor)) static void begin(void)
@@ -36,6 +41,7 @@ __attribute__((constructor)) static void begin(void)
     real_fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     real_fsync = dlsym(RTLD_NEXT, "fsync");
     real_syncfs = dlsym(RTLD_NEXT, "syncfs");
+    real_syscall = dlsym(RTLD_NEXT, "syscall");
     real_sync_file_range = dlsym(RTLD_NEXT, "sync_file_range");
     const char *path = getenv("TORTURE_CONTROL");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
@@ -88,4 +94,21 @@ int syncfs(int fd) { return control->no_sync ? 0 : real_syncfs(fd); }
 int sync_file_range(int fd, off64_t position, off64_t size, unsigned int flags)
 {
     return control->no_sync ? 0 : real_sync_file_range(fd, position, size, flags);
+}
+
+long syscall(long number, ...)
+{
+    long values[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        values[i] = va_arg(arguments, long);
+    va_end(arguments);
+    if (number == SYS_io_submit && control->no_sync) {
+        errno = EAGAIN;
+        return -1;
+    }
+    if (!real_syscall)
+        real_syscall = dlsym(RTLD_NEXT, "syscall");
+    return real_syscall(number, values[0], values[1], values[2], values[3], values[4], values[5]);
 }
