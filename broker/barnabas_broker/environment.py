@@ -20,6 +20,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from barnabas_raftlog.log.files import Files, OsFiles
+from barnabas_raftlog.log.kernel_sync import Syncer, open_kernel_sync
 from barnabas_raftlog.log.worker import ThreadWorker, Worker
 from barnabas_raftlog.multiraft.datagrams import Datagrams, DatagramSocket
 from barnabas_raftlog.multiraft.links import monotonic_ms
@@ -52,6 +53,7 @@ class NodeEnvironment(NamedTuple):
     files: Files = OsFiles()
     boot_id: Callable[[], str] = boot_id
     new_worker: Callable[[asyncio.AbstractEventLoop, str], Worker] = ThreadWorker
+    new_syncer: Callable[[asyncio.AbstractEventLoop], Syncer | None] = open_kernel_sync
     new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket
 
     def new_id(self) -> UUID:

@@ -96,7 +96,7 @@ class Node:
             liveness_timeout_ms=config.raft_election_timeout_ms,
         )
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
-        self._sync_worker = environment.new_worker(loop, "journal")
+        self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)
         self._write_worker = environment.new_worker(loop, "segments")
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
@@ -189,6 +189,8 @@ class Node:
             task.cancel()
         await asyncio.wait(self._tasks)
         await self.storage.close()
+        if self._syncer is not None:
+            self._syncer.close()
         self._sync_worker.stop()
         self._write_worker.stop()
 
@@ -205,6 +207,7 @@ class Node:
                 tail_cache_bytes=config.log_tail_cache_bytes,
             ),
             sync_worker=self._sync_worker,
+            syncer=self._syncer,
             write_worker=self._write_worker,
             on_durable=self._on_durable,
             cluster_id=config.cluster_id,

@@ -3,7 +3,9 @@
 Appending gives an entry its index, its offset and its term, puts it into the tail cache, and queues it: in *fsync* mode
 for the journal, whose completion makes it durable, and for the segment file behind it; in *page-cache* mode for the
 segment file only, which makes it durable as far as that mode promises. There the write is made at once, on the loop,
-when nothing of this log is queued: a page-cache write of a batch takes less time than a hop to a thread.
+when nothing of this log is queued: a page-cache write of a batch takes less time than a hop to a thread. In *fsync*
+mode a small one is made there, too, as long as the disk is prompt; nobody waits for it, so a larger one goes to the
+thread.
 
 Nothing about an entry is copied: the frame that the connection received goes, as a view, into the cache, the journal's
 `pwritev`, the segment's `pwritev` and the messages to followers.
@@ -22,6 +24,7 @@ from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
 
 from .checkpoint import ReplicaRow
+from .commit_queue import SMALL_BYTES
 from .errors import DiskFullError, StorageBusyError
 from .files import is_disk_full
 from .journal_format import RecordKind
@@ -242,7 +245,7 @@ class AppendLog:
     def _place(self, entries: Sequence[Entry]) -> None:
         """Put entries that continue the log into every place where they must be."""
         host = self._host
-        inline = not self._journaled and not self.operations and not self.under_way and self._write_inline(entries)
+        inline = not self.operations and not self.under_way and self._write_inline(entries)
         put, journaled, tail, index, size_all, ticket = host.commits.put, self._journaled, self._tail, 0, 0, 0
         for entry in entries:
             frame, index, term = entry.frame, entry.index, entry.term
@@ -307,7 +310,7 @@ class AppendLog:
         """Write to the page cache now, before anything else changes; False if that must be queued instead.
 
         Raises:
-            DiskFullError: nothing was written, nothing was changed.
+            DiskFullError: nothing was written, nothing was changed. Only in page-cache mode, as the other:
             StorageFailedError: this replica cannot be written to any more.
         """
         segment, host = self._active, self._host
@@ -317,10 +320,14 @@ class AppendLog:
         # A file that does not exist yet is made by the write worker.
         if not position or position + size > self._segment_bytes:
             return False
+        if self._journaled and (size > SMALL_BYTES or not host.commits.is_prompt):
+            return False
         fd = host.opened.acquire(segment.log)
         try:
             host.files.write(fd, buffers, position)
         except OSError as error:
+            if self._journaled:
+                return False  # The queue tries the same, and deals with what comes of it.
             if is_disk_full(error):
                 host.files.truncate(fd, position)
                 raise DiskFullError(f"no room for {self.name}: {error}") from error

@@ -1,24 +1,34 @@
 """The queue before the journal: group commit, as the loop sees it.
 
 Whoever wants something durable puts a record here and gets a *ticket*. Once in every iteration of the loop `flush`
-hands everything that waits to the sync worker, unless it is busy; then it waits for the next turn, and thousands of
-groups share one sync. When a batch is on the disk, `durable_ticket` moves and the logs that took part are told.
+hands everything that waits to the disk, unless it is busy; then it waits for the next turn, and thousands of groups
+share one sync. When a batch is on the disk, `durable_ticket` moves and the logs that took part are told.
+
+There are two ways to the disk. A small batch is written here, which is a copy into the page cache, and the kernel syncs
+it while the loop goes on (`Syncer`). What is large, or needs another file or more room, goes to the sync worker. So
+does everything while the disk takes its time (`is_prompt`): then a write into the page cache may wait for it, too.
 
 Limit: `waiting_bytes` is what `StorageConfig.queued_bytes_max` bounds; the callers that may be refused (leaders)
 check it before they append.
 """
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from barnabas_raftlog.raft.messages import Buffer
 
 from .journal import Journal, WriteResult
 from .journal_format import RECORD_BYTES, QueuedRecord
-from .worker import Worker
+from .kernel_sync import Syncer
+from .worker import Worker, run_in
 
-__all__ = ["CommitQueue", "Journaled"]
+__all__ = ["SMALL_BYTES", "CommitQueue", "Journaled"]
+
+SMALL_BYTES = 64 << 10  # copied in a few tens of microseconds; a larger batch is worth the hop to a thread
+PROMPT_S = 0.05  # how long a disk that does not make anybody wait takes at most
+T = TypeVar("T")
 
 
 class Journaled(Protocol):
@@ -28,30 +38,50 @@ class Journaled(Protocol):
 
 
 class CommitQueue:
-    """Owned by the loop. Tickets count records from 1; at most one batch is with the worker.
+    """Owned by the loop. Tickets count records from 1; at most one batch is on its way to the disk.
 
-    Invariant: durable_ticket <= ticket; the records after `durable_ticket` are in `_records` or with the worker.
+    Invariants: durable_ticket <= ticket; the records after `durable_ticket` are in `_records` or on their way. While
+    `_in_flight` the journal is the worker's, or waits for a sync; else it is the loop's.
     """
 
-    __slots__ = ("_held", "_in_flight", "_journal", "_on_result", "_records", "_touched", "_worker", "durable_ticket",
-                 "ticket", "waiting_bytes")  # fmt: skip
+    __slots__ = ("_began_s", "_clock", "_held", "_in_flight", "_is_closed", "_jobs", "_journal", "_last_s",
+                 "_on_result", "_records", "_syncer", "_touched", "_worker", "durable_ticket", "ticket",
+                 "waiting_bytes")  # fmt: skip
 
-    def __init__(self, journal: Journal, worker: Worker, on_result: Callable[[WriteResult], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        worker: Worker,
+        on_result: Callable[[WriteResult], None],
+        clock: Callable[[], float],
+        syncer: Syncer | None = None,
+    ) -> None:
         self._journal = journal
         self._worker = worker
         self._on_result = on_result
+        self._clock = clock
+        self._syncer = syncer
+        self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._began_s = 0.0  # when the batch that is in flight went on its way
+        self._last_s = 0.0  # how long the last one took
         self._records: list[QueuedRecord] = []
         # Told in the order in which they wrote: the same run gives the same order, as with sets it would not.
         self._touched: dict[Journaled, None] = {}
         self._in_flight = False
         self._held = False
+        self._is_closed = False
         self.ticket = 0
         self.durable_ticket = 0
         self.waiting_bytes = 0
 
     @property
     def is_idle(self) -> bool:
-        return not self._in_flight and not self._records
+        return not self._in_flight and not self._records and not self._jobs
+
+    @property
+    def is_prompt(self) -> bool:
+        """True while the disk keeps nobody waiting: then a small write into the page cache will not wait for it."""
+        return self._last_s <= PROMPT_S and not (self._in_flight and self._clock() - self._began_s > PROMPT_S)
 
     def put(
         self, kind: int, group: bytes, index: int, term: int, payload: Buffer = b"", log: Journaled | None = None
@@ -65,21 +95,62 @@ class CommitQueue:
         return self.ticket
 
     def flush(self) -> None:
-        """Hand what waits to the sync worker, if it is free."""
-        if self._in_flight or self._held or not self._records:
+        """Let what waits go to the disk, if nothing else is on its way."""
+        if self._in_flight:
             return
-        records, self._records = self._records, []
-        touched, self._touched = self._touched, {}
-        self._in_flight = True
-        self._worker.submit(partial(self._journal.write, records), partial(self._written, records, touched))
+        if self._jobs:
+            self._in_flight = True
+            job, done = self._jobs.popleft()
+            self._worker.submit(job, partial(self._finish_job, done))
+        elif self._records and not self._held and not self._is_closed:
+            is_small = self.waiting_bytes <= SMALL_BYTES and self.is_prompt
+            records, self._records = self._records, []
+            touched, self._touched = self._touched, {}
+            self._in_flight = True
+            self._began_s = self._clock()
+            if not (is_small and self._begin_sync(records, touched)):
+                self._submit(records, touched)
+
+    def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Let the sync worker do something else with the journal, between two batches. See `Worker`."""
+        self._jobs.append((job, done))
+        self.flush()
 
     def resume(self) -> None:
         """What held the queue up (no free journal file, no room on the disk) may be over: try again."""
         self._held = False
         self.flush()
 
+    async def close(self) -> None:
+        """Close the journal when it is free. What waits then is not written any more."""
+        self._is_closed = True
+        await run_in(self, self._journal.close)
+
+    def _begin_sync(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> bool:
+        """Write now, and let the kernel sync; False if that is to be done by the worker."""
+        if self._syncer is None:
+            return False
+        fd = self._journal.begin(records)
+        return fd is not None and self._syncer.begin(fd, partial(self._synced, records, touched))
+
+    def _synced(self, records: list[QueuedRecord], touched: dict[Journaled, None], error: OSError | None) -> None:
+        result = self._journal.finish(len(records), error)
+        if error is None:
+            self._written(records, touched, result)
+        else:
+            self._submit(records, touched)  # into another file: this one is not trusted any more
+
+    def _submit(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> None:
+        self._worker.submit(partial(self._journal.write, records), partial(self._written, records, touched))
+
+    def _finish_job(self, done: Callable[[T], None], result: T) -> None:
+        self._in_flight = False
+        done(result)
+        self.flush()
+
     def _written(self, records: list[QueuedRecord], touched: dict[Journaled, None], result: WriteResult) -> None:
         self._in_flight = False
+        self._last_s = self._clock() - self._began_s
         count = result.durable_count
         self.durable_ticket += count
         done = records

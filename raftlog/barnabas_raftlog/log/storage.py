@@ -1,9 +1,9 @@
 """A node's storage: one journal, one checkpoint, all logs. The only thing that other packages make of this folder.
 
 The driver appends to logs and saves hard states, which queues work, and calls `flush` once in every iteration of its
-loop. Two workers do the rest: the sync worker writes and syncs the journal, one batch for everybody; the write worker
-carries entries on into segment files, and syncs those at checkpoints. `on_durable` says that `durable_ticket`, or the
-`durable_index` of some log, has moved.
+loop. Two workers do the rest: the sync worker writes and syncs the journal, one batch for everybody (`commit_queue`
+spares it small ones); the write worker carries entries on into segment files, and syncs those at checkpoints.
+`on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
 
 A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It
 takes the journal's durable end as its starting point, then lets the write worker sync each log that changed, a few at
@@ -37,6 +37,7 @@ from .files import Files
 from .hard_states import HardStates
 from .journal import Journal, JournalLimits, WriteResult
 from .journal_format import FILE_HEADER_BYTES, RecordKind
+from .kernel_sync import Syncer
 from .log_host import LogHost, StorageConfig, StorageStats
 from .open_files import OpenFiles
 from .removals import Removals
@@ -66,10 +67,11 @@ class Storage:
         on_durable: Callable[[], None],
         on_failed: Callable[[StorageFailedError], None] | None,
         call_later: CallLater,
+        syncer: Syncer | None,
     ) -> None:
         self._files = files
         self._directory = directory
-        self._sync_worker, self._write_worker, read_worker = workers
+        sync_worker, self._write_worker, read_worker = workers
         self._on_durable = on_durable
         self.on_failed = on_failed
         self.on_recovered: Callable[[], None] | None = None
@@ -89,7 +91,8 @@ class Storage:
         self._journal = Journal(files, f"{directory}/journal", limits, self._place)
         self._journal.adopt(started.journal_paths)
         opened = OpenFiles(files, config.open_files_max)
-        self._commits = CommitQueue(self._journal, self._sync_worker, self._on_written)
+        clock = asyncio.get_running_loop().time
+        self._commits = CommitQueue(self._journal, sync_worker, self._on_written, clock, syncer)
         self._hard_states = HardStates(checkpoint.hard_states, self._commits)
         self._removals = Removals(files, self._write_worker, lambda: self._commits.durable_ticket)
         self._writes = WriteQueue(
@@ -132,11 +135,12 @@ class Storage:
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         call_later: CallLater | None = None,
         boot_id: str | None = None,
+        syncer: Syncer | None = None,
     ) -> "Storage":
         """Open, and after a crash recover, the data in `directory`.
 
-        Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers are the loop's.
-        `boot_id`: see `startup.start`.
+        Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers are the loop's,
+        without `syncer` all syncs are the worker's. `boot_id`: see `startup.start`.
 
         Raises:
             StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
@@ -145,7 +149,7 @@ class Storage:
         started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
         workers = (sync_worker, write_worker, read_worker)
         call_later = call_later or asyncio.get_running_loop().call_later
-        return cls(files, directory, config, started, workers, on_durable, on_failed, call_later)
+        return cls(files, directory, config, started, workers, on_durable, on_failed, call_later, syncer)
 
     @property
     def stats(self) -> StorageStats:
@@ -281,7 +285,7 @@ class Storage:
             self.checkpoint(at_end=True)
             is_settled = await self._settled() and self._number > number
         self._is_closed = True
-        await run_in(self._sync_worker, self._journal.close)
+        await self._commits.close()
         if is_settled:
             self.last_error = await run_in(self._write_worker, self._mark_clean_stop) or self.last_error
         self._host.opened.close_all()
@@ -361,7 +365,7 @@ class Storage:
         if self._is_looking_for_room or self.failed is not None or not self._is_retry_due or self._is_closed:
             return
         self._is_looking_for_room = True
-        self._sync_worker.submit(self._journal.retry_room, self._looked_for_room)
+        self._commits.submit(self._journal.retry_room, self._looked_for_room)
 
     def _looked_for_room(self, has_room: bool) -> None:
         self._is_looking_for_room = False
@@ -449,7 +453,7 @@ class Storage:
             for log, row in self._replaced:
                 if not log.is_deleted:
                     log.forget_replaced(row)
-            self._sync_worker.submit(partial(self._journal.release, place.sequence), self._released)
+            self._commits.submit(partial(self._journal.release, place.sequence), self._released)
         if self._checkpoint_wanted and not error:
             self.checkpoint()
         self._wake()

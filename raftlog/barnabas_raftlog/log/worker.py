@@ -18,15 +18,19 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["ThreadWorker", "Worker", "run_in"]
+__all__ = ["Submits", "ThreadWorker", "Worker", "run_in"]
 
 T = TypeVar("T")
 
 
-class Worker(Protocol):
+class Submits(Protocol):
     """Runs jobs in order, somewhere else."""
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+class Worker(Submits, Protocol):
+    """Something of that kind that can be ended."""
 
     def stop(self) -> None:
         """Finish what was submitted; nothing may be submitted any more. May block."""
@@ -78,7 +82,7 @@ class ThreadWorker:
                 self._loop.call_soon(self._deliver)
 
 
-async def run_in(worker: Worker, job: Callable[[], T]) -> T:
+async def run_in(worker: Submits, job: Callable[[], T]) -> T:
     """Run `job`, which must not raise, and return its result.
 
     Cancellation: the wait ends, the job is carried out, its result is dropped.

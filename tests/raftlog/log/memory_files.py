@@ -283,3 +283,29 @@ class ManualWorker:
 
     def stop(self) -> None:
         self.run()
+
+
+class ManualSyncer:
+    """Syncs as the kernel does for the loop, when the test lets `worker` go on."""
+
+    def __init__(self, files: MemoryFiles, worker: ManualWorker) -> None:
+        self.files, self.worker = files, worker
+        self.is_busy = False  # it takes nothing
+        self.syncs = 0
+
+    def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
+        if self.is_busy:
+            return False
+        self.syncs += 1
+        self.worker.submit(lambda: self._sync(fd), done)
+        return True
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _sync(self, fd: int) -> OSError | None:
+        try:
+            self.files.sync(fd)
+        except OSError as error:
+            return error
+        return None

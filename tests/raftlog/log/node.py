@@ -12,7 +12,7 @@ from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.raft.messages import GroupId
 
 from .frames import data_frame
-from .memory_files import ManualWorker, MemoryFiles
+from .memory_files import ManualSyncer, ManualWorker, MemoryFiles
 
 T = TypeVar("T")
 SMALL = StorageConfig(
@@ -31,12 +31,15 @@ class Node:
         config: StorageConfig = SMALL,
         cluster_id: str = "one",
         boot_id: str | None = None,
+        *,
+        has_syncer: bool = False,
     ) -> None:
         self.files = files or MemoryFiles()
         if "data" not in self.files.names:
             self.files.make_directory("data")
         self.failures: list[StorageFailedError] = []
         self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.syncer = ManualSyncer(self.files, self.sync_worker)
         self.durable_calls = 0
         self.timers: list[Callable[[], None]] = []
         opening = Storage.open(
@@ -53,6 +56,7 @@ class Node:
             new_id=lambda: str(UUID(int=7)),
             boot_id=boot_id,
             call_later=lambda _, action: self.timers.append(action),
+            syncer=self.syncer if has_syncer else None,
         )
         self.storage = self.run(opening)
         self.write_worker.inline = False

@@ -27,7 +27,7 @@ from barnabas_raftlog.records.header import ControlKind, control_frame, next_off
 
 from .frames import data_frame
 from .log_model import GATED, NEVER, Item, Model
-from .memory_files import CrashError, ManualWorker, MemoryFiles
+from .memory_files import CrashError, ManualSyncer, ManualWorker, MemoryFiles
 from .transfers import frames_of_segments, received
 
 CONFIG = StorageConfig(
@@ -62,8 +62,9 @@ class CrashMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.loop.close()
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(has_syncer=st.booleans())
+    def start(self, has_syncer: bool) -> None:
+        self.has_syncer = has_syncer
         self.files.make_directory("data")
         self._open()
 
@@ -83,6 +84,7 @@ class CrashMachine(RuleBasedStateMachine):
                 read_worker=ManualWorker(inline=True),
                 new_id=lambda: str(UUID(int=7)),
                 call_later=lambda _, action: self.timers.append(action),
+                syncer=ManualSyncer(self.files, self.sync_worker) if self.has_syncer else None,
             )
         )
         self.write_worker.inline = False

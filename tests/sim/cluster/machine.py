@@ -15,12 +15,13 @@ from barnabas_broker.events import EventHistory
 from barnabas_broker.node import Node
 from barnabas_metadata_quorum.image import Image
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.kernel_sync import Syncer
 from barnabas_raftlog.log.worker import Worker
 
 from .disk import PowerLostError, VirtualDisk, VirtualFiles
 from .loop import Clock, VirtualLoop
 from .network import Network
-from .worker import VirtualWorker
+from .worker import VirtualSyncer, VirtualWorker
 from .world import SECOND, World
 
 __all__ = ["Machine"]
@@ -91,6 +92,11 @@ class Machine:
         def new_worker(_loop: asyncio.AbstractEventLoop, name: str) -> Worker:
             return VirtualWorker(loop, files, name)
 
+        def new_syncer(_loop: asyncio.AbstractEventLoop) -> Syncer | None:
+            """Not every machine has a kernel that syncs for whoever asks."""
+            has_one = self.world.chance(f"{self.name} life {self.life} kernel").random() < 0.7
+            return VirtualSyncer(loop, files) if has_one else None
+
         environment = NodeEnvironment(
             monotonic_ms=self.clock.monotonic_ms,
             wall_ms=lambda: WALL_MS + self.wall_offset_ms + self.world.now_us // 1_000,
@@ -98,6 +104,7 @@ class Machine:
             files=files,
             boot_id=lambda: f"boot {self.power_cuts}",
             new_worker=new_worker,
+            new_syncer=new_syncer,
             new_datagrams=lambda on_datagram: self.network.datagrams(loop, on_datagram),
         )
         loop.arrive(lambda: loop.create_task(self._run(loop, environment)).add_done_callback(self._on_end))

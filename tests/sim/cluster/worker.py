@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from .disk import VirtualFiles
 from .loop import VirtualLoop
 
-__all__ = ["VirtualWorker"]
+__all__ = ["VirtualSyncer", "VirtualWorker"]
 
 T = TypeVar("T")
 
@@ -70,6 +70,27 @@ class VirtualWorker:
         self._is_busy = False
         if self._jobs:
             self._start()
+
+
+class VirtualSyncer:
+    """What the kernel does for the loop (`barnabas_raftlog.log.kernel_sync.Syncer`): a worker that nobody sees."""
+
+    def __init__(self, loop: VirtualLoop, files: VirtualFiles) -> None:
+        self._files, self._worker = files, VirtualWorker(loop, files, "kernel")
+
+    def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
+        self._worker.submit(partial(self._sync, fd), done)
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _sync(self, fd: int) -> OSError | None:
+        try:
+            self._files.sync(fd)
+        except OSError as error:
+            return error
+        return None
 
 
 def _raise(error: BaseException) -> None:

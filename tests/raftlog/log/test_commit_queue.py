@@ -1,0 +1,155 @@
+"""The two ways to the journal: written on the loop and synced by the kernel, or both by the sync worker."""
+
+from random import Random
+
+import pytest
+
+from barnabas_raftlog.log.commit_queue import PROMPT_S, SMALL_BYTES
+from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.storage import StorageConfig
+
+from .memory_files import MemoryFiles
+from .node import Node, fill
+
+ROOMY = StorageConfig(journal_file_bytes=1 << 20, journal_step_bytes=256 << 10, segment_bytes=1 << 20)
+
+
+def started(config: StorageConfig = ROOMY) -> tuple[Node, ReplicaLog]:
+    """Return a node whose first journal file and first segment are there, and its only log."""
+    node = Node(config=config, has_syncer=True)
+    log = node.log()
+    fill(log, 1)
+    node.work()
+    assert log.durable_index == 1
+    assert node.syncer.syncs == 0, "a file has to be made: that may block"
+    return node, log
+
+
+def test_a_small_batch_is_durable_when_the_kernel_says_so_and_not_before() -> None:
+    node, log = started()
+    fill(log, 3)
+    node.storage.flush()
+    assert node.syncer.syncs == 1
+    assert log.durable_index == 1
+    fill(log, 1)  # it waits for the next one
+    node.storage.flush()
+    assert node.syncer.syncs == 1
+    node.sync_worker.run_one()
+    assert log.durable_index == 4
+    assert node.storage.take_durable() == [log.group]
+    node.sync_worker.run()
+    assert (log.durable_index, node.syncer.syncs) == (5, 2)
+    node.files.lose_power(Random(1))
+    assert Node(node.files).log().last_index == 5
+
+
+def test_a_loss_of_power_before_the_sync_takes_at_most_what_was_not_durable() -> None:
+    for seed in range(20):
+        node, log = started()
+        fill(log, 3)
+        node.storage.flush()
+        node.files.lose_power(Random(seed))
+        assert 1 <= Node(node.files).log().last_index <= 4
+
+
+def test_a_batch_that_is_not_small_is_the_workers() -> None:
+    node, log = started()
+    fill(log, SMALL_BYTES // 1000 + 1, body_bytes=1000)
+    node.work()
+    assert node.syncer.syncs == 0
+    assert log.durable_index == log.last_index
+
+
+def test_room_is_made_by_the_worker_before_there_is_none() -> None:
+    node, log = started(StorageConfig(journal_file_bytes=64 << 10, journal_step_bytes=16 << 10))
+    for _ in range(150):
+        fill(log, 1)
+        node.storage.flush()
+        node.sync_worker.run()
+        assert log.durable_index == log.last_index
+    assert 0 < node.syncer.syncs < 150
+    assert node.storage.stats.checkpoints == 0
+    node.work()
+    assert node.storage.stats.checkpoints > 0, "a file was full"
+    assert node.killed().log().last_index == 151
+
+
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_file_that_fails_on_the_loop_is_replaced_by_the_worker(call: str) -> None:
+    node, log = started()
+    bad = next(name for name in node.files.names if name.endswith(".journal"))
+    node.files.failing = lambda what, path: what == call and path == bad
+    fill(log, 5)
+    node.storage.flush()
+    assert log.durable_index == 1
+    node.sync_worker.run()
+    assert log.durable_index == 6
+    assert node.storage.stats.journal_reopened == 1
+    fill(log, 1)
+    node.storage.flush()
+    node.sync_worker.run()
+    assert log.durable_index == 7
+    node.files.lose_power(Random(3))
+    assert Node(node.files).log().last_index == 7
+
+
+def test_a_kernel_that_takes_nothing_leaves_it_to_the_worker() -> None:
+    node, log = started()
+    node.syncer.is_busy = True
+    fill(log, 3)
+    node.storage.flush()
+    assert log.durable_index == 1
+    node.sync_worker.run()
+    assert log.durable_index == 4
+    assert node.killed().log().last_index == 4
+
+
+def test_who_stops_waits_for_the_sync_that_is_under_way() -> None:
+    node, log = started()
+    fill(log, 3)
+    node.storage.flush()
+    node.close()
+    assert log.durable_index == 4
+    again = Node(node.files)
+    assert again.storage.was_clean
+    assert again.log().last_index == 4
+
+
+class SlowFiles(MemoryFiles):
+    """A disk on which every sync takes so long, on a clock of its own."""
+
+    now_s = 0.0
+    sync_s = 0.0
+
+    def sync(self, fd: int) -> None:
+        self.now_s += self.sync_s
+        super().sync(fd)
+
+
+def test_nothing_is_written_on_the_loop_while_the_disk_keeps_people_waiting() -> None:
+    files = SlowFiles()
+    node = Node(files, ROOMY, has_syncer=True)
+    node.storage._host.commits._clock = lambda: files.now_s
+    log = node.log()
+    fill(log, 1)
+    node.work()
+    written = log._written
+    fill(log, 1)
+    assert written.reached == 2, "into the page cache, on the loop"
+    node.storage.flush()
+    assert node.syncer.syncs == 1
+    files.now_s += PROMPT_S * 1.1  # and it is not done yet
+    fill(log, 1)
+    assert written.reached == 2
+    node.work()
+    assert (log.durable_index, written.reached, node.syncer.syncs) == (3, 3, 1), "the second one was the worker's"
+    fill(log, 1)
+    files.sync_s = PROMPT_S * 1.1
+    node.work()
+    assert node.syncer.syncs == 2, "the disk was prompt again, as far as anybody knew"
+    files.sync_s = 0.0
+    for syncs in (2, 3):  # the worker finds out that the disk is well again
+        fill(log, 1)
+        node.work()
+        assert node.syncer.syncs == syncs
+    assert log.durable_index == log.last_index == 6
