@@ -1,8 +1,8 @@
 """The whole storage against a list, crashing at every file call: what was durable is there, nothing else comes back.
 
 After a crash the recovered log must be the beginning of the log as it was, or of what it was before a truncation that
-was not durable yet, and must have every entry that had been called durable. In page-cache mode that holds for a killed
-process; after a loss of power the log may be shorter, but is still such a beginning.
+was not durable yet, and must have every entry that had been called durable. In page-cache mode that holds for a kill;
+after a loss of power the log may be shorter, but is still such a beginning.
 
 A log may have lost entries from its beginning: never any but those that were dropped, never one without a saved state
 that covers it; and once the journal has it, they do not come back.
@@ -53,9 +53,8 @@ class CrashMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.files = MemoryFiles()
         self.models = {group: Model() for group, _, _ in GROUPS}
-        self.hard_states: dict[GroupId, list[tuple[int, HardState]]] = {
-            group: [(0, HardState(0, None))] for group, _, _ in GROUPS
-        }
+        nothing = (0, HardState(0, None))
+        self.hard_states: dict[GroupId, list[tuple[int, HardState]]] = {group: [nothing] for group, _, _ in GROUPS}
         self.term = 1
         self.storage: Storage
 
@@ -347,7 +346,7 @@ class CrashMachine(RuleBasedStateMachine):
         if self.storage.failed is not None:
             assert self.storage.durable_ticket == ticket
         if crash:
-            self._crash_now(seed)
+            self._restart(bool(seed % 2), seed, 1_000)
             return
         self.files.failing = lambda call, path: False
         self._wait()
@@ -398,9 +397,6 @@ class CrashMachine(RuleBasedStateMachine):
             pass
         assert self.storage.failed is None
         self._restart(power, seed, calls_again)
-
-    def _crash_now(self, seed: int) -> None:
-        self._restart(bool(seed % 2), seed, 1_000)
 
     def _restart(self, power: bool, seed: int, calls_again: int) -> None:
         self.note_what_was_dropped()
