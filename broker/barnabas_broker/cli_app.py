@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 @cluster.command("start")
-def cluster_start(
+def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     data: Data,
     brokers: Annotated[int | None, typer.Option(help="How many brokers a new cluster has (3).", metavar="N")] = None,
     port: Annotated[
@@ -53,6 +53,15 @@ def cluster_start(
         int | None, typer.Option(help="The same for traffic between brokers, TCP and UDP (P + 1000).", metavar="P")
     ] = None,
     host: Annotated[str | None, typer.Option(help="The address to listen on (127.0.0.1).", metavar="H")] = None,
+    brokers_per_host: Annotated[
+        str | None, typer.Option(help="How many brokers each host has; auto: one for each core.", metavar="N|auto")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="All machines of the cluster, the same on each; --host is one.", metavar="H,H")
+    ] = None,
+    cluster_id: Annotated[
+        str | None, typer.Option(help="The cluster's id, which several hosts must agree on.", metavar="ID")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A broker setting; may be repeated.", metavar="NAME=VALUE")
     ] = None,
@@ -62,12 +71,24 @@ def cluster_start(
     """Start a cluster, or those of its brokers that are down. Ctrl-C stops what was started."""
     from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
 
-    return cli_cluster.start(data, brokers, port, peer_port, host, settings or [], timeout, detach=detach)
+    return cli_cluster.start(
+        data,
+        brokers,
+        port,
+        peer_port,
+        host,
+        settings or [],
+        timeout,
+        detach=detach,
+        brokers_per_host=brokers_per_host,
+        hosts=hosts,
+        cluster_id=cluster_id,
+    )
 
 
 @cluster.command("stop")
 def cluster_stop(data: Data, timeout: Timeout = 15.0) -> int:
-    """Stop every broker of a cluster; one that does not end within the timeout is killed."""
+    """Stop every broker of a cluster on this machine; one that does not end within the timeout is killed."""
     from . import cli_cluster  # noqa: PLC0415 - loaded by those who use it
 
     return cli_cluster.stop(data, timeout)

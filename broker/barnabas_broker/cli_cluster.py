@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .cluster_files import ClusterError, ClusterFiles
+from .cluster_plan import Request
 from .interrupts import Interrupts
-from .supervisor import Request, Started, Stopped, start_cluster, stop_brokers
+from .supervisor import Started, Stopped, start_cluster, stop_brokers
 
 __all__ = ["settings_from", "start", "status", "stop"]
 
@@ -19,7 +20,7 @@ STOP_TIMEOUT_S = 15.0
 COLOURS = {"running": "green", "starting": "yellow", "fenced": "yellow", "unreachable": "red", "stopped": "red"}
 
 
-def start(
+def start(  # noqa: PLR0913 - one for each option
     data: Path,
     brokers: int | None,
     port: int | None,
@@ -29,6 +30,9 @@ def start(
     timeout_s: float,
     *,
     detach: bool,
+    brokers_per_host: str | None = None,
+    hosts: str | None = None,
+    cluster_id: str | None = None,
 ) -> int:
     """Start what is down; then return, or stay until Ctrl-C and stop what was started."""
     began = time.monotonic()
@@ -40,6 +44,9 @@ def start(
         peer_port=peer_port,
         settings=settings_from(settings),
         timeout_s=timeout_s,
+        brokers_per_host=brokers_per_host,
+        hosts=tuple(name.strip() for name in hosts.split(",")) if hosts is not None else None,
+        cluster_id=cluster_id,
     )
     with Interrupts() as interrupts:
         try:
@@ -55,10 +62,10 @@ def start(
 
 
 def stop(data: Path, timeout_s: float) -> int:
-    """Stop every broker of a cluster."""
+    """Stop every broker that a cluster has on this machine."""
     files = ClusterFiles.load(data.absolute())
     with files.lock():
-        stopped = stop_brokers(files, files.node_ids, timeout_s)
+        stopped = stop_brokers(files, files.local_ids, timeout_s)
     print(_farewell(stopped, timeout_s))
     return 0
 

@@ -18,6 +18,9 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--port": ("port", int),
     "--peer-port": ("peer_port", int),
     "--host": ("host", str),
+    "--hosts": ("hosts", str),
+    "--brokers-per-host": ("brokers_per_host", str),
+    "--cluster-id": ("cluster_id", str),
     "--set": ("settings", str),
     "--timeout": ("timeout_s", float),
 }

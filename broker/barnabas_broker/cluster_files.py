@@ -1,6 +1,6 @@
-"""What a local cluster leaves in its directory, and how to read it back.
+"""What a cluster leaves in its directory on this machine, and how to read it back.
 
-    DIR/cluster.json           cluster id, number of brokers, ports, settings given with --set
+    DIR/cluster.json           cluster id, number of brokers, addresses, settings given with --set
     DIR/broker-K/broker.toml   configuration of broker K
     DIR/broker-K/broker.pid    process id and start time of broker K while it runs
     DIR/broker-K/broker.log    its output; one older file is kept as broker.log.1
@@ -33,6 +33,9 @@ from .processes import ProcessIdentity, is_running
 __all__ = ["BROKERS_MAX", "ClusterError", "ClusterFiles", "new_cluster_id"]
 
 FORMAT = 1
+FORMAT_OF_SEVERAL_HOSTS = (
+    2  # has `hosts`, too; a version that knows one host only must not take all brokers for its own
+)
 # Each broker is a process with a journal of its own. More on one machine is a mistake in the number.
 BROKERS_MAX = 64
 LOG_BYTES_MAX = 64 * 1024 * 1024
@@ -46,7 +49,7 @@ class ClusterError(BarnabasError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """The directory of one cluster, as `cluster.json` describes it. Nodes count from 1."""
+    """The directory of one cluster, as `cluster.json` describes it. Nodes count from 1, over all hosts."""
 
     directory: Path
     cluster_id: str
@@ -63,12 +66,17 @@ class ClusterFiles:
         path = directory / "cluster.json"
         try:
             found = json.loads(path.read_text())
-            if found["format"] != FORMAT:
-                raise ClusterError(f"{path} has format {found['format']}; this version reads format {FORMAT}")
+            if found["format"] not in {FORMAT, FORMAT_OF_SEVERAL_HOSTS}:
+                raise ClusterError(
+                    f"{path} has format {found['format']}; this version reads formats up to {FORMAT_OF_SEVERAL_HOSTS}"
+                )
+            host, hosts = str(found["host"]), tuple(str(host) for host in found.get("hosts", ()))
+            if hosts and host not in hosts:
+                raise ValueError(f"host {host} is none of its hosts")
             return cls(
                 directory=directory,
                 cluster_id=str(found["cluster_id"]),
-                ports=PortPlan(str(found["host"]), int(found["port"]), int(found["peer_port"]), int(found["brokers"])),
+                ports=PortPlan(host, int(found["port"]), int(found["peer_port"]), int(found["brokers"]), hosts),
                 settings={str(name): str(value) for name, value in found["settings"].items()},
             )
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -81,8 +89,14 @@ class ClusterFiles:
         return range(1, self.ports.brokers + 1)
 
     @property
+    def local_ids(self) -> range:
+        """The brokers of this machine, which are all if there is one host only."""
+        return self.ports.local_ids
+
+    @property
     def bootstrap(self) -> str:
-        return ",".join(f"{self.ports.host}:{self.ports.client_port(node_id)}" for node_id in self.node_ids)
+        ports = self.ports
+        return ",".join(f"{ports.host_of(node_id)}:{ports.client_port(node_id)}" for node_id in self.node_ids)
 
     def broker(self, node_id: int) -> Path:
         return self.directory / f"broker-{node_id}"
@@ -104,7 +118,7 @@ class ClusterFiles:
         Raises:
             ConfigError: a setting is unknown or cannot work; names the file when the fault lies there.
         """
-        host = self.ports.host
+        ports = self.ports
         path = self.config_file(node_id)
         values: dict[str, Any] = {}
         if path.exists():
@@ -119,9 +133,9 @@ class ClusterFiles:
             **self.settings,
             "node.id": node_id,
             "cluster.id": self.cluster_id,
-            "listeners": f"{host}:{self.ports.client_port(node_id)}",
+            "listeners": f"{ports.host_of(node_id)}:{ports.client_port(node_id)}",
             "log.dir": str(self.data(node_id)),
-            **{f"cluster.nodes.{peer}": f"{host}:{self.ports.node_port(peer)}" for peer in self.node_ids},
+            **{f"cluster.nodes.{peer}": f"{ports.host_of(peer)}:{ports.node_port(peer)}" for peer in self.node_ids},
         }
         # --set is checked without the file first, so that a fault is laid at the right door.
         BrokerConfig.from_settings(ours)
@@ -132,8 +146,8 @@ class ClusterFiles:
 
     def write(self, configs: Mapping[int, BrokerConfig]) -> None:
         """Write cluster.json and the given brokers' configurations, each file whole or not at all."""
-        described = {
-            "format": FORMAT,
+        described: dict[str, Any] = {
+            "format": FORMAT_OF_SEVERAL_HOSTS if self.ports.hosts else FORMAT,
             "cluster_id": self.cluster_id,
             "brokers": self.ports.brokers,
             "host": self.ports.host,
@@ -141,6 +155,8 @@ class ClusterFiles:
             "peer_port": self.ports.peer_port,
             "settings": dict(self.settings),
         }
+        if self.ports.hosts:
+            described["hosts"] = list(self.ports.hosts)
         _replace(self.directory / "cluster.json", json.dumps(described, indent=2) + "\n")
         for node_id, config in configs.items():
             self.data(node_id).mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
-"""What a local cluster is doing: every broker asked at the same time, the dead ones included.
+"""What a cluster is doing: every broker asked at the same time, the dead ones and those of other hosts included.
 
 The state of a broker is one of
 
     running      it answers and serves
     starting     it answers and says so, or its process runs and does not listen yet
     fenced       it answers, and the controller has taken it out of service
-    unreachable  its process runs and does not answer in time (suspended, overloaded)
-    stopped      no such process
+    unreachable  its process runs and does not answer in time (suspended, overloaded); or nothing is heard from its host
+    stopped      no such process; on another host, nobody has its port
 
 A broker that answers says more than this (`leaders`, `replicas`, `witnesses`, counters of what was fetched, events);
 that is passed on as it comes. `ready` of the whole is true when every broker is running and sees a leader for every
@@ -59,7 +59,7 @@ def ask(host: str, port: int, timeout_s: float, secret: str = "") -> dict[str, A
 
 def ask_broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any] | str:
     """Ask whoever has a broker's node port; the answer may be another cluster's."""
-    return ask(files.ports.host, files.ports.node_port(node_id), timeout_s, _secret(files, node_id))
+    return ask(files.ports.host_of(node_id), files.ports.node_port(node_id), timeout_s, _secret(files, node_id))
 
 
 def unrecorded(files: ClusterFiles, node_id: int, timeout_s: float = ANSWER_TIMEOUT_S) -> ProcessIdentity | None:
@@ -75,11 +75,11 @@ def _is_ours(files: ClusterFiles, node_id: int, answer: Mapping[str, Any]) -> bo
 
 
 def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any]:
-    ports = files.ports
-    process = files.process(node_id)
+    ports, is_local = files.ports, node_id in files.local_ids
+    process = files.process(node_id) if is_local else None
     found: dict[str, Any] = {
         "node_id": node_id,
-        "host": ports.host,
+        "host": ports.host_of(node_id),
         "port": ports.client_port(node_id),
         "peer_port": ports.node_port(node_id),
         "pid": process.pid if process else None,
@@ -88,12 +88,14 @@ def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, An
         "replicas": 0,
         "witnesses": 0,
         "ready": False,
-        "log": str(files.log_file(node_id)),
+        "log": str(files.log_file(node_id)) if is_local else None,
     }
     answer = ask_broker(files, node_id, timeout_s)
     if isinstance(answer, str):
         if process is not None:
             found["state"] = "starting" if answer == NOBODY_LISTENS else "unreachable"
+        elif not is_local and answer != NOBODY_LISTENS:
+            found["state"] = "unreachable"
         return found
     if not _is_ours(files, node_id, answer):
         # Somebody else has the port. What is ours cannot be running.

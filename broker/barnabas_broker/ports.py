@@ -1,8 +1,11 @@
-"""The ports of a cluster on one machine: which they are, and whether anyone has them.
+"""The addresses of a cluster's brokers: which they are, and whether anyone has the ports.
 
-Broker k serves clients on `port + k - 1` (TCP) and the other brokers on `peer_port + k - 1` (TCP for the log, UDP for
-liveness). A port is tried by taking it for a moment, as the broker will: with SO_REUSEADDR for TCP, so that
-connections of a cluster stopped a minute ago do not count, and without it for UDP, where it would let two share a port.
+On one machine broker k serves clients on `port + k - 1` (TCP) and the other brokers on `peer_port + k - 1` (TCP for the
+log, UDP for liveness). On several, brokers are dealt out in turn: of three hosts the second one has the brokers 2, 5, 8
+and so on, on `port`, `port + 1`, `port + 2`. So the first brokers are on different machines.
+
+A port is tried by taking it for a moment, as the broker will: with SO_REUSEADDR for TCP, so that connections of a
+cluster stopped a minute ago do not count, and without it for UDP, where it would let two share a port.
 
 What is free now may be taken when the broker starts; then the broker says so itself.
 """
@@ -25,18 +28,37 @@ class PortError(BarnabasError):
 
 
 class PortPlan(NamedTuple):
-    """Where the brokers 1 to `brokers` listen."""
+    """Where the brokers 1 to `brokers` listen. `host` is this machine's address, `hosts` those of all, if several."""
 
     host: str
     port: int
     peer_port: int
     brokers: int
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def hosts_count(self) -> int:
+        return max(1, len(self.hosts))
+
+    @property
+    def brokers_per_host(self) -> int:
+        """How many brokers the first host has; no other has more."""
+        return -(-self.brokers // self.hosts_count)
+
+    @property
+    def local_ids(self) -> range:
+        """The brokers that run on this machine."""
+        first = self.hosts.index(self.host) if self.hosts else 0
+        return range(first + 1, self.brokers + 1, self.hosts_count)
+
+    def host_of(self, node_id: int) -> str:
+        return self.hosts[(node_id - 1) % len(self.hosts)] if self.hosts else self.host
 
     def client_port(self, node_id: int) -> int:
-        return self.port + node_id - 1
+        return self.port + (node_id - 1) // self.hosts_count
 
     def node_port(self, node_id: int) -> int:
-        return self.peer_port + node_id - 1
+        return self.peer_port + (node_id - 1) // self.hosts_count
 
     def check(self) -> None:
         """Refuse a plan that no machine could carry out.
@@ -44,17 +66,18 @@ class PortPlan(NamedTuple):
         Raises:
             PortError: the ranges leave 1..65535 or overlap.
         """
+        count = self.brokers_per_host
         for name, first in (("--port", self.port), ("--peer-port", self.peer_port)):
-            last = first + self.brokers - 1
+            last = first + count - 1
             if first < 1 or last > PORT_MAX:
                 raise PortError(
-                    f"{name} {first} does not work: {self.brokers} brokers need the ports {first} to {last}, "
+                    f"{name} {first} does not work: {count} brokers need the ports {first} to {last}, "
                     f"and ports end at {PORT_MAX}"
                 )
-        if abs(self.port - self.peer_port) < self.brokers:
+        if abs(self.port - self.peer_port) < count:
             raise PortError(
                 f"--port {self.port} and --peer-port {self.peer_port} are too close: "
-                f"{self.brokers} brokers need {self.brokers} ports from each"
+                f"{count} brokers need {count} ports from each"
             )
 
 

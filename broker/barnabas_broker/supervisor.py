@@ -1,4 +1,4 @@
-"""Starts and stops the brokers of a local cluster: processes of their own, all at once, ready or not started at all.
+"""Starts and stops a cluster's brokers on this machine: processes, all at once, ready or not started at all.
 
 A start first looks for every reason to refuse (directory, ports, settings, owner of the data) and writes and starts
 nothing if it finds one. Then all brokers are started together, each with the writing end of a pipe; a broker writes
@@ -17,40 +17,24 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .cluster_files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id
+from .cluster_files import ClusterError, ClusterFiles
+from .cluster_plan import Request, plan
 from .interrupts import Interrupts
-from .ports import PEER_PORT_DISTANCE, PortPlan, taken
+from .ports import taken
 from .processes import ProcessIdentity, identify, send_signal, wait_for_exit
 
-__all__ = ["PORT_DEFAULT", "Request", "Started", "Stopped", "start_cluster", "stop_brokers"]
+__all__ = ["Started", "Stopped", "start_cluster", "stop_brokers"]
 
-BROKERS_DEFAULT = 3
-PORT_DEFAULT = 9092
-HOST_DEFAULT = "127.0.0.1"
 # How brokers that were started in vain are stopped: they have no leadership to hand over yet.
 FAILED_START_STOP_TIMEOUT_S = 3.0
 # A killed process is gone when the kernel has freed it; only a disk that hangs makes that last.
 KILL_TIMEOUT_S = 10.0
 READY_LINE_BYTES_MAX = 4096
-
-
-class Request(NamedTuple):
-    """What `cluster start` was asked for. None: as the directory says, or the default for a new one."""
-
-    directory: Path
-    brokers: int | None = None
-    host: str | None = None
-    port: int | None = None
-    peer_port: int | None = None
-    settings: Mapping[str, str] = {}
-    timeout_s: float = 60.0
-    program: tuple[str, ...] = (sys.executable, "-P", "-m", "barnabas_broker.main")
 
 
 class Started(NamedTuple):
@@ -77,7 +61,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
         BarnabasError: a reason to refuse, or a broker that did not start; one line. Nothing started here still runs.
         OSError: the directory cannot be used.
     """
-    files, is_new = _plan(request)
+    files, is_new = plan(request)
     made = _make_directory(request.directory)
     children: dict[int, subprocess.Popen[bytes]] = {}
     readers: dict[int, int] = {}
@@ -86,8 +70,8 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
         with files.lock():
             if is_new and (request.directory / "cluster.json").exists():
                 raise ClusterError(f"another start of {request.directory} was faster; try again")
-            running = _running(files, files.node_ids)
-            down = [node_id for node_id in files.node_ids if node_id not in running]
+            running = _running(files, files.local_ids)
+            down = [node_id for node_id in files.local_ids if node_id not in running]
             _check_unmoved(files, request, running)
             for node_id in down:
                 files.check_data(node_id)
@@ -161,46 +145,6 @@ def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessI
         if process is not None:
             found[node_id] = process
     return found
-
-
-def _plan(request: Request) -> tuple[ClusterFiles, bool]:
-    """Return the cluster as it shall be, and whether its directory is new. Changes nothing."""
-    directory = request.directory
-    if directory.exists() and not directory.is_dir():
-        raise ClusterError(f"--data {directory} is not a directory")
-    for name in request.settings:
-        check_settable(name)
-    if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
-        raise ClusterError(f"--brokers {request.brokers} does not work: it must be from 1 to {BROKERS_MAX}")
-    if (directory / "cluster.json").exists():
-        known = ClusterFiles.load(directory)
-        if request.brokers not in {None, known.ports.brokers}:
-            raise ClusterError(
-                f"{directory} is a cluster of {known.ports.brokers} brokers, which --brokers {request.brokers} "
-                "cannot change"
-            )
-        port = request.port or known.ports.port
-        distance = known.ports.peer_port - known.ports.port
-        ports = PortPlan(
-            request.host or known.ports.host, port, request.peer_port or port + distance, known.ports.brokers
-        )
-        files = ClusterFiles(directory, known.cluster_id, ports, {**known.settings, **request.settings})
-    else:
-        if directory.exists() and any(directory.iterdir()):
-            raise ClusterError(
-                f"--data {directory} is not empty and holds no cluster; name an empty or a new directory"
-            )
-        port = PORT_DEFAULT if request.port is None else request.port
-        peer_port = port + PEER_PORT_DISTANCE if request.peer_port is None else request.peer_port
-        ports = PortPlan(request.host or HOST_DEFAULT, port, peer_port, request.brokers or BROKERS_DEFAULT)
-        files = ClusterFiles(directory, new_cluster_id(), ports, dict(request.settings))
-    if ports.host in {"0.0.0.0", "::", ""}:  # noqa: S104 - refused, not bound
-        raise ClusterError(f"--host {ports.host} does not work: clients are told this address; name one they can reach")
-    ports.check()
-    # A bad setting is bad for every broker; the brokers' own files are read later, for those that are down.
-    for node_id in files.node_ids[:1]:
-        files.config(node_id)
-    return files, not (directory / "cluster.json").exists()
 
 
 def _make_directory(directory: Path) -> Path | None:

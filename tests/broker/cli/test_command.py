@@ -15,7 +15,8 @@ import pytest
 
 from barnabas_broker import cli, cli_app, cli_cluster, cli_start
 from barnabas_broker.cluster_files import ClusterFiles
-from barnabas_broker.supervisor import Request, start_cluster, stop_brokers
+from barnabas_broker.cluster_plan import Request
+from barnabas_broker.supervisor import start_cluster, stop_brokers
 from barnabas_raftlog.multiraft import admin
 from barnabas_raftlog.multiraft.rpc import LinkDownError
 
@@ -130,6 +131,7 @@ def test_a_plain_start_is_read_as_typer_reads_it(
     monkeypatch.setattr(cli_cluster, "start", hear)
     every = ["--data", "d", "--brokers", "3", "--port=9092", "--peer-port", "1", "--host", "h", "--timeout", "2.5"]
     every += ["--set", "a=1", "--set=b=-2", "--detach"]
+    every += ["--brokers-per-host", "auto", "--hosts=a,b", "--cluster-id", "x"]
     for words in (every, ["--data", "d"], ["--data=d"], ["--data", "d", "--set=a=b=c"]):
         assert cli_app.run(["cluster", "start", *words]) == 0
         assert cli.main(["cluster", "start", *words]) == 0

@@ -14,10 +14,11 @@ import cluster_handle
 import pytest
 
 from barnabas_broker.cluster_files import ClusterError, ClusterFiles
+from barnabas_broker.cluster_plan import Request
 from barnabas_broker.config import ConfigError
 from barnabas_broker.ports import PortError
 from barnabas_broker.processes import ProcessIdentity, identify, is_running
-from barnabas_broker.supervisor import Request, Started, start_cluster, stop_brokers
+from barnabas_broker.supervisor import Started, start_cluster, stop_brokers
 from barnabas_raftlog.errors import BarnabasError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
