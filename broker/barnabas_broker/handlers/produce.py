@@ -92,6 +92,7 @@ class _Produce:
             self.broker.timers.cancel(self.deadline)
             _add_endpoints(self.broker, self.exchange.version, self.response)
             respond(self.exchange, self.response)
+            self.waits.clear()  # They know this request, which goes with the last reference, not with a collection.
 
     def _on_timeout(self) -> None:
         for wait in self.waits:
@@ -108,6 +109,7 @@ class _Produce:
             if not wait.is_closed:
                 wait.is_closed = True
                 wait.partition.forget(wait)
+        self.waits.clear()
 
 
 class _Wait:

@@ -272,6 +272,8 @@ class AppendLog:
         self.size_bytes += size_all
         if journaled:
             self._durable.queue(ticket, index)
+        else:
+            host.bytes_since_checkpoint += size_all  # of the others the journal counts the bytes
         if inline and self.operations:  # a change of members among them
             self._written.queue(self._serial, index)
             host.writes.add(self)
@@ -281,7 +283,6 @@ class AppendLog:
         else:
             host.writes.add(self)
         self._mark_dirty()
-        host.bytes_since_checkpoint += size_all
         stats = host.stats
         stats.appended_entries += len(entries)
         stats.appended_bytes += size_all
@@ -406,6 +407,8 @@ class AppendLog:
     def on_operation(self, operation: Operation) -> None:
         """The write worker has carried out `operation`."""
         if isinstance(operation, Write):
+            if operation is self._write:
+                self._write = None  # else each log would keep the frames that were last written
             if self._written.complete(operation.serial):
                 self._tail.written(self._written.reached)
                 if not self._journaled:
@@ -431,7 +434,7 @@ class AppendLog:
             self.on_failed(self.group, self.failed)
 
     def _give_up_operations(self) -> None:
-        operations, self.operations = self.operations, []
+        operations, self.operations, self._write = self.operations, [], None
         for operation in operations:
             if isinstance(operation, Write):
                 self._host.writes.waiting_bytes -= operation.size_bytes
@@ -449,7 +452,7 @@ class AppendLog:
         self.is_deleted = True
         self._give_up_operations()
         host = self._host
-        host.cache.forget(self._tail)
+        self._tail.forget_all()
         host.loaded.drop_group(self.group)
         for segment in self._segments:
             host.forget_index(segment)

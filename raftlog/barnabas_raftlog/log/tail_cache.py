@@ -41,8 +41,8 @@ class TailCache:
         self._by_use.setdefault(tail, None)
 
     def forget(self, tail: "LogTail") -> None:
+        """`tail` is empty, and stays so."""
         self._by_use.pop(tail, None)
-        self.bytes -= tail.cost
 
     def shrink(self) -> None:
         """Evict until the bound is kept, or nothing may be evicted any more."""
@@ -133,6 +133,11 @@ class LogTail:
         self.truncate_from(self.first_index)
         self.first_index = next_index
         self.written_index = next_index - 1
+
+    def forget_all(self) -> None:
+        """Let go of everything at once: whoever still knows a log that was deleted must not keep its frames."""
+        self.reset(self.first_index + self.count)
+        self._cache.forget(self)
 
     def evict(self, bytes_wanted: int) -> int:
         """Forget the oldest entries, those that cost about `bytes_wanted`; return how much that gave."""
