@@ -16,8 +16,8 @@ that connection.
 
 *Memory.* An entry is a view of the received frame, so one small entry in a log's tail cache would pin the entries of
 all other groups that came in the same frame. When more than one message carries payload, each gets its own copy
-(one memcpy; entries of one message share it and leave the cache together). A frame with a single append, which is
-what bulk replication sends, is never copied.
+(one memcpy; entries of one message share it and leave the cache together). A frame with a single append is never
+copied, so whoever encodes gives a payload of `BULK_BYTES` and more a frame of its own.
 """
 
 from collections.abc import Sequence
@@ -62,6 +62,7 @@ Heard: TypeAlias = tuple[GroupId, Message | PeerDigest]
 GROUP_ID_BYTES = 20
 METADATA_GROUP = GroupId(bytes(GROUP_ID_BYTES))
 SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its receiver can start on it.
+BULK_BYTES = 64 << 10  # copied in more time than a frame of its own takes
 SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers decode in a few milliseconds.
 INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
 
@@ -87,7 +88,8 @@ def encode_messages(
     filled = 0
     for group_id, message in messages:
         size = payload_bytes_of(message)
-        if (filled and filled + size > SPLIT_BYTES) or len(headers) == SPLIT_MESSAGES:
+        is_split = size >= BULK_BYTES or filled >= BULK_BYTES or filled + size > SPLIT_BYTES
+        if (size and filled and is_split) or len(headers) == SPLIT_MESSAGES:
             frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
             headers, payloads, filled = [], [], 0
         if size > FRAME_BYTES_MAX - (1 << 20):

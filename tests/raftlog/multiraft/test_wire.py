@@ -194,11 +194,21 @@ def test_a_lone_append_is_not_copied_and_shared_ones_are() -> None:
             assert (view.obj is data) is shared
 
 
+def test_what_would_be_copied_in_more_time_has_a_frame_of_its_own() -> None:
+    group = GroupId(bytes(20))
+    ended, small, bulk = LeadershipEnded(1, SOURCE, TARGET), append_of(100), append_of(wire.BULK_BYTES)
+    messages: list[Message] = [ended, small, small, ended, bulk, ended, small, bulk, bulk]
+    frames, _ = encode_messages([(group, message) for message in messages])
+    found = [[wire.payload_bytes_of(message) for _, message in decode(b"".join(frame))] for frame in frames]
+    one, many = (wire.payload_bytes_of(message) for message in (small, bulk))
+    assert found == [[0, one, one, 0], [many, 0], [one], [many], [many]]
+
+
 def test_large_batches_are_split_and_giants_reported() -> None:
     group = GroupId(bytes(20))
     big = append_of(3 << 20)
     frames, oversized = encode_messages([(group, big), (group, big), (group, append_of(10))])
-    assert [sum(len(part) for part in frame) >> 20 for frame in frames] == [3, 3]
+    assert [sum(len(part) for part in frame) >> 10 for frame in frames] == [3072, 3072, 0]
     giant = InstallSnapshot(1, SOURCE, TARGET, 1, 1, bytes(64 << 20))
     frames, oversized = encode_messages([(group, append_of(1)), (group, giant)])
     assert [message for _, message in oversized] == [giant]
