@@ -31,6 +31,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         address: Bootstrap servers, or NATS URLs.
         records: How many; a kind that goes by time takes `seconds` instead.
         led_by: The broker that should lead every partition, or 0.
+        is_active: Each partition has had a record before anything is measured: its replicas have their files.
         rate: Records a second of an open loop, in which each record is timed from when it was due.
     """
 
@@ -43,6 +44,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     acks: str = "all"
     compression: str = "none"
     led_by: int = 0
+    is_active: bool = False
     rate: int = 1_000
     seconds: float = 10.0
     in_flight: int = 1

@@ -61,7 +61,7 @@ def _all() -> list[Workload]:
     ]
     for count in (1, 10, 100, 1_000, 10_000):
         systems = ALL if count <= 100 else KAFKAS if count <= 1_000 else frozenset({"barnabas"})
-        found.append(_throughput(f"{count:,} partitions", "partitions", systems, partitions=count))
+        found.append(_throughput(f"{count:,} partitions", "partitions", systems, partitions=count, is_active=True))
     found.append(Workload("kill -9 of a leader", "failover", Load(kind="failover", record_bytes=100)))
     return found
 
