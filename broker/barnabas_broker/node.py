@@ -98,6 +98,7 @@ class Node:
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
         self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)
         self._write_worker = environment.new_worker(loop, "segments")
+        self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
         self.scrub = Scrub(
@@ -193,6 +194,7 @@ class Node:
             self._syncer.close()
         self._sync_worker.stop()
         self._write_worker.stop()
+        self._checkpoint_worker.stop()
 
     # Inside.
 
@@ -209,6 +211,7 @@ class Node:
             sync_worker=self._sync_worker,
             syncer=self._syncer,
             write_worker=self._write_worker,
+            checkpoint_worker=self._checkpoint_worker,
             on_durable=self._on_durable,
             cluster_id=config.cluster_id,
             node_id=config.node_id,

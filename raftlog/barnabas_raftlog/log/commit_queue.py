@@ -12,6 +12,7 @@ Limit: `waiting_bytes` is what `StorageConfig.queued_bytes_max` bounds; the call
 check it before they append.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -53,13 +54,12 @@ class CommitQueue:
         journal: Journal,
         worker: Worker,
         on_result: Callable[[WriteResult], None],
-        clock: Callable[[], float],
         syncer: Syncer | None = None,
     ) -> None:
         self._journal = journal
         self._worker = worker
         self._on_result = on_result
-        self._clock = clock
+        self._clock = asyncio.get_running_loop().time
         self._syncer = syncer
         self._jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._began_s = 0.0  # when the batch that is in flight went on its way

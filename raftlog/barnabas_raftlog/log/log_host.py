@@ -40,7 +40,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     index_bytes_max: int = 32 << 20  # sparse indexes of sealed segments
     queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files
     open_files_max: int = 512
-    synced_together_min: int = 256  # logs: from so many on, a stop syncs the file system instead of each of them
+    synced_together_min: int = 256  # logs: from so many on, a checkpoint syncs the file system instead of them
     retry_s: float = 1.0  # between attempts to use a disk that failed or was full
     checkpoint_bytes: int = 256 << 20  # written to segments: bounds the scan after a crash in page-cache mode
 

@@ -6,9 +6,9 @@ spares it small ones); the write worker carries entries on into segment files, a
 `on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
 
 A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It
-takes the journal's durable end as its starting point, then lets the write worker sync each log that changed, a few at
-a time so that other writes go on between them (at a stop all together, see `write_queue`), then writes the checkpoint
-file; then the journal files before that point are free to be used again.
+takes the journal's durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time
+or all of very many together, then writes the checkpoint file; then the journal files before that point are free to be
+used again.
 
 Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
 is, and so does a timer, every `retry_s`. A journal that cannot be written, not even in a new file, is as good as a
@@ -63,7 +63,7 @@ class Storage:
         directory: str,
         config: StorageConfig,
         started: Started,
-        workers: tuple[Worker, Worker, Worker | None],
+        workers: tuple[Worker, Worker, Worker | None, Worker | None],
         on_durable: Callable[[], None],
         on_failed: Callable[[StorageFailedError], None] | None,
         call_later: CallLater,
@@ -71,15 +71,14 @@ class Storage:
     ) -> None:
         self._files = files
         self._directory = directory
-        sync_worker, self._write_worker, read_worker = workers
+        sync_worker, self._write_worker, read_worker, checkpoint_worker = workers
         self._on_durable = on_durable
         self.on_failed = on_failed
         self.on_recovered: Callable[[], None] | None = None
         self._call_later, self._retry_s = call_later, config.retry_s
         self._is_retry_due = True  # False while a timer says when to look at the disk again
-        self._lock_fd = started.lock_fd
-        self.directory_id = started.directory_id  # 16 bytes, made with the directory: half of a voter's identity
-        self.was_clean = started.was_clean
+        # `directory_id`: 16 bytes, made with the directory, half of a voter's identity.
+        self._lock_fd, self.directory_id, self.was_clean = started.lock_fd, started.directory_id, started.was_clean
         self.failed: StorageFailedError | None = None
         checkpoint = started.checkpoint
         # Packed, of the newest checkpoint or the one that is being made: thousands of rows as objects take megabytes.
@@ -91,15 +90,15 @@ class Storage:
         self._journal = Journal(files, f"{directory}/journal", limits, self._place)
         self._journal.adopt(started.journal_paths)
         opened = OpenFiles(files, config.open_files_max)
-        clock = asyncio.get_running_loop().time
-        self._commits = CommitQueue(self._journal, sync_worker, self._on_written, clock, syncer)
+        self._commits = CommitQueue(self._journal, sync_worker, self._on_written, syncer)
         self._hard_states = HardStates(checkpoint.hard_states, self._commits)
-        self._removals = Removals(files, self._write_worker, lambda: self._commits.durable_ticket)
+        work = (self._write_worker, lambda: self._commits.durable_ticket)
+        self._removals = Removals(files, *work)
         self._writes = WriteQueue(
-            files, opened, self._write_worker, lambda: self._commits.durable_ticket, self._on_carried_out
+            files, opened, *work, self._on_carried_out, started.lock_fd, config.synced_together_min, checkpoint_worker
         )
-        cold = ColdReads(files, opened, read_worker)
-        self._host = LogHost(files, config, opened, self._commits, self._writes, cold, self._write_worker)
+        shared = (self._commits, self._writes, ColdReads(files, opened, read_worker), self._write_worker)
+        self._host = LogHost(files, config, opened, *shared)
         self._host.on_synced = self._on_synced
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
@@ -136,18 +135,19 @@ class Storage:
         call_later: CallLater | None = None,
         boot_id: str | None = None,
         syncer: Syncer | None = None,
+        checkpoint_worker: Worker | None = None,
     ) -> "Storage":
         """Open, and after a crash recover, the data in `directory`.
 
-        Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers are the loop's,
-        without `syncer` all syncs are the worker's. `boot_id`: see `startup.start`.
+        Without `read_worker` cold reads go to the loop's default executor, without `call_later` timers to the loop,
+        without `syncer` and `checkpoint_worker` syncs to who writes. `boot_id`: see `startup.start`.
 
         Raises:
             StorageFailedError: the directory is in use, belongs to another node, or is damaged as a whole.
         """
         job = partial(start, files, directory, config, cluster_id, node_id, new_id, boot_id)
         started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
-        workers = (sync_worker, write_worker, read_worker)
+        workers = (sync_worker, write_worker, read_worker, checkpoint_worker)
         call_later = call_later or asyncio.get_running_loop().call_later
         return cls(files, directory, config, started, workers, on_durable, on_failed, call_later, syncer)
 
@@ -280,8 +280,6 @@ class Storage:
         is_settled = await self._settled()
         if is_settled:
             number = self._number
-            self._syncs_at_once = len(self._logs)
-            self._writes.sync_with = (self._lock_fd, self._host.config.synced_together_min)
             self.checkpoint(at_end=True)
             is_settled = await self._settled() and self._number > number
         self._is_closed = True
@@ -312,6 +310,8 @@ class Storage:
             place = JournalPlace(place.sequence + 1, FILE_HEADER_BYTES, place.batch)
         self._checkpoint_place = place
         self._to_sync = list(host.dirty)
+        is_together = at_end or len(self._to_sync) >= host.config.synced_together_min
+        self._syncs_at_once = len(self._to_sync) if is_together else SYNCS_AT_ONCE
         host.dirty = {}
         self._go_on_with_checkpoint()
         self._writes.flush()

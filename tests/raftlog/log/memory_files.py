@@ -259,10 +259,11 @@ class MemoryFiles:
 
 
 class ManualWorker:
-    """A worker whose jobs run when the test says so."""
+    """A worker whose jobs run when the test says so; `run` has another one's done as well."""
 
-    def __init__(self, *, inline: bool = False) -> None:
+    def __init__(self, *, inline: bool = False, other: "ManualWorker | None" = None) -> None:
         self.inline = inline
+        self.other = other
         self._jobs: list[Callable[[], None]] = []
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
@@ -278,7 +279,7 @@ class ManualWorker:
         return True
 
     def run(self) -> None:
-        while self.run_one():
+        while self.run_one() or (self.other is not None and self.other.run_one()):
             pass
 
     def stop(self) -> None:

@@ -38,7 +38,8 @@ class Node:
         if "data" not in self.files.names:
             self.files.make_directory("data")
         self.failures: list[StorageFailedError] = []
-        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.checkpoint_worker = ManualWorker()
+        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True, other=self.checkpoint_worker)
         self.syncer = ManualSyncer(self.files, self.sync_worker)
         self.durable_calls = 0
         self.timers: list[Callable[[], None]] = []
@@ -48,6 +49,7 @@ class Node:
             config,
             sync_worker=self.sync_worker,
             write_worker=self.write_worker,
+            checkpoint_worker=self.checkpoint_worker,
             on_durable=self._on_durable,
             cluster_id=cluster_id,
             node_id=1,
@@ -84,7 +86,7 @@ class Node:
         self.work()
 
     def close(self) -> None:
-        self.sync_worker.inline = self.write_worker.inline = True
+        self.sync_worker.inline = self.write_worker.inline = self.checkpoint_worker.inline = True
         self.work()
         self.run(self.storage.close())
 

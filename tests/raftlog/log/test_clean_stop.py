@@ -61,14 +61,57 @@ def test_a_failed_call_for_all_condemns_only_the_replica_whose_own_sync_fails() 
     assert [again.log(number).failed is None for number in range(1, 7)] == [True, False, True, True, True, True]
 
 
-def test_a_running_node_does_not_wait_for_what_others_write() -> None:
+def test_a_checkpoint_of_a_running_node_syncs_many_logs_together() -> None:
     node = Node(config=MANY)
     for number in range(1, 7):
         fill(node.log(number), 3)
     node.work()
     node.storage.checkpoint()
     node.work()
-    assert "sync_file_system" not in [call for call, _ in node.files.calls]
+    assert [call for call, _ in node.files.calls].count("sync_file_system") == 1
+    assert node.storage.stats.checkpoints == 1
+
+
+def test_what_is_written_does_not_wait_for_what_is_synced() -> None:
+    node = Node(config=MANY)
+    log, other = node.log(1), node.log(2)
+    fill(log, 3)
+    fill(other, 3)
+    node.work()
+    node.storage.checkpoint()
+    fill(log, 2)
+    fill(other, 2)
+    node.storage.flush()
+    node.sync_worker.run()
+    node.write_worker.run_one()
+    assert log._written.reached == other._written.reached == 5
+    log.truncate_from(4)
+    fill(log, 1)
+    for _ in range(3):
+        node.storage.flush()
+        node.sync_worker.run()
+        node.write_worker.run_one()
+    assert log._written.reached == 3, "a truncation waits, for the checkpoint will say that its entries are there"
+    assert node.storage.stats.checkpoints == 0
+    node.work()
+    assert log._written.reached == 4
+    assert node.storage.stats.checkpoints == 1
+    assert [node.killed().log(number).last_index for number in (1,)] == [4]
+
+
+def test_a_log_whose_sync_fails_is_out_and_the_checkpoint_goes_on() -> None:
+    node = Node(config=MANY)
+    log, other = node.log(1), node.log(2)
+    fill(log, 3)
+    fill(other, 3)
+    node.work()
+    node.files.failing = lambda call, path: call == "sync" and "/t-1/" in path
+    node.storage.checkpoint()
+    fill(log, 1)
+    node.work()
+    assert log.failed is not None
+    assert other.failed is None
+    assert node.storage.stats.checkpoints == 1
 
 
 def test_a_stop_that_cannot_be_marked_is_one_like_a_crash() -> None:

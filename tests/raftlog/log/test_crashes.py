@@ -1,8 +1,8 @@
 """The whole storage against a list, crashing at every file call: what was durable is there, nothing else comes back.
 
-After a crash the recovered log must be the beginning of the log as it was, or of what it was before a truncation that
-was not durable yet, and must have every entry that had been called durable. In page-cache mode that holds for a kill;
-after a loss of power the log may be shorter, but is still such a beginning.
+After a crash the recovered log must be the beginning of the log as it was, or was before a truncation that was not
+durable yet, with every entry that had been called durable. In page-cache mode that holds for a kill; after a loss of
+power the log may be shorter.
 
 A log may have lost entries from its beginning: never any but those that were dropped, never one without a saved state
 that covers it; and once the journal has it, they do not come back.
@@ -10,6 +10,7 @@ that covers it; and once the journal has it, they do not come back.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from uuid import UUID
 
@@ -68,7 +69,8 @@ class CrashMachine(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.sync_worker, self.write_worker = ManualWorker(), ManualWorker(inline=True)
+        self.sync_worker, self.checkpoint_worker = ManualWorker(), ManualWorker()
+        self.write_worker = ManualWorker(inline=True, other=self.checkpoint_worker)
         self.timers: list[Callable[[], None]] = []
         self.storage = self.loop.run_until_complete(
             Storage.open(
@@ -77,6 +79,7 @@ class CrashMachine(RuleBasedStateMachine):
                 CONFIG,
                 sync_worker=self.sync_worker,
                 write_worker=self.write_worker,
+                checkpoint_worker=self.checkpoint_worker if self.has_syncer else None,
                 on_durable=self._note_durable,
                 cluster_id="cluster",
                 node_id=1,
@@ -274,6 +277,10 @@ class CrashMachine(RuleBasedStateMachine):
         self.write_worker.run_one()
 
     @rule()
+    def sync_segments(self) -> None:
+        self.checkpoint_worker.run_one()
+
+    @rule()
     def work(self) -> None:
         for _ in range(3):
             self.storage.flush()
@@ -363,7 +370,7 @@ class CrashMachine(RuleBasedStateMachine):
     @rule()
     def restart_cleanly(self) -> None:
         self.files.full_at_bytes = None
-        self.sync_worker.inline = self.write_worker.inline = True
+        self.sync_worker.inline = self.write_worker.inline = self.checkpoint_worker.inline = True
         self.sync_worker.run()
         self.write_worker.run()
         self.loop.run_until_complete(self.storage.close())
@@ -384,17 +391,12 @@ class CrashMachine(RuleBasedStateMachine):
     def crash(self, calls: int, power: bool, seed: int, calls_again: int, write_first: bool) -> None:
         """Die somewhere in the work that is due; perhaps again during recovery."""
         self.files.crash_in = calls
-        try:
+        with suppress(CrashError):
             for _ in range(2):
                 self.storage.flush()
                 # Nothing orders the two threads: either may be ahead of the other.
-                first, second = self.sync_worker, self.write_worker
-                if write_first:
-                    first, second = second, first
-                first.run()
-                second.run()
-        except CrashError:
-            pass
+                for worker in (self.sync_worker, self.write_worker)[:: -1 if write_first else 1]:
+                    worker.run()
         assert self.storage.failed is None
         self._restart(power, seed, calls_again)
 
