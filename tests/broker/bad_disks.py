@@ -10,6 +10,7 @@ from barnabas_broker.node import Node
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Consumer
 from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.kernel_sync import KernelSync
 from barnabas_raftlog.raft.messages import Buffer
 
 DEADLINE_S = 20.0
@@ -35,13 +36,32 @@ class BadDisk(OsFiles):
         self._may_fail("write", self._paths[fd])
         super().write(fd, buffers, position)
 
-    def sync(self, fd: int) -> None:
+    def may_sync(self, fd: int) -> None:
         self._may_fail("sync", self._paths[fd])
+
+    def sync(self, fd: int) -> None:
+        self.may_sync(fd)
         super().sync(fd)
 
     def preallocate(self, fd: int, position: int, size_bytes: int) -> None:
         self._may_fail("preallocate", self._paths[fd])
         super().preallocate(fd, position, size_bytes)
+
+
+class BadSync(KernelSync):
+    """The kernel's syncs of files on a bad disk."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, disk: BadDisk) -> None:
+        super().__init__(loop)
+        self._disk = disk
+
+    def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
+        try:
+            self._disk.may_sync(fd)
+        except OSError as error:
+            self._loop.call_soon(done, error)
+            return True
+        return super().begin(fd, done)
 
 
 class BadDisks(Cluster):
@@ -52,7 +72,9 @@ class BadDisks(Cluster):
         self.disks = {node_id: BadDisk() for node_id in self.configs}
 
     async def start(self, node_id: int) -> Node:
-        node = Node(self.configs[node_id], NodeEnvironment(files=self.disks[node_id]))
+        disk = self.disks[node_id]
+        environment = NodeEnvironment(files=disk, new_syncer=lambda loop: BadSync(loop, disk))
+        node = Node(self.configs[node_id], environment)
         await node.start()
         self.nodes[node_id] = node
         return node
