@@ -12,6 +12,7 @@ import argparse
 import datetime as dt
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -53,7 +54,8 @@ class Comparison:
     def __init__(self, options: argparse.Namespace, console: Console) -> None:
         self.options, self.console = options, console
         chosen = options.groups.split(",")
-        self.workloads = [one for one in WORKLOADS if one.group in chosen and options.match in one.name]
+        wanted = re.compile(options.match)
+        self.workloads = [one for one in WORKLOADS if one.group in chosen and wanted.search(one.name)]
         self.missing = set[str]()
         self.failures = 0
         self.samples = Samples(header_of(options), [])
@@ -115,7 +117,9 @@ def header_of(options: argparse.Namespace) -> Header:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", default=",".join(GROUPS), help=f"workloads, of {','.join(GROUPS)}")
-    parser.add_argument("--match", default="", help="of those, only workloads with this in their names")
+    parser.add_argument(
+        "--match", default="", help="of those, only workloads whose names have this (a regular expression)"
+    )
     parser.add_argument("--only", default="barnabas,kafka,nats", help="systems, comma separated")
     parser.add_argument("--modes", default=",".join(MODES), help="durability modes, comma separated")
     parser.add_argument("--rounds", type=int, default=5)
