@@ -13,6 +13,7 @@ import datetime as dt
 import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -133,6 +134,8 @@ def main() -> int:
     if options.report:
         write_report(Samples.load(options.report), options.report, console)
         return 0
+    # Whoever ends a run early leaves no servers behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     comparison = Comparison(options, console)
     if not comparison.workloads:
         parser.error(f"no workload of these groups has {options.match!r} in its name")
