@@ -1,10 +1,12 @@
 """Produce: what is refused and why, what acks mean, and idempotence, over a real socket."""
 
+import gc
 import logging
 import struct
 
 import pytest
 
+from barnabas_broker.handlers import produce
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .wire_client import Wire, batch, offsets_of, produce_request
@@ -15,6 +17,18 @@ def test_offsets_are_dense_from_0(wire: Wire, topic: str) -> None:
     result = wire.fetch(topic, 0)
     assert result.high_watermark == result.last_stable_offset == 6
     assert offsets_of(result.records) == [0, 1, 4]
+
+
+def test_an_answered_request_goes_without_a_garbage_collection(wire: Wire, topic: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
+        left = sum(isinstance(known, produce._Produce) for known in gc.get_objects())
+    finally:
+        gc.enable()
+    assert left < 5, "the last one may be on its way"
 
 
 @pytest.mark.parametrize("version", range(3, 14))
