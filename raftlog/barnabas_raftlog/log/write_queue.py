@@ -16,12 +16,12 @@ durable, so it comes after the place in the journal that the checkpoint names.
 
 *Syncs* of a checkpoint go to a worker of their own, because a disk takes its time with a thousand of them, and what is
 to be written would pile up behind. Before a log is synced everything before that is written; while it is synced only
-writes go on, which add to what the sync is about and take nothing from it. Many syncs that are due together
-are one call for the whole file system. That call waits for everything that anybody has written there, but
-nobody waits for it. (A stop, 2,000 dirty logs on a file system of their own: 2.4 to 7.7 s one by one, 0.7 to 4.0 s
-together; on one that others kept writing to, 3 and 6 s. A load on 1,000 partitions: 76 to 83 MB/s one by one, 102 and
-109 together.) If it fails, or there is none, the files are synced one by one: each of them then says itself whether
-what was written to it is there.
+writes go on, which add to what the sync is about and take nothing from it. Many syncs that are due together are one
+call for the whole file system. That call waits for everything that anybody has written there, but nobody waits for it.
+(A stop, 2,000 dirty logs on a file system of their own: 2.4 to 7.7 s one by one, 0.7 to 4.0 s together; on one that
+others kept writing to, 3 and 6 s. A load on 1,000 partitions: 76 to 83 MB/s one by one, 102 and 109 together.) If it
+fails, or there is none, the files are synced one by one: each of them then says itself whether what was written to it
+is there.
 
 *Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
 tail cache keeps what is not written. Any other error is final for that log.
@@ -338,6 +338,7 @@ class WriteQueue:
         return _Job(self._files, self._opened, self._sync_with)
 
     def _take(self, log: QueuedLog, work: list[Work]) -> None:
+        """Move what can be done now to `work`, and a sync that has nothing before it to those that are due."""
         operations = log.operations
         while operations:
             operation = operations[0]
