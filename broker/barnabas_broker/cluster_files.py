@@ -33,9 +33,8 @@ from .processes import ProcessIdentity, is_running
 __all__ = ["BROKERS_MAX", "ClusterError", "ClusterFiles", "new_cluster_id"]
 
 FORMAT = 1
-FORMAT_OF_SEVERAL_HOSTS = (
-    2  # has `hosts`, too; a version that knows one host only must not take all brokers for its own
-)
+# Has `hosts`, too: a version that knows one host only must not take all brokers for its own.
+FORMAT_OF_SEVERAL_HOSTS = 2
 # Each broker is a process with a journal of its own. More on one machine is a mistake in the number.
 BROKERS_MAX = 64
 LOG_BYTES_MAX = 64 * 1024 * 1024

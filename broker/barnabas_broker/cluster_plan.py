@@ -120,7 +120,7 @@ def _known(request: Request) -> ClusterFiles:
         )
     per_host = request.brokers_per_host
     # `auto` is how many there were to be when the cluster was made; a machine may have got more cores since.
-    if per_host not in {None, AUTO} and _number(per_host or "", was.hosts) != was.brokers_per_host:
+    if per_host is not None and per_host != AUTO and _number(per_host, was.hosts) != was.brokers_per_host:
         raise ClusterError(
             f"{directory} is a cluster of {was.brokers_per_host} brokers on each host, "
             f"which --brokers-per-host {per_host} cannot change"
@@ -134,10 +134,11 @@ def _known(request: Request) -> ClusterFiles:
             )
         hosts = request.hosts
     if hosts:
-        mine = was.hosts.index(was.host) if was.hosts else 0
-        host = _check_hosts(hosts, request.host or hosts[mine])
-        if hosts.index(host) != mine:
-            raise ClusterError(f"{directory} has the brokers of host {mine + 1} of --hosts, which is not {host}")
+        host = _check_hosts(hosts, request.host or hosts[was.host_index])
+        if hosts.index(host) != was.host_index:
+            raise ClusterError(
+                f"{directory} has the brokers of host {was.host_index + 1} of --hosts, which is not {host}"
+            )
     port = request.port or was.port
     peer_port = request.peer_port or port + was.peer_port - was.port
     ports = PortPlan(host, port, peer_port, was.brokers, hosts)

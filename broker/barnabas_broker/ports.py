@@ -46,10 +46,14 @@ class PortPlan(NamedTuple):
         return -(-self.brokers // self.hosts_count)
 
     @property
+    def host_index(self) -> int:
+        """Which of the hosts this machine is, from 0."""
+        return self.hosts.index(self.host) if self.hosts else 0
+
+    @property
     def local_ids(self) -> range:
         """The brokers that run on this machine."""
-        first = self.hosts.index(self.host) if self.hosts else 0
-        return range(first + 1, self.brokers + 1, self.hosts_count)
+        return range(self.host_index + 1, self.brokers + 1, self.hosts_count)
 
     def host_of(self, node_id: int) -> str:
         return self.hosts[(node_id - 1) % len(self.hosts)] if self.hosts else self.host

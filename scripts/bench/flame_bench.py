@@ -37,17 +37,9 @@ def main() -> int:
         target = options.out / f"{name}.svg"
         with systems.barnabas(synced=options.mode == "synced") as running:
             put_on("barnabas", running, WARM["barnabas"])
-            words = [
-                str(PROFILER),
-                "record",
-                "--pid",
-                str(running.pids[1]),
-                "--threads",
-                "--gil",
-                "--format",
-                "flamegraph",
-            ]
-            words += ["--rate", str(SAMPLES_S), "--duration", str(LONGEST_S), "--output", str(target)]
+            words = [str(PROFILER), "record", "--pid", str(running.pids[1]), "--threads", "--gil"]
+            words += ["--rate", str(SAMPLES_S), "--duration", str(LONGEST_S)]
+            words += ["--format", "flamegraph", "--output", str(target)]
             with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as profiler:
                 try:
                     put_on("barnabas", running, workload.load)
@@ -61,7 +53,7 @@ def main() -> int:
                 print(f"no flame graph: {said[-1] if said else profiler.returncode}", file=sys.stderr)
                 return 1
         # The command line that it names would be this machine's.
-        target.write_text(re.sub(r"py-spy record[^<]*|[^>]*py-spy record[^<]*", name, target.read_text()))
+        target.write_text(re.sub(r"[^>]*py-spy record[^<]*", name, target.read_text()))
         print(target)
     return 0
 

@@ -24,7 +24,6 @@ from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
 
 from .checkpoint import ReplicaRow
-from .commit_queue import SMALL_BYTES
 from .errors import DiskFullError, StorageBusyError
 from .files import is_disk_full
 from .journal_format import RecordKind
@@ -321,7 +320,7 @@ class AppendLog:
         # A file that does not exist yet is made by the write worker.
         if not position or position + size > self._segment_bytes:
             return False
-        if self._journaled and (size > SMALL_BYTES or not host.commits.is_prompt):
+        if self._journaled and not host.commits.may_write_here(size):
             return False
         fd = host.opened.acquire(segment.log)
         try:

@@ -25,7 +25,7 @@ from .journal_format import RECORD_BYTES, QueuedRecord
 from .kernel_sync import Syncer
 from .worker import Worker, run_in
 
-__all__ = ["SMALL_BYTES", "CommitQueue", "Journaled"]
+__all__ = ["CommitQueue", "Journaled"]
 
 SMALL_BYTES = 64 << 10  # copied in a few tens of microseconds; a larger batch is worth the hop to a thread
 PROMPT_S = 0.05  # how long a disk that does not make anybody wait takes at most
@@ -83,6 +83,10 @@ class CommitQueue:
         """True while the disk keeps nobody waiting: then a small write into the page cache will not wait for it."""
         return self._last_s <= PROMPT_S and not (self._in_flight and self._clock() - self._began_s > PROMPT_S)
 
+    def may_write_here(self, size_bytes: int) -> bool:
+        """Tell whether so much may be written into the page cache by the loop, this queue's own batches included."""
+        return size_bytes <= SMALL_BYTES and self.is_prompt
+
     def put(
         self, kind: int, group: bytes, index: int, term: int, payload: Buffer = b"", log: Journaled | None = None
     ) -> int:
@@ -103,12 +107,12 @@ class CommitQueue:
             job, done = self._jobs.popleft()
             self._worker.submit(job, partial(self._finish_job, done))
         elif self._records and not self._held and not self._is_closed:
-            is_small = self.waiting_bytes <= SMALL_BYTES and self.is_prompt
+            here = self._syncer is not None and self.may_write_here(self.waiting_bytes)
             records, self._records = self._records, []
             touched, self._touched = self._touched, {}
             self._in_flight = True
             self._began_s = self._clock()
-            if not (is_small and self._begin_sync(records, touched)):
+            if not (here and self._begin_sync(records, touched)):
                 self._submit(records, touched)
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
@@ -128,8 +132,7 @@ class CommitQueue:
 
     def _begin_sync(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> bool:
         """Write now, and let the kernel sync; False if that is to be done by the worker."""
-        if self._syncer is None:
-            return False
+        assert self._syncer is not None
         fd = self._journal.begin(records)
         return fd is not None and self._syncer.begin(fd, partial(self._synced, records, touched))
 

@@ -9,11 +9,10 @@ Files. A file grows in steps of `step_bytes` of preallocated room until it has `
 extents once; then it is used again and again (its blocks are written over). In its first life a small batch that comes
 to blocks nobody has written to takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
 system remember that they are written, and the next hundred, which do not, take a third of its writes and half the time.
-A file that is full is kept until a
-checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next life. When no file is free, another
-one is made, up to `files_max` in all; when that is reached, `write` does nothing and says `blocked`: the records stay
-queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A record that is larger than a whole
-file makes its file larger.
+A file that is full is kept until a checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next
+life. When no file is free, another one is made, up to `files_max` in all; when that is reached, `write` does nothing
+and says `blocked`: the records stay queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A
+record that is larger than a whole file makes its file larger.
 
 Failures. No room at preallocation: nothing was written, `disk_full`; try again. A write or a sync that failed is final
 for that file, which is `_broken` from then on and never written or synced again. `write` goes on in a new file, whose
@@ -159,18 +158,15 @@ class Journal:
         file, place = self._current, self._place
         if file is None or self._broken:
             return None
-        position = aligned(place.position)
         buffers, size = encode_batch(place.sequence, place.batch + 1, records)
         ahead = 0 if file.size_bytes >= self._limits.file_bytes else self._limits.step_bytes // 2
-        if position + size + ahead > file.size_bytes:
+        if aligned(place.position) + size + ahead > file.size_bytes:
             return None
-        self._pave(file, buffers, position + size, size)
         try:
-            self._files.write(file.fd, buffers, position)
+            self._begun = self._put(file, buffers, size)
         except OSError as error:
             self._broken = str(error)
             return None
-        self._begun = JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
         return file.fd
 
     def finish(self, count: int, error: OSError | None) -> WriteResult:
@@ -289,12 +285,16 @@ class Journal:
     def _write_batch(self, records: list[QueuedRecord]) -> None:
         file, place = self._current, self._place
         assert file is not None
-        position = aligned(place.position)
-        buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        behind = self._put(file, *encode_batch(place.sequence, place.batch + 1, records))
+        self._files.sync(file.fd)
+        self._advance(behind)
+
+    def _put(self, file: _File, buffers: list[Buffer], size: int) -> JournalPlace:
+        """Write an encoded batch where the next one goes, and return the place behind it."""
+        place, position = self._place, aligned(self._place.position)
         self._pave(file, buffers, position + size, size)
         self._files.write(file.fd, buffers, position)
-        self._files.sync(file.fd)
-        self._advance(JournalPlace(place.sequence, aligned(position + size), place.batch + 1))
+        return JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
 
     def _pave(self, file: _File, buffers: list[Buffer], end: int, size: int) -> None:
         """Let a small batch that ends at `end`, where nothing was ever written to, bring zeros for what comes next."""

@@ -68,7 +68,7 @@ class KernelSync:
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._list = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
         self._submit, self._getevents = ctypes.c_long(numbers.submit), ctypes.c_long(numbers.getevents)
-        self._none, self._one = ctypes.c_long(0), ctypes.c_long(1)
+        self._one = ctypes.c_long(1)
         self._done: Callable[[OSError | None], None] | None = None
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.add_reader(self._eventfd, self._on_event)

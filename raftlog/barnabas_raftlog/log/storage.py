@@ -1,8 +1,8 @@
 """A node's storage: one journal, one checkpoint, all logs. The only thing that other packages make of this folder.
 
 The driver appends to logs and saves hard states, which queues work, and calls `flush` once in every iteration of its
-loop. Two workers do the rest: the sync worker writes and syncs the journal, one batch for everybody (`commit_queue`
-spares it small ones); the write worker carries entries on into segment files, and syncs those at checkpoints.
+loop. Workers do the rest: the sync worker writes and syncs the journal, one batch for everybody (`commit_queue` spares
+it small ones); the write worker carries entries on into segment files, the checkpoint worker syncs those.
 `on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
 
 A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,25 +149,17 @@ def test_ports_are_counted_for_each_host() -> None:
         PortPlan("a", 9000, 9001, 6, ("a", "b", "c")).check()
 
 
-@pytest.fixture
-def limit(tmp_path: Path) -> Callable[[str], Path]:
-    def write(text: str) -> Path:
-        path = tmp_path / "cpu.max"
-        path.write_text(text)
-        return path
-
-    return write
-
-
 @pytest.mark.parametrize(
     ("text", "count"),
     [("max 100000\n", 6), ("150000 100000\n", 2), ("20000 100000\n", 1), ("900000 100000\n", 6), ("", 6), ("x y\n", 6)],
 )
 def test_cores_are_those_of_the_container(
-    limit: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, text: str, count: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(6)))
-    assert cores(limit(text)) == count
+    limit = tmp_path / "cpu.max"
+    limit.write_text(text)
+    assert cores(limit) == count
 
 
 def test_cores_without_a_control_group_are_those_it_may_run_on(tmp_path: Path) -> None:
