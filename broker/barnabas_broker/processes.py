@@ -5,7 +5,8 @@ identified by its id and the time it started (together with the boot, as start t
 through a pidfd, which keeps meaning the process it was opened for.
 
 Waiting is done on pidfds (kqueue on macOS), never by asking again and again. A zombie counts as ended: its parent
-may be a container's init that never reaps.
+may be a container's init that never reaps. Not so one of which threads are left: a process that was killed goes on
+existing, with its locks and ports, until the last write or sync that the disk owes it has come back (`is_ending`).
 """
 
 import contextlib
@@ -22,7 +23,10 @@ from typing import NamedTuple
 
 from .interrupts import Interrupts
 
-__all__ = ["ProcessIdentity", "identify", "is_running", "send_signal", "wait_for_exit"]
+__all__ = ["ProcessIdentity", "identify", "is_ending", "is_running", "send_signal", "wait_for_exit"]
+
+PF_EXITING = 0x4  # among a process's flags: it frees what it holds (Linux, include/linux/sched.h)
+SIGKILL_MASK = 1 << (signal.SIGKILL - 1)
 
 
 class ProcessIdentity(NamedTuple):
@@ -41,14 +45,46 @@ def identify(pid: int) -> ProcessIdentity | None:
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
         return ProcessIdentity(pid, found) if found else None
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = _stat(pid)
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
         return None
+    has_ended = stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
+    return None if has_ended else ProcessIdentity(pid, f"{boot}:{stat.start_ticks}")
+
+
+def is_ending(process: ProcessIdentity) -> bool:
+    """Say whether this process still runs and has no future: it was killed or has ended, but not all of it is gone.
+
+    False on macOS, which is not asked.
+    """
+    if sys.platform == "darwin":
+        return False
+    try:
+        stat, status = _stat(process.pid), Path(f"/proc/{process.pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return is_running(process) and (stat.state == "Z" or bool(stat.flags & PF_EXITING) or _has_been_killed(status))
+
+
+class _Stat(NamedTuple):
+    state: str
+    flags: int
+    threads: int
+    start_ticks: str
+
+
+def _stat(pid: int) -> _Stat:
+    text = Path(f"/proc/{pid}/stat").read_text()
     # The second field is the command in parentheses and may hold spaces; what follows its last one does not.
-    fields = stat.rpartition(")")[2].split()
-    state, start_ticks = fields[0], fields[19]
-    return None if state in "ZX" else ProcessIdentity(pid, f"{boot}:{start_ticks}")
+    fields = text.rpartition(")")[2].split()
+    return _Stat(fields[0], int(fields[6]), int(fields[17]), fields[19])
+
+
+def _has_been_killed(status: str) -> bool:
+    """Tell from `/proc/PID/status` whether SIGKILL is on its way to a thread that cannot be interrupted now."""
+    pending = [line.split()[1] for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) & SIGKILL_MASK for mask in pending)
 
 
 def is_running(process: ProcessIdentity) -> bool:

@@ -6,6 +6,8 @@ one line into it, `ready` when it sees every broker of the cluster registered an
 wrong. The pipe's end without a line means that the broker has died. Nothing is polled and nothing sleeps. If one
 fails, those started with it are stopped again.
 
+A broker that was killed a moment ago may still be there, waiting for its disk. It is waited for, and started again.
+
 A broker is its own session and does not get the terminal's Ctrl-C; whoever started it may leave. `broker.pid` says
 which process it is (processes.py), so that a stop needs no supervisor to be alive.
 
@@ -26,7 +28,7 @@ from .cluster_files import ClusterError, ClusterFiles
 from .cluster_plan import Request, plan
 from .interrupts import Interrupts
 from .ports import taken
-from .processes import ProcessIdentity, identify, send_signal, wait_for_exit
+from .processes import ProcessIdentity, identify, is_ending, send_signal, wait_for_exit
 
 __all__ = ["Started", "Stopped", "start_cluster", "stop_brokers"]
 
@@ -71,6 +73,7 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             if is_new and (request.directory / "cluster.json").exists():
                 raise ClusterError(f"another start of {request.directory} was faster; try again")
             running = _running(files, files.local_ids)
+            _wait_for_the_dying(running, interrupts)
             down = [node_id for node_id in files.local_ids if node_id not in running]
             _check_unmoved(files, request, running)
             for node_id in down:
@@ -118,9 +121,7 @@ def stop_brokers(
     stuck = wait_for_exit(left, KILL_TIMEOUT_S)
     for node_id, process in processes.items():
         if process in stuck:
-            raise ClusterError(
-                f"broker {node_id} (process {process.pid}) does not end, not even killed: is a disk hanging?"
-            )
+            raise _stuck_error(node_id, process)
         files.forget_process(node_id)
     killed = [node_id for node_id, process in processes.items() if process in left]
     return Stopped(
@@ -145,6 +146,23 @@ def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessI
         if process is not None:
             found[node_id] = process
     return found
+
+
+def _wait_for_the_dying(running: dict[int, ProcessIdentity], interrupts: Interrupts | None) -> None:
+    """Take those out of `running` that were killed just now, once they are gone: they count as down."""
+    dying = {node_id: process for node_id, process in running.items() if is_ending(process)}
+    left = wait_for_exit(dying.values(), KILL_TIMEOUT_S, interrupts)
+    for node_id, process in dying.items():
+        if process not in left:
+            del running[node_id]
+        elif interrupts is not None and interrupts.asked():
+            raise KeyboardInterrupt
+        else:
+            raise _stuck_error(node_id, process)
+
+
+def _stuck_error(node_id: int, process: ProcessIdentity) -> ClusterError:
+    return ClusterError(f"broker {node_id} (process {process.pid}) does not end, not even killed: is a disk hanging?")
 
 
 def _make_directory(directory: Path) -> Path | None:

@@ -1,8 +1,10 @@
 """A broker process that only starts and stops, as told: `stand_in.py [NODE=BEHAVIOUR ...] --config F --ready-fd N`."""
 
+import ctypes
 import os
 import signal
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -28,11 +30,24 @@ def main() -> None:
             pass
         case "interrupting":  # what a user does who sees it hang
             os.kill(os.getppid(), signal.SIGINT)
+        case "dying-slowly":
+            threading.Thread(target=linger, args=(fd, Path(config_file).with_name("gate"))).start()
+            ctypes.CDLL(None).pthread_exit(None)
         case _:
             os.write(fd, b"re")
             os.write(fd, b"ady\n")
     while True:
         signal.pause()
+
+
+def linger(fd: int, gate: Path) -> None:
+    """Be what is left of a process that was killed: a thread that waits for a disk, here until `gate` is written."""
+    os.mkfifo(gate)
+    while Path("/proc/self/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        os.sched_yield()
+    os.write(fd, b"ready\n")
+    gate.read_bytes()
+    os._exit(0)
 
 
 main()

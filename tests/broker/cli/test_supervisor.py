@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from barnabas_broker.cluster_files import ClusterError, ClusterFiles
 from barnabas_broker.cluster_plan import Request
 from barnabas_broker.config import ConfigError
 from barnabas_broker.ports import PortError
-from barnabas_broker.processes import ProcessIdentity, identify, is_running
+from barnabas_broker.processes import ProcessIdentity, identify, is_ending, is_running, wait_for_exit
 from barnabas_broker.supervisor import Started, start_cluster, stop_brokers
 from barnabas_raftlog.errors import BarnabasError
 
@@ -88,6 +88,46 @@ def test_a_second_start_starts_what_is_down(starter: Starter) -> None:
     assert second.files.cluster_id == cluster_id
     third = starter.start(port=None)
     assert third.children == {}
+
+
+def test_a_broker_that_is_not_gone_yet_is_waited_for_and_started(
+    starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed brokers linger while a disk owes them something. One such was taken for running, and stayed down."""
+    gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
+
+    def wait(processes: Iterable[ProcessIdentity], *limits: Any) -> set[ProcessIdentity]:
+        gate.write_bytes(b"")
+        return wait_for_exit(processes, *limits)
+
+    monkeypatch.setattr("barnabas_broker.supervisor.wait_for_exit", wait)
+    again = starter.start()
+    assert (set(again.children), set(again.running)) == ({1}, {2, 3})
+
+
+def test_a_process_that_frees_what_it_has_is_ending() -> None:
+    """Until it has: a few milliseconds for what this one took. Whether it is seen before is up to the machine."""
+    take = "import mmap; m = mmap.mmap(-1, 1 << 29); m[::4096] = bytes(len(m) // 4096); print(); input()"
+    with subprocess.Popen([sys.executable, "-c", take], stdout=subprocess.PIPE, stdin=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        process = identify(child.pid)
+        assert process is not None
+        assert not is_ending(process)
+        child.kill()
+        while is_running(process):
+            assert is_ending(process) or not is_running(process)
+        assert not is_ending(process)
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_go_is_named(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
+    monkeypatch.setattr("barnabas_broker.supervisor.KILL_TIMEOUT_S", 0.2)
+    with pytest.raises(ClusterError, match=r"broker 1 \(process .*\) does not end, .*: is a disk hanging"):
+        starter.start()
+    assert starter.running() == {1, 2, 3}
+    gate.write_bytes(b"")
 
 
 def test_a_recycled_process_id_is_not_mistaken_for_a_broker(starter: Starter) -> None:
