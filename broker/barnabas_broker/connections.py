@@ -38,6 +38,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
 __all__ = ["Connection", "Exchange", "Limits", "Listener"]
@@ -270,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._listener.bytes_in_use += size
                 self._begin(frame)
             elif size > DIRECT_BYTES:
-                frame = bytearray(size)
+                frame = unfilled(size)
                 self._listener.bytes_in_use += size
                 self._filled = end - start
                 frame[: self._filled] = data[start:end]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
 __all__ = ["Files", "OsFiles", "is_disk_full"]
@@ -131,7 +132,7 @@ class OsFiles:
 
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
         size_bytes = max(0, min(size_bytes, os.fstat(fd).st_size - position))
-        data = bytearray(size_bytes)
+        data = unfilled(size_bytes)
         view = memoryview(data)
         done = 0
         while done < size_bytes:
@@ -146,7 +147,7 @@ class OsFiles:
     def read_cached(self, fd: int, position: int, size_bytes: int) -> bytearray | None:
         if not _no_wait:
             return None
-        data = bytearray(size_bytes)
+        data = unfilled(size_bytes)
         try:
             count = os.preadv(fd, [data], position, _no_wait)
         except OSError as error:

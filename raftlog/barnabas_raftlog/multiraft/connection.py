@@ -14,6 +14,7 @@ import socket
 from typing import Any, Protocol, cast
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.memory import unfilled
 
 from .byte_counts import ByteCounts, ByteWatch
 from .framing import FRAME_BYTES_MAX, Buffer, Frame, FrameKind, FrameSplitter, encode_frame, read_header
@@ -45,7 +46,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: ConnectionOwner, handshake: Dialler | Acceptor, scratch: memoryview) -> None:
         self._owner, self._handshake = owner, handshake
-        self._splitter = FrameSplitter(scratch)
+        self._splitter = FrameSplitter(scratch, allocate=unfilled)
         self._transport: asyncio.Transport | None = None
         self._remote = "?"
         self._remote_address: tuple[object, ...] | None = None

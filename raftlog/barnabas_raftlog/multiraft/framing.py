@@ -14,7 +14,7 @@ codec verifies; a damaged header fails one of the bounds checks or is what a pee
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -107,13 +107,20 @@ def read_header(header: memoryview) -> tuple[Any, ...]:
 class FrameSplitter:
     """Cuts one connection's byte stream into frames. `bytes_max` may be raised once the peer is known.
 
+    `allocate` makes what a large frame is received into; see `memory.unfilled`.
+
     Limit: one frame of `bytes_max` bytes under construction, and three bytes of a length cut in half.
     """
 
-    __slots__ = ("_filled", "_frame", "_kept", "_scratch", "bytes_max")
+    __slots__ = ("_allocate", "_filled", "_frame", "_kept", "_scratch", "bytes_max")
 
-    def __init__(self, scratch: memoryview, bytes_max: int = HELLO_BYTES_MAX) -> None:
-        self.bytes_max = bytes_max
+    def __init__(
+        self,
+        scratch: memoryview,
+        bytes_max: int = HELLO_BYTES_MAX,
+        allocate: Callable[[int], bytearray] = bytearray,
+    ) -> None:
+        self.bytes_max, self._allocate = bytes_max, allocate
         self._scratch = scratch
         self._kept = b""
         self._frame: memoryview | None = None
@@ -151,8 +158,7 @@ class FrameSplitter:
             start = position + 4
             position = start + size
             if position > end:
-                # Zeroed lazily by the kernel when it is large: a claim without bytes costs no memory.
-                self._frame = memoryview(bytearray(size))
+                self._frame = memoryview(self._allocate(size))
                 self._filled = end - start
                 self._frame[: self._filled] = view[start:end]
                 return frames
