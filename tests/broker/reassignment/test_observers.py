@@ -27,6 +27,15 @@ def readers_of(cluster: Cluster, topic: str) -> set[int]:
     }
 
 
+def account(cluster: Cluster, topic: str) -> str:
+    """Say who read what from whom, and what happened meanwhile: for when another broker served than should have."""
+    nodes = cluster.nodes.items()
+    reads = [f"{node_id}: {row}" for node_id, node in nodes for row in node.broker.fetches.to_list()]
+    events = [f"{node_id}: {one}" for node_id, node in nodes for one in node.events.to_list()]
+    about = [line for line in events if f"'{topic}-0'" in line or "'links'" in line or "fenced" in line]
+    return "\n".join([*(line for line in reads if topic in line), *about])
+
+
 def test_an_observer_keeps_a_copy_that_consumers_of_its_rack_read(six_brokers: RunningCluster) -> None:
     async def run(cluster: Cluster) -> None:
         # Red and blue have replicas, green has an observer.
@@ -36,7 +45,7 @@ def test_an_observer_keeps_a_copy_that_consumers_of_its_rack_read(six_brokers: R
             await in_sync(cluster, "watched", (1, 3, 4, 5))
         assert partition_at(cluster, 1, "watched").group.configuration.learner_ids == {5}
         assert await everything(cluster, "watched", client_rack=RACKS[4]) == load.acknowledged
-        assert readers_of(cluster, "watched") == {5}
+        assert readers_of(cluster, "watched") == {5}, account(cluster, "watched")
         async with Admin(cluster.bootstrap) as admin:
             (topic,) = await admin.describe_topics(["watched"])
         # Clients are told of it as the last replica, or Java's consumer would not read there.
