@@ -45,12 +45,9 @@ def identify(pid: int) -> ProcessIdentity | None:
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
         return ProcessIdentity(pid, found) if found else None
     try:
-        stat = _stat(pid)
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return _identity(pid, _stat(pid))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    has_ended = stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
-    return None if has_ended else ProcessIdentity(pid, f"{boot}:{stat.start_ticks}")
 
 
 def is_ending(process: ProcessIdentity) -> bool:
@@ -61,10 +58,12 @@ def is_ending(process: ProcessIdentity) -> bool:
     if sys.platform == "darwin":
         return False
     try:
-        stat, status = _stat(process.pid), Path(f"/proc/{process.pid}/status").read_text()
+        # In this order: a signal is pending no more a moment before the process is called exiting.
+        status, stat = Path(f"/proc/{process.pid}/status").read_text(), _stat(process.pid)
+        is_same = _identity(process.pid, stat) == process
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return is_running(process) and (stat.state == "Z" or bool(stat.flags & PF_EXITING) or _has_been_killed(status))
+    return is_same and (stat.state == "Z" or bool(stat.flags & PF_EXITING) or _has_been_killed(status))
 
 
 class _Stat(NamedTuple):
@@ -79,6 +78,12 @@ def _stat(pid: int) -> _Stat:
     # The second field is the command in parentheses and may hold spaces; what follows its last one does not.
     fields = text.rpartition(")")[2].split()
     return _Stat(fields[0], int(fields[6]), int(fields[17]), fields[19])
+
+
+def _identity(pid: int, stat: _Stat) -> ProcessIdentity | None:
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    has_ended = stat.state == "X" or (stat.state == "Z" and stat.threads <= 1)
+    return None if has_ended else ProcessIdentity(pid, f"{boot}:{stat.start_ticks}")
 
 
 def _has_been_killed(status: str) -> bool:

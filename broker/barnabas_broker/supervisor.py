@@ -151,14 +151,14 @@ def _running(files: ClusterFiles, node_ids: Iterable[int]) -> dict[int, ProcessI
 def _wait_for_the_dying(running: dict[int, ProcessIdentity], interrupts: Interrupts | None) -> None:
     """Take those out of `running` that were killed just now, once they are gone: they count as down."""
     dying = {node_id: process for node_id, process in running.items() if is_ending(process)}
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     left = wait_for_exit(dying.values(), KILL_TIMEOUT_S, interrupts)
+    if left and time.monotonic() < deadline:
+        raise KeyboardInterrupt
     for node_id, process in dying.items():
-        if process not in left:
-            del running[node_id]
-        elif interrupts is not None and interrupts.asked():
-            raise KeyboardInterrupt
-        else:
+        if process in left:
             raise _stuck_error(node_id, process)
+        del running[node_id]
 
 
 def _stuck_error(node_id: int, process: ProcessIdentity) -> ClusterError:

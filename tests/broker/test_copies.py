@@ -7,6 +7,7 @@ other brokers, consumers. Each is a view of some object; a copy would be another
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -79,6 +80,10 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     return seen
 
 
+def has_written(log: ReplicaLog, index: int) -> bool:
+    return log._written.reached >= index
+
+
 def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> None:
     async def main() -> None:
         cluster = BadDisks(3, tmp_path)
@@ -92,7 +97,7 @@ def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> N
             leader = next(partition for partition in partitions if partition.is_leader)
             node = cluster.nodes[leader.host.node_id]
             for log in [cast("ReplicaLog", partition.log) for partition in partitions]:
-                await until(lambda log=log: log._written.reached >= 3, node)  # type: ignore[misc]
+                await until(partial(has_written, log, 3), node)
             assert len(await consumed(cluster.bootstrap, 2)) == 2
             own = seen.objects("request")
             assert len(own) == 1

@@ -16,6 +16,7 @@ import pytest
 from barnabas_broker.cluster_files import ClusterError, ClusterFiles
 from barnabas_broker.cluster_plan import Request
 from barnabas_broker.config import ConfigError
+from barnabas_broker.interrupts import Interrupts
 from barnabas_broker.ports import PortError
 from barnabas_broker.processes import ProcessIdentity, identify, is_ending, is_running, wait_for_exit
 from barnabas_broker.supervisor import Started, start_cluster, stop_brokers
@@ -103,6 +104,15 @@ def test_a_broker_that_is_not_gone_yet_is_waited_for_and_started(
     monkeypatch.setattr("barnabas_broker.supervisor.wait_for_exit", wait)
     again = starter.start()
     assert (set(again.children), set(again.running)) == ({1}, {2, 3})
+
+
+def test_who_waits_for_a_broker_to_go_may_be_interrupted(starter: Starter) -> None:
+    gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
+    with Interrupts() as interrupts:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            start_cluster(starter.request(), interrupts)
+    gate.write_bytes(b"")
 
 
 def test_a_process_that_frees_what_it_has_is_ending() -> None:
