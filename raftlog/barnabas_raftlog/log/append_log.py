@@ -31,7 +31,7 @@ from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
 from .open_files import FileHandle
 from .pending import PendingIndexes
-from .segment import Segment
+from .segment import Segment, index_files_from
 from .tail_cache import LogTail
 from .write_queue import WRITE_BACK_BYTES, MakeDirectory, Operation, Sync, Write
 
@@ -377,7 +377,8 @@ class AppendLog:
 
     def sync_operation(self) -> Sync:
         """Return what makes the log as it is now, once its queue is carried out, survive a loss of power."""
-        writes = [write for segment in self._segments for write in segment.index_writes()]
+        writes = [write for segment in self._segments[:-1] for write in segment.index_writes()]
+        writes += self._active.index_writes(index_files_from(self._segment_bytes))
         operation = self._snapshot()
         operation.index_writes = writes
         for segment in self._segments:

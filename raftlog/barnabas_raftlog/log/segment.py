@@ -12,12 +12,31 @@ from .checkpoint import SegmentRow
 from .offset_index import INDEX_ROW_BYTES, INTERVAL_BYTES, TIME_ROW_BYTES, OffsetIndex, TimeIndex
 from .open_files import FileHandle
 
-__all__ = ["NEVER_CLEANED", "NO_TIMESTAMP", "IndexWrite", "Segment", "parse_generation", "parse_stem"]
+__all__ = [
+    "NEVER_CLEANED",
+    "NO_TIMESTAMP",
+    "IndexWrite",
+    "Segment",
+    "index_files_from",
+    "parse_generation",
+    "parse_stem",
+]
 
 NO_TIMESTAMP = -1
 NEVER_CLEANED = -1
 IndexWrite = tuple[FileHandle, int, bytes, int]  # file, position, rows, size afterwards
 DIGITS = 20  # of a 64-bit number; so that names sort as numbers do
+WALKED_BYTES_MAX = (
+    1 << 20
+)  # of frames without index rows: 2 ms to pass by if they have 1 KiB, 20 if they have 100 bytes
+
+
+def index_files_from(segment_bytes: int) -> int:
+    """Return at which size the newest segment of a log gets index files, if it is sealed at `segment_bytes`.
+
+    Most partitions of a large cluster stay below that: two files less for each of them to make, open and delete.
+    """
+    return min(WALKED_BYTES_MAX, segment_bytes // 2)
 
 
 def parse_generation(name: str) -> tuple[int, int, int] | None:
@@ -146,10 +165,16 @@ class Segment:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
 
-    def index_writes(self) -> list[IndexWrite]:
-        """Return what must be written for the index files to be complete, and count it as written."""
+    def index_writes(self, files_from: int = 0) -> list[IndexWrite]:
+        """Return what must be written for the index files to be complete, and count it as written.
+
+        That is nothing while there are no such files and the segment has fewer than `files_from` bytes: the rows that
+        a restart then forgets cost a walk over so many bytes at most.
+        """
         writes: list[IndexWrite] = []
         index, times = self.index, self.time_index
+        if self.size_bytes < files_from and not (index.stored or times.stored):
+            return writes
         if len(index) > index.stored:
             position = index.stored * INDEX_ROW_BYTES
             writes.append((self.index_handle, position, index.unstored(), len(index) * INDEX_ROW_BYTES))

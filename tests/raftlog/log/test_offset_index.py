@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.log.offset_index import INTERVAL_BYTES, OffsetIndex, TimeIndex
-from barnabas_raftlog.log.segment import Segment, parse_stem
+from barnabas_raftlog.log.segment import Segment, index_files_from, parse_stem
 
 FRAMES = st.lists(st.tuples(st.integers(61, 3000), st.integers(0, 3), st.integers(0, 50)), max_size=40)
 
@@ -90,6 +90,24 @@ def test_rows_that_make_no_sense_are_left_out() -> None:
     index.load(rows, segment.size_bytes)
     assert len(index) == 2
     assert index.stored == 2
+
+
+def test_a_small_segment_gets_index_files_when_it_has_grown() -> None:
+    segment, _ = built([(3000, 1, time) for time in range(5)])  # rows at 6,000 and 12,000
+    assert segment.index_writes(15_001) == []
+    assert (segment.row().index_rows, segment.row().time_rows) == (0, 0)
+    first = segment.index_writes(15_000)
+    assert [(handle, position) for handle, position, _, _ in first] == [
+        (segment.index_handle, 0),
+        (segment.time_handle, 0),
+    ]
+    # From then on they are kept complete, also when a truncation has made it small again.
+    segment.truncate_to(12_000, 104)
+    segment.add(15, 104, 3_000, 9)
+    handle, position, rows, size = segment.index_writes(1 << 20)[0]
+    assert (handle, position, len(rows), size) == (segment.index_handle, 24, 24, 48)
+    # A log whose segments are small has index files, too.
+    assert [index_files_from(size) for size in (64 << 10, 1 << 20, 1 << 30)] == [32 << 10, 512 << 10, 1 << 20]
 
 
 def test_only_segment_names_are_segment_names() -> None:
