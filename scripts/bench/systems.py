@@ -29,7 +29,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cluster_handle import cluster, free_port
+from cluster_handle import BARNABAS, cluster, free_port
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("BARNABAS_BENCH_CACHE", Path.home() / ".cache" / "barnabas-bench"))
@@ -100,9 +100,19 @@ def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None 
 
 @contextmanager
 def barnabas(*, synced: bool) -> Iterator[Running]:
-    """Run three Barnabas brokers."""
+    """Run three Barnabas brokers: started as a user would to see how soon they are ready, then again as the peers are.
+
+    `cluster start` makes a session for each. Linux gives each session a share of the processor (autogroup), and a load
+    of several threads that never rest, as librdkafka's may, kept nodes of other sessions from running for up to 0.2 s.
+    """
     with cluster(NODES, {"flush.mode": "fsync" if synced else "page-cache"}) as brokers:
-        yield Running(brokers.bootstrap, brokers.pids(), brokers.ready_s)
+        brokers.stop()
+        files = [brokers.data / f"broker-{k + 1}" / "broker.toml" for k in range(NODES)]
+        with _processes(
+            brokers.data.parent, [[str(BARNABAS), "broker", "run", "--config", str(f)] for f in files]
+        ) as pids:
+            _wait_for(lambda: _brokers_known(brokers.bootstrap) == NODES, "Barnabas")
+            yield Running(brokers.bootstrap, pids, brokers.ready_s)
 
 
 @contextmanager
