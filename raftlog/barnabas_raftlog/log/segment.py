@@ -26,15 +26,14 @@ NO_TIMESTAMP = -1
 NEVER_CLEANED = -1
 IndexWrite = tuple[FileHandle, int, bytes, int]  # file, position, rows, size afterwards
 DIGITS = 20  # of a 64-bit number; so that names sort as numbers do
-WALKED_BYTES_MAX = (
-    1 << 20
-)  # of frames without index rows: 2 ms to pass by if they have 1 KiB, 20 if they have 100 bytes
+# Of frames without index rows: to pass them by takes 2 ms if they have 1 KiB, and 20 if they have 100 bytes.
+WALKED_BYTES_MAX = 1 << 20
 
 
 def index_files_from(segment_bytes: int) -> int:
     """Return at which size the newest segment of a log gets index files, if it is sealed at `segment_bytes`.
 
-    Most partitions of a large cluster stay below that: two files less for each of them to make, open and delete.
+    Where partitions are many, most are small: each has two files less to make, to open and to delete.
     """
     return min(WALKED_BYTES_MAX, segment_bytes // 2)
 
@@ -64,8 +63,9 @@ def parse_stem(name: str) -> tuple[int, int] | None:
 class Segment:
     """Frames from (`base_offset`, `first_index`) on. Owned by the loop.
 
-    Invariant: `index` has a row for each frame that begins at least 4 KiB after the last row's; `max_timestamp` is
-    that of all frames, and `max_timestamp_offset` the base offset of the first batch that has it.
+    Invariant: `index` has a row for each frame that begins at least 4 KiB after the last row's, but for those that
+    were there when the log was opened and in no index file; `max_timestamp` is that of all frames, and
+    `max_timestamp_offset` the base offset of the first batch that has it.
     """
 
     __slots__ = ("_row_position", "base_offset", "cleaned_ms", "first_index", "first_timestamp", "generation", "index",
