@@ -26,6 +26,7 @@ from rich.table import Table
 TURNS = 3
 TOLERANCE = 0.1
 YARDSTICK_STEPS = 400_000
+WAY = "one session"  # how brokers and load are run: figures of another way of it are no comparison
 LOADS = {
     "produce, 1 KiB": ("mb_s", Load(kind="throughput", records=100_000)),
     "1 in flight": ("requests_s", Load(kind="tiny", seconds=2.0, record_bytes=100)),
@@ -68,7 +69,7 @@ def verdict(now: list[float], before: list[float] | None) -> str:
 
 
 def file_of_machine() -> Path:
-    machine = f"{platform.node()}/{platform.machine()}/{platform.release()}/{platform.python_version()}"
+    machine = f"{platform.node()}/{platform.machine()}/{platform.release()}/{platform.python_version()}/{WAY}"
     return systems.CACHE / f"quick-{hashlib.sha256(machine.encode()).hexdigest()[:12]}.json"
 
 

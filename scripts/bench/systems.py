@@ -107,10 +107,9 @@ def barnabas(*, synced: bool) -> Iterator[Running]:
     """
     with cluster(NODES, {"flush.mode": "fsync" if synced else "page-cache"}) as brokers:
         brokers.stop()
-        files = [brokers.data / f"broker-{k + 1}" / "broker.toml" for k in range(NODES)]
-        with _processes(
-            brokers.data.parent, [[str(BARNABAS), "broker", "run", "--config", str(f)] for f in files]
-        ) as pids:
+        run = [str(BARNABAS), "broker", "run", "--config"]
+        commands = [[*run, str(brokers.data / f"broker-{k + 1}" / "broker.toml")] for k in range(NODES)]
+        with _processes(brokers.data.parent, commands) as pids:
             _wait_for(lambda: _brokers_known(brokers.bootstrap) == NODES, "Barnabas")
             yield Running(brokers.bootstrap, pids, brokers.ready_s)
 
