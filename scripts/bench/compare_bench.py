@@ -76,7 +76,11 @@ class Comparison:
                 self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))
                 time.sleep(SETTLE_S)
                 self._memory(name, mode, number, running, "idle")
-                put_on(name, running, WARM[name])
+                try:
+                    put_on(name, running, WARM[name])
+                except LoadFailedError as error:
+                    self._failed(name, mode, number, "warming up", error)
+                    return
                 for workload in self.workloads:
                     if name in workload.systems:
                         self._workload(name, mode, number, running, workload)
@@ -90,8 +94,11 @@ class Comparison:
             for measured in put_on(name, running, workload.load):
                 self._note(name, mode, number, workload.name, measured)
         except LoadFailedError as error:
-            self.failures += 1
-            self.console.print(f"round {number}, {mode}: {name}, {workload.name} failed: {error}")
+            self._failed(name, mode, number, workload.name, error)
+
+    def _failed(self, name: str, mode: str, number: int, what: str, error: LoadFailedError) -> None:
+        self.failures += 1
+        self.console.print(f"round {number}, {mode}: {name}, {what} failed: {error}")
 
     def _memory(self, name: str, mode: str, number: int, running: systems.Running, after: str) -> None:
         """Note the resident memory of the largest node."""
