@@ -32,9 +32,18 @@ class BadDisk(OsFiles):
         self._paths[fd] = path
         return fd
 
+    def open_direct(self, path: str, unit_bytes: int) -> int | None:
+        fd = super().open_direct(path, unit_bytes)
+        if fd is not None:
+            self._paths[fd] = path
+        return fd
+
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-        self._may_fail("write", self._paths[fd])
+        self.may_write(fd)
         super().write(fd, buffers, position)
+
+    def may_write(self, fd: int) -> None:
+        self._may_fail("write", self._paths[fd])
 
     def may_sync(self, fd: int) -> None:
         self._may_fail("sync", self._paths[fd])
@@ -62,6 +71,17 @@ class BadSync(KernelSync):
             self._loop.call_soon(done, error)
             return True
         return super().begin(fd, done)
+
+    def begin_write(
+        self, fd: int, buffers: Sequence[Buffer], position: int, done: Callable[[OSError | None], None]
+    ) -> bool:
+        try:
+            self._disk.may_write(fd)
+            self._disk.may_sync(fd)
+        except OSError as error:
+            self._loop.call_soon(done, error)
+            return True
+        return super().begin_write(fd, buffers, position, done)
 
 
 class BadDisks(Cluster):

@@ -4,9 +4,10 @@ Whoever wants something durable puts a record here and gets a *ticket*. Once in 
 hands everything that waits to the disk, unless it is busy; then it waits for the next turn, and thousands of groups
 share one sync. When a batch is on the disk, `durable_ticket` moves and the logs that took part are told.
 
-There are two ways to the disk. A small batch is written here, which is a copy into the page cache, and the kernel syncs
-it while the loop goes on (`Syncer`). What is large, or needs another file or more room, goes to the sync worker. So
-does everything while the disk takes its time (`is_prompt`): then a write into the page cache may wait for it, too.
+There are two ways to the disk. A small batch the kernel writes and syncs while the loop goes on (`Syncer`); where it
+must go through the page cache, that copy is made here. What is large, or needs another file or more room, goes to the
+sync worker. So does everything while the disk takes its time (`is_prompt`): then a write into the page cache may wait
+for it, too.
 
 Limit: `waiting_bytes` is what `StorageConfig.queued_bytes_max` bounds; the callers that may be refused (leaders)
 check it before they append.
@@ -133,8 +134,7 @@ class CommitQueue:
     def _begin_sync(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> bool:
         """Write now, and let the kernel sync; False if that is to be done by the worker."""
         assert self._syncer is not None
-        fd = self._journal.begin(records)
-        return fd is not None and self._syncer.begin(fd, partial(self._synced, records, touched))
+        return self._journal.begin(records, self._syncer, partial(self._synced, records, touched))
 
     def _synced(self, records: list[QueuedRecord], touched: dict[Journaled, None], error: OSError | None) -> None:
         result = self._journal.finish(len(records), error)

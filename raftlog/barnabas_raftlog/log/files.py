@@ -6,14 +6,17 @@ caller, who decides whose failure it is. Paths are strings, because they are bui
 
 What only Linux has stands behind a fallback: RWF_NOWAIT (without it, cold reads always go to a thread), fdatasync
 (fsync), posix_fallocate (zeros are not written; the file grows as it is written), sync_file_range (nothing), syncfs
-(the caller syncs file by file). Python has no `os.syncfs`, so it is the C library's.
+(the caller syncs file by file), O_DIRECT and what statx says of it since 6.1 (the page cache). What Python's `os` has
+not is called in the C library.
 """
 
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import shutil
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +29,9 @@ __all__ = ["Files", "OsFiles", "is_disk_full"]
 
 BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux and macOS
 SYNC_FILE_RANGE_WRITE = 2
+AT_EMPTY_PATH, STATX_DIOALIGN, STATX_BYTES = 0x1000, 0x2000, 256
+# In `struct statx`; the second one: of memory, then of position and length.
+_MASK, _DIRECT_ALIGNMENT, _DIRECT_ALIGNMENT_AT = struct.Struct("=I"), struct.Struct("=II"), 0x98
 JOBS_AT_ONCE = 8
 T = TypeVar("T")
 
@@ -39,6 +45,12 @@ class Files(Protocol):
     """All storage calls. Every one may raise `OSError`; sizes and positions are bytes, `fd` is what `open` gave."""
 
     def open(self, path: str, *, create: bool) -> int: ...
+    def open_direct(self, path: str, unit_bytes: int) -> int | None:
+        """Open a file for writes past the page cache, of whole units at multiples of `unit_bytes`.
+
+        None where that cannot be, or is not certain not to be done as a write through the page cache after all.
+        """
+
     def close(self, fd: int) -> None: ...
     def size(self, fd: int) -> int: ...
 
@@ -112,9 +124,32 @@ def _load_syncfs() -> "ctypes._NamedFuncPointer | None":
     return function
 
 
+def _load_statx() -> "ctypes._NamedFuncPointer | None":
+    try:
+        function = ctypes.CDLL(None, use_errno=True).statx
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
+    function.restype = ctypes.c_int
+    return function
+
+
+def _direct_unit(fd: int) -> int:
+    """Return in what units of bytes the file may be written past the page cache; 0 if it may not, or nobody knows."""
+    if _statx is None:
+        return 0
+    answer = ctypes.create_string_buffer(STATX_BYTES)
+    if _statx(fd, b"", AT_EMPTY_PATH, STATX_DIOALIGN, answer) or not _MASK.unpack_from(answer)[0] & STATX_DIOALIGN:
+        return 0
+    memory, offset = _DIRECT_ALIGNMENT.unpack_from(answer, _DIRECT_ALIGNMENT_AT)
+    return offset if memory <= mmap.PAGESIZE else 0
+
+
+_statx = _load_statx()
 _sync_file_range = _load_sync_file_range()
 _syncfs = _load_syncfs()
 _sync_data = getattr(os, "fdatasync", os.fsync)
+_direct: int = getattr(os, "O_DIRECT", 0)
 _no_wait: int = getattr(os, "RWF_NOWAIT", 0)
 
 
@@ -123,6 +158,21 @@ class OsFiles:
 
     def open(self, path: str, *, create: bool) -> int:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+
+    def open_direct(self, path: str, unit_bytes: int) -> int | None:
+        if not _direct:
+            return None
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | _direct)
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                return None
+            raise
+        unit = _direct_unit(fd)
+        if unit and unit_bytes % unit == 0:
+            return fd
+        os.close(fd)
+        return None
 
     def close(self, fd: int) -> None:
         os.close(fd)

@@ -1,14 +1,15 @@
 """The journal's files: write a batch, sync it, say what is durable.
 
 One `Journal` is in one place at a time: with the sync worker, which may wait for the disk (`write` and all else), or
-with the loop, which writes small batches where nothing needs to be made or decided (`begin`), has them synced without a
-thread, and says how that went (`finish`). `CommitQueue` sees to that. The journal never decides about durability of one
-group or another; it takes records in order and says how many of them are on the disk.
+with the loop, which hands small batches to the kernel where nothing needs to be made or decided (`begin`), and says how
+that went (`finish`). `CommitQueue` sees to that. The journal never decides about durability of one group or another; it
+takes records in order and says how many of them are on the disk.
 
 Files. A file grows in steps of `step_bytes` of preallocated room until it has `file_bytes`, which pays for unwritten
 extents once; then it is used again and again (its blocks are written over). In its first life a small batch that comes
 to blocks nobody has written to takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
 system remember that they are written, and the next hundred, which do not, take a third of its writes and half the time.
+Those go past the page cache where the file system lets them (`Files.open_direct`): a write that is also a sync.
 A file that is full is kept until a checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next
 life. When no file is free, another one is made, up to `files_max` in all; when that is reached, `write` does nothing
 and says `blocked`: the records stay queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A
@@ -23,7 +24,7 @@ stay with the caller, and the next `write` tries the same once more, with anothe
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -36,6 +37,7 @@ from .files import Files, is_disk_full
 from .journal_format import (
     FILE_HEADER_BYTES,
     RECORD_BYTES,
+    SECTOR_BYTES,
     FileHeader,
     QueuedRecord,
     aligned,
@@ -43,6 +45,7 @@ from .journal_format import (
     encode_file_header,
 )
 from .journal_scan import JournalScan
+from .kernel_sync import Syncer
 
 __all__ = ["Journal", "JournalLimits", "WriteResult"]
 
@@ -72,15 +75,19 @@ class WriteResult(NamedTuple):
 
 
 class _File:
-    __slots__ = ("fd", "is_bad", "path", "paved_bytes", "sequence", "size_bytes")
+    __slots__ = ("direct_fd", "fd", "is_bad", "path", "paved_bytes", "sequence", "size_bytes")
 
     def __init__(self, path: str, fd: int, size_bytes: int) -> None:
         self.path = path
         self.fd = fd
+        self.direct_fd: int | None = None  # past the page cache
         self.size_bytes = size_bytes
-        self.paved_bytes = size_bytes  # so much of it was written to, in whatever life
+        self.paved_bytes = 0  # so much of it was written to, in whatever life; not known of a former run's
         self.sequence = 0
         self.is_bad = False
+
+    def descriptors(self) -> list[int]:
+        return [self.fd] if self.direct_fd is None else [self.fd, self.direct_fd]
 
 
 class Journal:
@@ -105,12 +112,13 @@ class Journal:
         self._durable_end = (0, 0)
         self._broken = ""  # why the current file must not be written to any more
         self._begun = self._place  # behind the batch that is being synced
+        self._may_be_direct = True  # until that has failed once
+        self._is_direct = False  # the batch that is being synced went past the page cache
 
     def adopt(self, paths: Iterable[str]) -> None:
         """Take over files whose contents are not needed any more; called once, before the first `write`."""
         for path in paths:
-            fd = self._files.open(path, create=False)
-            self._free.append(_File(path, fd, self._files.size(fd)))
+            self._free.append(self._open_file(path, create=False))
             number = int(path.rpartition("/")[2].partition(".")[0])
             self._numbers = itertools.count(max(next(self._numbers), number + 1))
 
@@ -150,31 +158,38 @@ class Journal:
             disk_full = not self._reserve()
         return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, failed)
 
-    def begin(self, records: list[QueuedRecord]) -> int | None:
-        """Write `records` from the loop, and return the file that is to be synced before `finish`.
+    def begin(self, records: list[QueuedRecord], syncer: Syncer, done: Callable[[OSError | None], None]) -> bool:
+        """Write `records` from the loop and let `syncer` sync them; `done` is called when it has, and calls `finish`.
 
-        None: they do not go where there is room in plenty, or the write failed. That takes `write`, with the same ones.
+        False: they do not go where there is room in plenty, or it did not work. That takes `write`, with the same ones.
         """
         file, place = self._current, self._place
         if file is None or self._broken:
-            return None
+            return False
         buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        position = aligned(place.position)
         ahead = 0 if file.size_bytes >= self._limits.file_bytes else self._limits.step_bytes // 2
-        if aligned(place.position) + size + ahead > file.size_bytes:
-            return None
+        if position + size + ahead > file.size_bytes:
+            return False
+        direct_fd = file.direct_fd if aligned(position + size) <= file.paved_bytes and self._may_be_direct else None
+        self._is_direct = direct_fd is not None
+        if direct_fd is not None:
+            self._begun = _behind(place, size)
+            return syncer.begin_write(direct_fd, buffers, position, done)
         try:
             self._begun = self._put(file, buffers, size)
         except OSError as error:
             self._broken = str(error)
-            return None
-        return file.fd
+            return False
+        return syncer.begin(file.fd, done)
 
     def finish(self, count: int, error: OSError | None) -> WriteResult:
-        """Take note of how the sync of the `count` records ended that `begin` wrote."""
+        """Take note of how it ended with the `count` records of `begin`."""
         if error is None:
             self._advance(self._begun)
         else:
             self._broken = str(error)
+            self._may_be_direct = self._may_be_direct and not self._is_direct
         return WriteResult(0 if error else count, self._place, len(self._full), False, False, "", "")
 
     def retry_room(self) -> bool:
@@ -194,7 +209,8 @@ class Journal:
 
     def close(self) -> None:
         for file in (*self._free, *self._full, *([self._current] if self._current else ())):
-            self._files.close(file.fd)
+            for fd in file.descriptors():
+                self._files.close(fd)
         self._current = None
 
     def _fitting(self, records: list[QueuedRecord], start: int) -> int:
@@ -257,11 +273,21 @@ class Journal:
 
     def _new_file(self) -> _File:
         path = f"{self._directory}/{next(self._numbers):08d}.journal"
-        file = _File(path, self._files.open(path, create=True), 0)
+        file = self._open_file(path, create=True)
         try:
             self._files.sync_directory(self._directory)
         except OSError:
             self._discard(file)
+            raise
+        return file
+
+    def _open_file(self, path: str, *, create: bool) -> _File:
+        fd = self._files.open(path, create=create)
+        try:
+            file = _File(path, fd, self._files.size(fd))
+            file.direct_fd = self._files.open_direct(path, SECTOR_BYTES)
+        except OSError:
+            self._files.close(fd)
             raise
         return file
 
@@ -277,8 +303,9 @@ class Journal:
 
     def _discard(self, file: _File) -> None:
         """Close and remove, as far as the disk lets us. What is left is no part of the journal, whatever it says."""
-        with suppress(OSError):
-            self._files.close(file.fd)
+        for fd in file.descriptors():
+            with suppress(OSError):
+                self._files.close(fd)
         with suppress(OSError):
             self._files.remove(file.path)
 
@@ -294,7 +321,7 @@ class Journal:
         place, position = self._place, aligned(self._place.position)
         self._pave(file, buffers, position + size, size)
         self._files.write(file.fd, buffers, position)
-        return JournalPlace(place.sequence, aligned(position + size), place.batch + 1)
+        return _behind(place, size)
 
     def _pave(self, file: _File, buffers: list[Buffer], end: int, size: int) -> None:
         """Let a small batch that ends at `end`, where nothing was ever written to, bring zeros for what comes next."""
@@ -344,3 +371,8 @@ class Journal:
         scan = JournalScan(read, place.position, place.sequence, FILE_HEADER_BYTES, place.batch - 1)
         if sum(1 for _ in scan.records()) != count:
             raise StorageFailedError(f"{self._current.path} does not hold what was written to it")
+
+
+def _behind(place: JournalPlace, size_bytes: int) -> JournalPlace:
+    """Return the place behind a batch of `size_bytes` that goes to `place`."""
+    return JournalPlace(place.sequence, aligned(aligned(place.position) + size_bytes), place.batch + 1)

@@ -78,12 +78,14 @@ class MemoryFiles:
         self._changed: list[tuple[str, Callable[[dict[str, Inode | None]], None]]] = []
         self._open: dict[int, str] = {}
         self._inodes: dict[int, Inode] = {}
+        self._direct: set[int] = set()
         self._next_fd = 10
         self.locked: set[str] = set()
         self.crash_in: int | None = None  # calls until `CrashError`
         self.full_at_bytes: int | None = None
         self.failing: Callable[[str, str], bool] = lambda call, path: False  # EIO when true
         self.has_syncfs = True
+        self.has_direct = True
         self.cold = False  # nothing is in the page cache
         self.calls: list[tuple[str, str]] = []
 
@@ -151,6 +153,15 @@ class MemoryFiles:
         self._open[fd], self._inodes[fd] = path, found
         return fd
 
+    def open_direct(self, path: str, unit_bytes: int) -> int | None:
+        assert unit_bytes == SECTOR
+        if not self.has_direct:
+            return None
+        self._call("open_direct", path)
+        fd = self.open(path, create=False)
+        self._direct.add(fd)
+        return fd
+
     def close(self, fd: int) -> None:
         path = self._open.pop(fd, None)
         if path is not None:
@@ -171,6 +182,8 @@ class MemoryFiles:
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         data = b"".join(buffers)
         inode = self._inodes[fd]
+        if fd in self._direct:
+            assert position % SECTOR == len(data) % SECTOR == 0, "only whole sectors go past the page cache"
         try:
             self._call("write", self._open[fd])
             self._need_room(inode, position + len(data))
@@ -292,7 +305,8 @@ class ManualSyncer:
     def __init__(self, files: MemoryFiles, worker: ManualWorker) -> None:
         self.files, self.worker = files, worker
         self.is_busy = False  # it takes nothing
-        self.syncs = 0
+        self.syncs = 0  # with and without a write
+        self.writes = 0
 
     def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
         if self.is_busy:
@@ -301,11 +315,25 @@ class ManualSyncer:
         self.worker.submit(lambda: self._sync(fd), done)
         return True
 
+    def begin_write(
+        self, fd: int, buffers: Sequence[Buffer], position: int, done: Callable[[OSError | None], None]
+    ) -> bool:
+        if self.is_busy:
+            return False
+        self.syncs += 1
+        self.writes += 1
+        data = b"".join(buffers)
+        data += bytes(-len(data) % SECTOR)
+        self.worker.submit(lambda: self._sync(fd, data, position), done)
+        return True
+
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _sync(self, fd: int) -> OSError | None:
+    def _sync(self, fd: int, data: bytes = b"", position: int = 0) -> OSError | None:
         try:
+            if data:
+                self.files.write(fd, [data], position)
             self.files.sync(fd)
         except OSError as error:
             return error

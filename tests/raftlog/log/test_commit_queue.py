@@ -43,6 +43,67 @@ def test_a_small_batch_is_durable_when_the_kernel_says_so_and_not_before() -> No
     assert Node(node.files).log().last_index == 5
 
 
+def test_a_small_batch_goes_past_the_page_cache_where_blocks_were_written_before() -> None:
+    node, log = started()
+    fill(log, 3)
+    node.work()
+    assert (node.syncer.syncs, node.syncer.writes, log.durable_index) == (1, 1, 4)
+    node.close()
+
+    again = Node(node.files, ROOMY, has_syncer=True)
+    log = again.log()
+    for writes in (0, 1, 2):  # the first one has a file to begin, and what a former run wrote to it nobody knows
+        fill(log, 1)
+        again.work()
+        assert again.syncer.writes == writes
+    again.files.lose_power(Random(1))
+    assert Node(again.files).log().last_index == 7
+
+
+def test_a_file_system_that_has_nothing_but_the_page_cache_gets_small_batches_through_it() -> None:
+    files = MemoryFiles()
+    files.has_direct = False
+    node = Node(files, ROOMY, has_syncer=True)
+    log = node.log()
+    for syncs in (0, 1, 2):
+        fill(log, 1)
+        node.work()
+        assert (node.syncer.syncs, node.syncer.writes) == (syncs, 0)
+    files.lose_power(Random(2))
+    assert Node(files).log().last_index == 3
+
+
+def test_what_failed_past_the_page_cache_goes_through_it_from_then_on() -> None:
+    node, log = started()
+    bad = next(name for name in node.files.names if name.endswith(".journal"))
+    node.files.failing = lambda what, path: what == "write" and path == bad
+    for count in (1, 2, 3):
+        fill(log, 1)
+        node.work()
+        assert node.syncer.writes == 1
+        assert log.durable_index == log.last_index == 1 + count
+    assert node.storage.stats.journal_reopened == 1
+    assert node.syncer.syncs == 3
+    node.files.lose_power(Random(3))
+    assert Node(node.files).log().last_index == 4
+
+
+def test_a_journal_file_that_cannot_be_opened_twice_is_given_back() -> None:
+    node = Node(config=ROOMY, has_syncer=True)
+    log = node.log()
+    node.files.failing = lambda what, _path: what == "open_direct"
+    before = set(node.files._open)
+    fill(log, 1)
+    node.storage.flush()
+    node.sync_worker.run()
+    assert log.durable_index == 0
+    assert not {node.files._open[fd] for fd in set(node.files._open) - before if ".journal" in node.files._open[fd]}
+    node.files.failing = lambda _what, _path: False
+    node.timers.pop()()
+    node.work()
+    assert log.durable_index == 1
+
+
 def test_a_loss_of_power_before_the_sync_takes_at_most_what_was_not_durable() -> None:
     for seed in range(20):
         node, log = started()

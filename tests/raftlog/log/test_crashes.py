@@ -62,9 +62,9 @@ class CrashMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.loop.close()
 
-    @initialize(has_syncer=st.booleans())
-    def start(self, has_syncer: bool) -> None:
-        self.has_syncer = has_syncer
+    @initialize(has_syncer=st.booleans(), has_direct=st.booleans())
+    def start(self, has_syncer: bool, has_direct: bool) -> None:
+        self.has_syncer, self.files.has_direct = has_syncer, has_direct
         self.files.make_directory("data")
         self._open()
 

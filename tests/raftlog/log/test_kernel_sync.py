@@ -1,13 +1,22 @@
-"""The kernel's own syncs: a real file, a real loop."""
+"""The kernel's own writes and syncs: a real file, a real loop."""
 
 import asyncio
+import ctypes
+import errno
 import os
 import platform
+import resource
+import signal
+import struct
 from pathlib import Path
 
 import pytest
 
-from barnabas_raftlog.log.kernel_sync import KernelSync, open_kernel_sync
+from barnabas_raftlog.log import files
+from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.journal_format import SECTOR_BYTES
+from barnabas_raftlog.log.kernel_sync import ROOM_BYTES, KernelSync, open_kernel_sync
+from barnabas_raftlog.raft.messages import Buffer
 
 WAIT_S = 20.0
 
@@ -32,6 +41,92 @@ def test_a_file_is_synced_again_and_again_and_the_loop_is_told(tmp_path: Path) -
         syncer.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+def test_what_is_written_and_synced_in_one_go_is_in_the_file(tmp_path: Path, is_direct: bool) -> None:
+    """Past the page cache if this file system can: which ones do is not for this test to say."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        syncer = KernelSync(loop)
+        path = tmp_path / "file"
+        path.write_bytes(b"x" * 4 * SECTOR_BYTES)
+        fd = OsFiles().open_direct(str(path), SECTOR_BYTES) if is_direct else None
+        if fd is None:
+            fd = os.open(path, os.O_WRONLY)
+        async with asyncio.timeout(WAIT_S):
+            batches: list[list[Buffer]] = [[b"first", memoryview(b"a longer second one")], [bytearray(b"third")]]
+            for buffers in batches:
+                answer: asyncio.Future[OSError | None] = loop.create_future()
+                assert syncer.begin_write(fd, buffers, SECTOR_BYTES, answer.set_result)
+                assert not answer.done()
+                assert await answer is None
+                sector = b"".join(buffers).ljust(SECTOR_BYTES, b"\0")
+                assert path.read_bytes() == b"x" * SECTOR_BYTES + sector + b"x" * 2 * SECTOR_BYTES
+            whole = b"y" * 2 * SECTOR_BYTES
+            answer = loop.create_future()
+            assert syncer.begin_write(fd, [whole], 0, answer.set_result)
+            assert await answer is None
+            assert path.read_bytes()[: 2 * SECTOR_BYTES] == whole
+        os.close(fd)
+        syncer.close()
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_written_or_not_as_a_whole_is_an_error(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        syncer = KernelSync(loop)
+        path = tmp_path / "file"
+        fd = os.open(path, os.O_RDONLY | os.O_CREAT)
+        told: list[OSError | None] = []
+        assert not syncer.begin_write(fd, [b"to a file that is only to be read"], 0, told.append)
+        os.close(fd)
+        fd = os.open(path, os.O_WRONLY)
+        assert not syncer.begin_write(fd, [bytes(ROOM_BYTES), b"more"], 0, told.append), "more than it has room for"
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        told_why = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SECTOR_BYTES, limits[1]))
+        try:
+            async with asyncio.timeout(WAIT_S):
+                for position, code in ((0, errno.EIO), (SECTOR_BYTES, errno.EFBIG)):
+                    answer: asyncio.Future[OSError | None] = loop.create_future()
+                    assert syncer.begin_write(fd, [bytes(2 * SECTOR_BYTES)], position, answer.set_result)
+                    error = await answer
+                    assert error is not None
+                    assert error.errno == code
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, told_why)
+        assert told == []
+        os.close(fd)
+        syncer.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("memory", "offset", "is_opened"), [(4, 512, True), (512, 4096, False), (1 << 20, 512, False)])
+def test_only_a_file_that_takes_single_sectors_is_opened_past_the_page_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: int, offset: int, is_opened: bool
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+
+    def statx(_fd: int, _path: bytes, _flags: int, mask: int, answer: "ctypes.Array[ctypes.c_char]") -> int:
+        struct.pack_into("=I", answer, 0, mask)
+        struct.pack_into("=II", answer, 0x98, memory, offset)
+        return 0
+
+    monkeypatch.setattr(files, "_statx", statx)
+    monkeypatch.setattr(files, "_direct", os.O_CLOEXEC)  # whatever this file system knows
+    before = descriptors()
+    fd = OsFiles().open_direct(str(path), SECTOR_BYTES)
+    assert (fd is not None) == is_opened
+    if fd is not None:
+        os.close(fd)
+    assert descriptors() == before
 
 
 def test_what_cannot_be_synced_is_refused_and_the_next_one_is_not(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ class VirtualDisk:
 class VirtualFiles:
     """The `Files` of one process. When the process is dead, nothing it does reaches the disk."""
 
-    def __init__(self, disk: VirtualDisk, loop: VirtualLoop) -> None:
-        self.disk, self._loop = disk, loop
+    def __init__(self, disk: VirtualDisk, loop: VirtualLoop, *, has_direct: bool) -> None:
+        self.disk, self._loop, self._has_direct = disk, loop, has_direct
         self._open = dict[int, Inode]()
         self._next_fd = 3
         self.in_worker = False
@@ -265,6 +265,10 @@ class VirtualFiles:
         self._next_fd += 1
         self._open[self._next_fd] = node
         return self._next_fd
+
+    def open_direct(self, path: str, unit_bytes: int) -> int | None:
+        assert unit_bytes == SECTOR_BYTES
+        return self.open(path, create=False) if self._has_direct else None
 
     def close(self, fd: int) -> None:
         self._call()

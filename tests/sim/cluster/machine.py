@@ -87,15 +87,15 @@ class Machine:
         self.world.note(self.name, f"starts, life {self.life}")
         loop = self.loop = VirtualLoop(self.world, self.network, self.name, self.clock, self._on_bug)
         chance = self.world.chance(f"{self.name} life {self.life}")
-        files = VirtualFiles(self.disk, loop)
+        # Not every file system can be written past the page cache, nor does every kernel sync for whoever asks.
+        has_direct, has_syncer = chance.random() < 0.7, chance.random() < 0.7
+        files = VirtualFiles(self.disk, loop, has_direct=has_direct)
 
         def new_worker(_loop: asyncio.AbstractEventLoop, name: str) -> Worker:
             return VirtualWorker(loop, files, name)
 
         def new_syncer(_loop: asyncio.AbstractEventLoop) -> Syncer | None:
-            """Not every machine has a kernel that syncs for whoever asks."""
-            has_one = self.world.chance(f"{self.name} life {self.life} kernel").random() < 0.7
-            return VirtualSyncer(loop, files) if has_one else None
+            return VirtualSyncer(loop, files) if has_syncer else None
 
         environment = NodeEnvironment(
             monotonic_ms=self.clock.monotonic_ms,

@@ -6,11 +6,13 @@ time as the loop or as another worker's job: races inside Python are not what th
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from .disk import VirtualFiles
+from barnabas_raftlog.raft.messages import Buffer
+
+from .disk import SECTOR_BYTES, VirtualFiles
 from .loop import VirtualLoop
 
 __all__ = ["VirtualSyncer", "VirtualWorker"]
@@ -82,11 +84,21 @@ class VirtualSyncer:
         self._worker.submit(partial(self._sync, fd), done)
         return True
 
+    def begin_write(
+        self, fd: int, buffers: Sequence[Buffer], position: int, done: Callable[[OSError | None], None]
+    ) -> bool:
+        data = b"".join(buffers)
+        data += bytes(-len(data) % SECTOR_BYTES)
+        self._worker.submit(partial(self._sync, fd, data, position), done)
+        return True
+
     def close(self) -> None:
         """Nothing is held."""
 
-    def _sync(self, fd: int) -> OSError | None:
+    def _sync(self, fd: int, data: bytes = b"", position: int = 0) -> OSError | None:
         try:
+            if data:
+                self._files.write(fd, [data], position)
             self._files.sync(fd)
         except OSError as error:
             return error
