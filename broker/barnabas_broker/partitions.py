@@ -231,9 +231,9 @@ class Partitions:
         """Wait while this is so, asked again whenever leaders have changed, or until the time is up."""
         await self._changed.wait_while(is_undecided, timeout_s)
 
-    async def leaders_changed(self) -> None:
-        """Return at the next change of anything that decides who is said to lead."""
-        await self._changed.wait()
+    def leaders_changed(self) -> asyncio.Future[None]:
+        """Return what is done at the next change, from now on, of anything that decides who is said to lead."""
+        return self._changed.wait()
 
     @property
     def has_all_leaders(self) -> bool:

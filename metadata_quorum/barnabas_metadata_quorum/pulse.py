@@ -1,7 +1,8 @@
 """Waiting for "something may have changed" without looking again and again.
 
-Nothing is remembered: a waiter learns of the first pulse after it began to wait. So the rule of use is: look, find
-that it is not so yet, and wait, with no `await` between the look and the wait.
+Nothing is remembered: a waiter learns of the first pulse after it began to wait, which it does when it calls `wait`,
+whatever it awaits later. So the rule of use is: look, find that it is not so yet, and call `wait`, with no `await`
+between.
 """
 
 import asyncio
@@ -22,11 +23,11 @@ class Pulse:
             self._next.set_result(None)
             self._next = None
 
-    async def wait(self) -> None:
-        """Return at the next `fire`. Cancelled, it has no effect on others who wait."""
+    def wait(self) -> asyncio.Future[None]:
+        """Return what is done at the next `fire` from now on. Cancelled, it has no effect on others who wait."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._next)
+        return asyncio.shield(self._next)
 
     async def wait_while(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         """Return when this is no longer so, asked at once and at every `fire`, or when the time is up."""

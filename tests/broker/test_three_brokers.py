@@ -65,7 +65,7 @@ async def leader_among(cluster: Cluster, topic: str) -> int:
         leaders = {node.broker.leader_of(node.partitions.topics[topic], 0).leader_id for node in cluster.nodes.values()}
         if len(leaders) == 1 and leaders <= cluster.nodes.keys():
             return leaders.pop()
-        changes = [asyncio.ensure_future(node.partitions.leaders_changed()) for node in cluster.nodes.values()]
+        changes = [node.partitions.leaders_changed() for node in cluster.nodes.values()]
         await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
         for change in changes:
             change.cancel()

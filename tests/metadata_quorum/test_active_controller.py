@@ -265,6 +265,20 @@ def test_who_waits_while_something_is_so_looks_at_every_pulse_and_not_for_ever()
     run(main())
 
 
+def test_who_has_asked_a_pulse_hears_of_it_before_it_comes_to_waiting() -> None:
+    """Who waits for one of several asks them all first; what fires then must not be lost."""
+
+    async def main() -> None:
+        first, second = Pulse(), Pulse()
+        changes = [asyncio.ensure_future(pulse.wait()) for pulse in (first, second)]
+        second.fire()
+        done, waiting = await asyncio.wait(changes, timeout=10.0, return_when=asyncio.FIRST_COMPLETED)
+        assert (done, waiting) == ({changes[1]}, {changes[0]})
+        changes[0].cancel()
+
+    run(main())
+
+
 def test_a_pulse_wakes_all_who_wait_and_nobody_twice() -> None:
     async def main() -> None:
         pulse, woken = Pulse(), list[int]()

@@ -99,7 +99,7 @@ async def in_sync(cluster: Cluster, name: str, replicas: Iterable[int], others: 
 
 async def something_changes(cluster: Cluster) -> None:
     """Return when any broker hears anything about leaders."""
-    changes = [asyncio.ensure_future(node.partitions.leaders_changed()) for node in cluster.nodes.values()]
+    changes = [node.partitions.leaders_changed() for node in cluster.nodes.values()]
     await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
     for change in changes:
         change.cancel()
