@@ -171,7 +171,10 @@ class Journal:
         ahead = 0 if file.size_bytes >= self._limits.file_bytes else self._limits.step_bytes // 2
         if position + size + ahead > file.size_bytes:
             return False
-        direct_fd = file.direct_fd if aligned(position + size) <= file.paved_bytes and self._may_be_direct else None
+        is_paved = aligned(position + size) <= file.paved_bytes
+        # Such a write syncs nothing but itself: the file's header went through the page cache, as the first batch must.
+        is_first = place.position == FILE_HEADER_BYTES
+        direct_fd = file.direct_fd if is_paved and not is_first and self._may_be_direct else None
         self._is_direct = direct_fd is not None
         if direct_fd is not None:
             self._begun = _behind(place, size)

@@ -7,6 +7,7 @@ new name. A killed process loses nothing that it wrote.
 
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -37,6 +38,15 @@ class Inode:
     def sync(self) -> None:
         self.durable = bytes(self.data)
         self.unsynced.clear()
+
+    def sync_last_write(self) -> None:
+        """Put only what was written last on the disk: the file's size, and what else waits, stay as they are there."""
+        position, data = self.unsynced.pop()
+        assert data is not None
+        assert position + len(data) <= len(self.durable), "there is no such place on the disk yet"
+        durable = bytearray(self.durable)
+        self._apply(durable, position, data)
+        self.durable = bytes(durable)
 
     def lose_power(self, rng: Random) -> None:
         data = bytearray(self.durable)
@@ -196,6 +206,12 @@ class MemoryFiles:
         self._call("sync", self._open[fd])
         self._inodes[fd].sync()
 
+    def write_and_sync(self, fd: int, data: bytes, position: int) -> None:
+        """Write past the page cache, and sync nothing but that."""
+        self.write(fd, [data], position)
+        self._call("sync", self._open[fd])
+        self._inodes[fd].sync_last_write()
+
     def sync_file_system(self, fd: int) -> bool:
         self._call("sync_file_system", self._open[fd])
         if not self.has_syncfs:
@@ -312,7 +328,7 @@ class ManualSyncer:
         if self.is_busy:
             return False
         self.syncs += 1
-        self.worker.submit(lambda: self._sync(fd), done)
+        self.worker.submit(lambda: self._outcome(partial(self.files.sync, fd)), done)
         return True
 
     def begin_write(
@@ -324,17 +340,15 @@ class ManualSyncer:
         self.writes += 1
         data = b"".join(buffers)
         data += bytes(-len(data) % SECTOR)
-        self.worker.submit(lambda: self._sync(fd, data, position), done)
+        self.worker.submit(lambda: self._outcome(partial(self.files.write_and_sync, fd, data, position)), done)
         return True
 
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _sync(self, fd: int, data: bytes = b"", position: int = 0) -> OSError | None:
+    def _outcome(self, request: Callable[[], None]) -> OSError | None:
         try:
-            if data:
-                self.files.write(fd, [data], position)
-            self.files.sync(fd)
+            request()
         except OSError as error:
             return error
         return None

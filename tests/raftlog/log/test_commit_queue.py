@@ -186,6 +186,10 @@ class SlowFiles(MemoryFiles):
         self.now_s += self.sync_s
         super().sync(fd)
 
+    def write_and_sync(self, fd: int, data: bytes, position: int) -> None:
+        self.now_s += self.sync_s
+        super().write_and_sync(fd, data, position)
+
 
 def test_nothing_is_written_on_the_loop_while_the_disk_keeps_people_waiting() -> None:
     files = SlowFiles()

@@ -342,10 +342,10 @@ class CrashMachine(RuleBasedStateMachine):
         def fails(what: str, path: str) -> bool:
             if not path.endswith(".journal") or path in whole:
                 return False
-            return (
-                what == call or (what in {"write", "sync"} and call == "open") or (what == "remove" and not can_remove)
-            )
+            is_meant = what == call or (what in {"write", "sync"} and call == "open")
+            return is_meant or (what == "remove" and not can_remove)
 
+        self.sync_worker.run()  # what is written already may become durable
         self.files.failing = fails
         ticket = self.storage.durable_ticket
         for _ in range(3):

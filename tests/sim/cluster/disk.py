@@ -53,6 +53,14 @@ class Inode:
         self.data[position:end] = data
         self.dirty.update(range(position // PAGE_BYTES, (end + PAGE_BYTES - 1) // PAGE_BYTES))
 
+    def sync_pages(self, position: int, end: int) -> None:
+        """Put only the pages of this range on the disk: the file's size, and other pages, stay as they are there."""
+        assert end <= len(self.synced), "there is no such place on the disk yet"
+        start, stop = position // PAGE_BYTES, (end + PAGE_BYTES - 1) // PAGE_BYTES
+        bounds = slice(start * PAGE_BYTES, min(stop * PAGE_BYTES, len(self.synced), len(self.data)))
+        self.synced[bounds] = self.data[bounds]
+        self.dirty.difference_update(range(start, stop))
+
     def sync(self) -> None:
         data, synced = self.data, self.synced
         if len(synced) > len(data):
@@ -313,6 +321,14 @@ class VirtualFiles:
         node.write(position, data)
 
     def sync(self, fd: int) -> None:
+        self._sync(fd, self._open[fd].sync)
+
+    def write_and_sync(self, fd: int, data: bytes, position: int) -> None:
+        """Write past the page cache, and sync nothing but that."""
+        self.write(fd, [data], position)
+        self._sync(fd, lambda: self._open[fd].sync_pages(position, position + len(data)))
+
+    def _sync(self, fd: int, sync: Callable[[], None]) -> None:
         disk, world = self.disk, self._loop.world
         world.counts["syncs"] += 1
         self._call(changes=True, spent_us=disk.rng.randrange(100, disk.sync_us_max + 101))
@@ -322,7 +338,7 @@ class VirtualFiles:
             world.note(disk.name, "a sync failed")
             self._open[fd].dirty.clear()
             raise OSError(errno.EIO, "Input/output error")
-        self._open[fd].sync()
+        sync()
 
     def sync_file_system(self, fd: int) -> bool:
         assert fd in self._open

@@ -81,7 +81,7 @@ class VirtualSyncer:
         self._files, self._worker = files, VirtualWorker(loop, files, "kernel")
 
     def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
-        self._worker.submit(partial(self._sync, fd), done)
+        self._worker.submit(partial(self._outcome, partial(self._files.sync, fd)), done)
         return True
 
     def begin_write(
@@ -89,17 +89,15 @@ class VirtualSyncer:
     ) -> bool:
         data = b"".join(buffers)
         data += bytes(-len(data) % SECTOR_BYTES)
-        self._worker.submit(partial(self._sync, fd, data, position), done)
+        self._worker.submit(partial(self._outcome, partial(self._files.write_and_sync, fd, data, position)), done)
         return True
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _sync(self, fd: int, data: bytes = b"", position: int = 0) -> OSError | None:
+    def _outcome(self, request: Callable[[], None]) -> OSError | None:
         try:
-            if data:
-                self._files.write(fd, [data], position)
-            self._files.sync(fd)
+            request()
         except OSError as error:
             return error
         return None
