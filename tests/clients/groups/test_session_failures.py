@@ -34,9 +34,13 @@ SESSION_TIMEOUT_S = 0.3
 
 @contextlib.asynccontextmanager
 async def member(
-    *brokers: FakeBroker, handler: Recorder, heartbeat_s: float = 0.01, close_s: float = LONG_S
+    *brokers: FakeBroker,
+    handler: Recorder,
+    heartbeat_s: float = 0.01,
+    session_s: float = SESSION_TIMEOUT_S,
+    close_s: float = LONG_S,
 ) -> AsyncIterator[GroupSession]:
-    settings = GroupSettings("g", None, SESSION_TIMEOUT_S, heartbeat_s)
+    settings = GroupSettings("g", None, session_s, heartbeat_s)
     async with Cluster([f"127.0.0.1:{broker.port}" for broker in brokers], backoff=QUICK) as cluster:
         session = GroupSession(cluster, settings, handler, backoff=QUICK)
         session.start()
@@ -258,8 +262,9 @@ def test_calls_can_be_cancelled_anywhere(run: Run) -> None:
     async def main() -> None:
         broker, handler = FakeBroker(1), Recorder()
         FakeCoordinator(broker)
-        # No heartbeat in between: a connection or a pause of theirs is not the call's.
-        async with serving(broker), member(broker, handler=handler, heartbeat_s=0.29) as session:
+        # No heartbeat in between, however long this takes: a connection or a pause of theirs is not the call's.
+        never = {"heartbeat_s": LONG_S, "session_s": 2 * LONG_S}
+        async with serving(broker), member(broker, handler=handler, **never) as session:
 
             async def usable() -> None:
                 await session.commit(POSITION, LONG_S)
