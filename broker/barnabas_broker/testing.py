@@ -98,6 +98,13 @@ class Cluster:
                 ends[0].cancel()
                 node.failure.result()
 
+    async def leaders_changed(self, timeout_s: float | None = None) -> None:
+        """Return when any running broker hears anything, from the call on, about leaders, or when the time is up."""
+        changes = [node.partitions.leaders_changed() for node in self.nodes.values()]
+        await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
+        for change in changes:
+            change.cancel()
+
     async def __aenter__(self) -> Self:
         await asyncio.gather(*(self.start(node_id) for node_id in self.configs))
         await self.wait_ready()

@@ -65,23 +65,22 @@ class BadSync(KernelSync):
         self._disk = disk
 
     def begin(self, fd: int, done: Callable[[OSError | None], None]) -> bool:
-        try:
-            self._disk.may_sync(fd)
-        except OSError as error:
-            self._loop.call_soon(done, error)
-            return True
-        return super().begin(fd, done)
+        return self._fails(done, fd, self._disk.may_sync) or super().begin(fd, done)
 
     def begin_write(
         self, fd: int, buffers: Sequence[Buffer], position: int, done: Callable[[OSError | None], None]
     ) -> bool:
+        is_over = self._fails(done, fd, self._disk.may_write, self._disk.may_sync)
+        return is_over or super().begin_write(fd, buffers, position, done)
+
+    def _fails(self, done: Callable[[OSError | None], None], fd: int, *steps: Callable[[int], None]) -> bool:
         try:
-            self._disk.may_write(fd)
-            self._disk.may_sync(fd)
+            for step in steps:
+                step(fd)
         except OSError as error:
             self._loop.call_soon(done, error)
             return True
-        return super().begin_write(fd, buffers, position, done)
+        return False
 
 
 class BadDisks(Cluster):

@@ -63,11 +63,7 @@ async def lead(cluster: Cluster, node_id: int, topic: str) -> None:
         for other, partition in partitions.items():
             if other != node_id and partition.is_leader:
                 partition.transfer(node_id)
-        changes = [node.partitions.leaders_changed() for node in nodes]
-        # A transfer may be refused, which changes nothing.
-        await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED, timeout=1)
-        for change in changes:
-            change.cancel()
+        await cluster.leaders_changed(1.0)  # a transfer may be refused, which changes nothing
 
 
 def wire_to(cluster: RunningCluster, node_id: int) -> Wire:

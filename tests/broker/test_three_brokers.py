@@ -1,6 +1,5 @@
 """Three brokers in this process: replication, who leads, stopping one in good order, starting again."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 
+from .reassignment import moving
 from .wire_client import Wire, batch, fetch_request, offsets_of, produce_request
 
 
@@ -51,24 +51,6 @@ async def all_in_sync(cluster: Cluster, topic: str) -> None:
         hosted = node.partitions.topics[topic]
         while len(node.broker.leader_of(hosted, 0).isr) < 3:
             await node.partitions.leaders_changed()
-
-
-async def all_know_it_left(cluster: Cluster, node_id: int) -> None:
-    """Wait until every running broker has applied the record that fences `node_id`."""
-    for node in cluster.nodes.values():
-        await node.metadata.wait_until(lambda image: image.brokers[node_id].fenced, 10.0)
-
-
-async def leader_among(cluster: Cluster, topic: str) -> int:
-    """Wait until every running broker names the same one of them as the leader, and return it."""
-    while True:
-        leaders = {node.broker.leader_of(node.partitions.topics[topic], 0).leader_id for node in cluster.nodes.values()}
-        if len(leaders) == 1 and leaders <= cluster.nodes.keys():
-            return leaders.pop()
-        changes = [node.partitions.leaders_changed() for node in cluster.nodes.values()]
-        await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
-        for change in changes:
-            change.cancel()
 
 
 def test_a_batch_is_on_all_brokers_and_read_from_the_leader(three_brokers: RunningCluster, wires: Wires) -> None:
@@ -123,8 +105,8 @@ def test_stopping_the_leader_moves_it_and_loses_nothing(three_brokers: RunningCl
     # Whoever waited was told at once. The others lead already, unless this machine has just stalled.
     result = parked.receive(request, 12).responses[0].partitions[0]
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    successor = three_brokers.run(lambda cluster: leader_among(cluster, "moving"))
-    three_brokers.run(lambda cluster: all_know_it_left(cluster, leader))
+    successor = three_brokers.run(lambda cluster: moving.leader(cluster, "moving"))
+    three_brokers.run(lambda cluster: moving.all_know_it_left(cluster, leader))
     # Clients still hear of who has just left; the cluster's description is about who is there.
     assert {broker.node_id for broker in other.ask(MetadataRequest(topics=None), 9).brokers} == {1, 2, 3}
     assert {broker.broker_id for broker in other.ask(DescribeClusterRequest(), 0).brokers} == {1, 2, 3} - {leader}

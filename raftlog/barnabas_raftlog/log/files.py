@@ -20,7 +20,7 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
@@ -100,38 +100,21 @@ class Files(Protocol):
         """Lock the file for this process until `close`. `BlockingIOError` if another process has it."""
 
 
-def _load_sync_file_range() -> "ctypes._NamedFuncPointer | None":
+def _c_function(name: str, *argument_types: "type[ctypes._SimpleCData[Any]]") -> "ctypes._NamedFuncPointer | None":
+    """Return a function of the C library that answers an int; None where there is none of that name."""
     try:
-        function = ctypes.CDLL(None, use_errno=True).sync_file_range
+        function = ctypes.CDLL(None, use_errno=True)[name]
     except (AttributeError, OSError):
         return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    function.argtypes = argument_types
     function.restype = ctypes.c_int
     return function
 
 
-def _load_syncfs() -> "ctypes._NamedFuncPointer | None":
+def _has_honest_syncfs() -> bool:
     # Before Linux 5.8 it waits for the write-back, and does not say that some of it failed.
     release = os.uname().release.split(".")
-    if sys.platform != "linux" or [int(part) for part in release[:2] if part.isdecimal()] < [5, 8]:
-        return None
-    try:
-        function = ctypes.CDLL(None, use_errno=True).syncfs
-    except (AttributeError, OSError):
-        return None
-    function.argtypes = (ctypes.c_int,)
-    function.restype = ctypes.c_int
-    return function
-
-
-def _load_statx() -> "ctypes._NamedFuncPointer | None":
-    try:
-        function = ctypes.CDLL(None, use_errno=True).statx
-    except (AttributeError, OSError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
-    function.restype = ctypes.c_int
-    return function
+    return sys.platform == "linux" and [int(part) for part in release[:2] if part.isdecimal()] >= [5, 8]
 
 
 def _direct_unit(fd: int) -> int:
@@ -145,9 +128,9 @@ def _direct_unit(fd: int) -> int:
     return offset if memory <= mmap.PAGESIZE else 0
 
 
-_statx = _load_statx()
-_sync_file_range = _load_sync_file_range()
-_syncfs = _load_syncfs()
+_statx = _c_function("statx", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)
+_sync_file_range = _c_function("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_syncfs = _c_function("syncfs", ctypes.c_int) if _has_honest_syncfs() else None
 _sync_data = getattr(os, "fdatasync", os.fsync)
 _direct: int = getattr(os, "O_DIRECT", 0)
 _no_wait: int = getattr(os, "RWF_NOWAIT", 0)

@@ -6,8 +6,8 @@ that went (`finish`). `CommitQueue` sees to that. The journal never decides abou
 takes records in order and says how many of them are on the disk.
 
 Files. A file grows in steps of `step_bytes` of preallocated room until it has `file_bytes`, which pays for unwritten
-extents once; then it is used again and again (its blocks are written over). In its first life a small batch that comes
-to blocks nobody has written to takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
+extents once; then it is used again and again (its blocks are written over). A small batch that comes to blocks which
+nobody has written to in this run takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
 system remember that they are written, and the next hundred, which do not, take a third of its writes and half the time.
 Those go past the page cache where the file system lets them (`Files.open_direct`): a write that is also a sync.
 A file that is full is kept until a checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next

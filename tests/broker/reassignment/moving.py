@@ -82,7 +82,13 @@ async def leader(cluster: Cluster, name: str, among: Iterable[int] = range(1, 10
             seen = {node.broker.leader_of(node.partitions.topics[name], 0).leader_id for node in cluster.nodes.values()}
             if len(seen) == 1 and seen <= able & cluster.nodes.keys():
                 return seen.pop()
-            await something_changes(cluster)
+            await cluster.leaders_changed()
+
+
+async def all_know_it_left(cluster: Cluster, node_id: int) -> None:
+    """Return when every running broker knows that one has stopped: only the controller does when its stop ends."""
+    for node in cluster.nodes.values():
+        await node.metadata.wait_until(lambda image: image.brokers[node_id].fenced, WAIT_S)
 
 
 async def in_sync(cluster: Cluster, name: str, replicas: Iterable[int], others: int = 0) -> None:
@@ -95,14 +101,6 @@ async def in_sync(cluster: Cluster, name: str, replicas: Iterable[int], others: 
                 if wanted <= isr and len(isr) == len(wanted) + others:
                     break
                 await node.partitions.leaders_changed()
-
-
-async def something_changes(cluster: Cluster) -> None:
-    """Return when any broker hears anything about leaders."""
-    changes = [node.partitions.leaders_changed() for node in cluster.nodes.values()]
-    await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
-    for change in changes:
-        change.cancel()
 
 
 def partition_at(cluster: Cluster, node_id: int, name: str) -> Partition:
