@@ -16,6 +16,7 @@ from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOff
 
 from .moving import (
     WAIT_S,
+    all_know_it_left,
     any_node,
     arrived,
     create,
@@ -143,6 +144,10 @@ def test_the_commands_show_the_witness_and_ask_for_one_that_is_missing(
         await create(cluster, "typed-two", 1, 2)
         return witness_of(cluster, "typed-two")
 
+    async def leave(cluster: Cluster) -> None:
+        await cluster.stop(before)
+        await all_know_it_left(cluster, before)
+
     async def come_back(cluster: Cluster) -> int:
         await cluster.start(before)
         await cluster.wait_ready()
@@ -154,7 +159,7 @@ def test_the_commands_show_the_witness_and_ask_for_one_that_is_missing(
     assert (columns.split()[-1], row.split()[-1]) == ("witness", str(before))
     assert barnabas(["reassign", "typed-two", "--brokers", "1,2", "--execute"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].rstrip().endswith(f"1,2, witness {before}  stays")
-    six_brokers.run(lambda cluster: cluster.stop(before), 30.0)
+    six_brokers.run(leave, 30.0)
     assert barnabas(["reassign", "typed-two", "--brokers", "1,2", "--execute"]) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1].rstrip().endswith("stays, gets a witness")
