@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import systems
-from idle_bench import cpu_s, rss_mib
+from idle_bench import rss_mib, user_and_system_s
 from load import Load, LoadFailedError, Measured, run
 from msgspec.structs import replace
 from report import Header, Sample, Samples, write_report
@@ -46,7 +46,7 @@ def command_of(system: str) -> list[str]:
 def put_on(system: str, running: systems.Running, load: Load) -> list[Measured]:
     """Run one load on a system that is up, through all its phases."""
     to_it = replace(load, address=running.address)
-    return run(command_of(system), to_it, cpu_s, lambda: running.pids, running.kill)
+    return run(command_of(system), to_it, user_and_system_s, lambda: running.pids, running.kill)
 
 
 class Comparison:

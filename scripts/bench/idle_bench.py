@@ -17,8 +17,13 @@ SETTLE_S = 5.0  # elections and the first announcements are over long before
 
 def cpu_s(pid: int) -> float:
     """Return the processor time of a process so far, user and system."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(user_and_system_s(pid))
+
+
+def user_and_system_s(pid: int) -> tuple[float, float]:
+    """Return the processor time of a process so far: its own, and the kernel's for it."""
+    fields, per_second = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split(), os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / per_second, int(fields[12]) / per_second
 
 
 def rss_mib(pid: int) -> float:

@@ -241,7 +241,7 @@ def tiny(load: Load) -> None:
                 producer.produce(topic, value, partition=sent % load.partitions)
                 sent += 1
                 producer.poll(0)
-            metrics["requests_s"] = deliveries.count / load.seconds
+            metrics["requests_s"], metrics["requests"] = deliveries.count / load.seconds, deliveries.count
             deliveries.check(producer.flush(DELIVERY_LIMIT_S))
 
 

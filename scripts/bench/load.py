@@ -52,12 +52,16 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct):
-    """What came of one phase, and what it cost: processor seconds of the client, and of each broker by node id."""
+    """What came of one phase, and what it cost: processor seconds of the client, and of each broker by node id.
+
+    `broker_user_s`: of those, what was not the kernel's. Samples of before it was noted have none.
+    """
 
     phase: str
     metrics: dict[str, float]
     client_cpu_s: float
     broker_cpu_s: dict[int, float]
+    broker_user_s: dict[int, float] = {}
 
 
 @contextmanager
@@ -80,7 +84,7 @@ def percentile(values: list[float], share: float) -> float:
 def run(
     command: list[str],
     load: Load,
-    cpu_s: Callable[[int], float],
+    user_and_system_s: Callable[[int], tuple[float, float]],
     brokers: Callable[[], dict[int, int]],
     kill: Callable[[int], None],
 ) -> list[Measured]:
@@ -98,21 +102,23 @@ def run(
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        name, before, client_s = "", dict[int, float](), 0.0
+        name, before, client_s = "", dict[int, tuple[float, float]](), 0.0
         for line in process.stdout:
             word, _, rest = line.strip().partition(" ")
             if word == "ready":
-                name, client_s = rest, cpu_s(process.pid)
-                before = {node: cpu_s(pid) for node, pid in brokers().items()}
+                name, client_s = rest, sum(user_and_system_s(process.pid))
+                before = {node: user_and_system_s(pid) for node, pid in brokers().items()}
                 process.stdin.write("go\n")
                 process.stdin.flush()
             elif word == "kill":
                 kill(int(rest))
             elif word == "done":
-                after = {node: cpu_s(pid) for node, pid in brokers().items()}
-                used = {node: spent - before.get(node, 0.0) for node, spent in after.items()}
                 metrics = msgspec.json.decode(rest, type=dict[str, float])
-                measured.append(Measured(name, metrics, cpu_s(process.pid) - client_s, used))
+                found = Measured(name, metrics, sum(user_and_system_s(process.pid)) - client_s, {})
+                for node, pid in brokers().items():
+                    then, now = before.get(node, (0.0, 0.0)), user_and_system_s(pid)
+                    found.broker_user_s[node], found.broker_cpu_s[node] = now[0] - then[0], sum(now) - sum(then)
+                measured.append(found)
         errors = process.stderr.read().strip().splitlines()
     if process.returncode:
         raise LoadFailedError(errors[-1] if errors else f"status {process.returncode}")

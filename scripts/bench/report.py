@@ -17,7 +17,7 @@ __all__ = ["Header", "Row", "Sample", "Samples", "page_of", "rows_of", "write_re
 
 SYSTEMS = ("barnabas", "kafka", "nats")
 COLOURS = {"barnabas": "#1b6ca8", "kafka": "#b0b0b0", "nats": "#e0a030"}
-SMALLER_IS_BETTER = ("_ms", "_s_gb", "pause_s", "ready_s", "rss_mib")
+SMALLER_IS_BETTER = ("_ms", "_us", "_s_gb", "pause_s", "ready_s", "rss_mib")
 SAMPLES, PAGE = "samples.json", "compare.html"
 BARS_MAX = 12
 GB = 1e9
@@ -85,7 +85,7 @@ def rows_of(samples: Samples) -> list[Row]:
     for sample in samples.rows:
         measured = sample.measured
         for metric, value in (*measured.metrics.items(), *_costs(measured)):
-            if metric == "bytes":
+            if metric in {"bytes", "requests"}:
                 continue
             key = (sample.mode, sample.workload, measured.phase, metric)
             found.setdefault(key, {}).setdefault(sample.system, []).append(value)
@@ -93,7 +93,14 @@ def rows_of(samples: Samples) -> list[Row]:
 
 
 def _costs(measured: Measured) -> Iterator[tuple[str, float]]:
-    """Processor seconds a gigabyte of records; the broker that worked most, and least, by themselves."""
+    """Processor seconds a gigabyte of records, or microseconds a request that were not the kernel's.
+
+    The broker that worked most, and least, by themselves.
+    """
+    if (requests := measured.metrics.get("requests")) and len(measured.broker_user_s) > 1:
+        used = sorted(measured.broker_user_s.values())
+        yield "most_busy_broker_user_us", used[-1] / requests * 1e6
+        yield "least_busy_broker_user_us", used[0] / requests * 1e6
     size = measured.metrics.get("bytes")
     if not size:
         return

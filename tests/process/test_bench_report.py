@@ -1,6 +1,7 @@
 """What the comparison's report makes of samples: medians, ratios in the right direction, costs, and a page."""
 
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def test_processor_time_is_told_per_gigabyte() -> None:
         if row.metric == "most_busy_broker_cpu_s_gb"
     ]
     assert row.values == {"barnabas": [2.0]}
+
+
+def test_processor_time_of_requests_leaves_the_kernels_out() -> None:
+    spent, own = {1: 9.0, 2: 8.0, 3: 8.0}, {1: 6.0, 2: 4.0, 3: 5.0}
+    tiny = Measured("tiny", {"requests": 1e5, "requests_s": 1e4}, 3.0, spent, own)
+    rows = rows_of(Samples(HEADER, [Sample("barnabas", "synced", 1, "requests", tiny)]))
+    told = {row.metric: row.values["barnabas"] for row in rows}
+    assert told == {"requests_s": [1e4], "most_busy_broker_user_us": [60.0], "least_busy_broker_user_us": [40.0]}
 
 
 def test_samples_are_kept_as_they_are(tmp_path: Path) -> None:
@@ -88,12 +97,22 @@ def start(load: Load, killed: list[int]) -> list[Measured]:
         "-c",
         f"import sys; sys.path.insert(0, {str(ROOT / 'scripts' / 'bench')!r})\n{GENERATOR}",
     ]
-    return run(command, load, lambda pid: 1.0, lambda: {1: 1}, killed.append)
+    calls = count(1)
+
+    def user_and_system_s(_: int) -> tuple[float, float]:
+        number = next(calls)
+        return float(number), 10.0 * number
+
+    return run(command, load, user_and_system_s, lambda: {1: 1}, killed.append)
 
 
 def test_a_generator_goes_through_its_phases_and_may_have_a_node_killed() -> None:
     killed = list[int]()
-    assert [(one.phase, one.metrics) for one in start(Load(kind="x"), killed)] == [("one", {"n": 1.0}), ("two", {})]
+    measured = start(Load(kind="x"), killed)
+    assert [(one.phase, one.metrics) for one in measured] == [("one", {"n": 1.0}), ("two", {})]
+    # Looked at before and after each phase: the client, then the broker.
+    for one in measured:
+        assert (one.client_cpu_s, one.broker_cpu_s, one.broker_user_s) == (22.0, {1: 22.0}, {1: 2.0})
     assert killed == [3]
 
 
