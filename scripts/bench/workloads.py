@@ -51,7 +51,9 @@ def _all() -> list[Workload]:
         for n in (1, 16)
     ]
     one_batch = Load(kind="tiny", in_flight=16, record_bytes=100, led_by=1)
-    found.append(Workload("requests of one batch, one leader", "cost", one_batch, KAFKAS))
+    found += [
+        Workload(f"RF {rf}, 16 in flight, one leader", "cost", replace(one_batch, replicas=rf), KAFKAS) for rf in (3, 1)
+    ]
     found += [
         Workload("1 producer, 10 consumers", "fan-out", Load(kind="fan-out", records=GIB // 4 // 1024)),
         Workload(
