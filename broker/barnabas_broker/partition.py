@@ -288,7 +288,7 @@ class Partition:
     @property
     def copies_in_sync(self) -> int:
         """How many replicas are in sync; observers are none."""
-        return sum(replica in self.replicas for replica in self.isr)
+        return len(set(self.isr).intersection(self.replicas))
 
     def review(self, now_ms: int) -> bool:
         """Look at the in-sync replicas, announce a change, and return whether to look again without being told."""

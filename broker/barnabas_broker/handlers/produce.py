@@ -67,13 +67,17 @@ class _Refused(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class _Produce:
-    """One request whose answer waits for commits. `left` counts the partitions that are still open."""
+    """One request whose answer waits for commits.
 
-    __slots__ = ("broker", "deadline", "exchange", "left", "response", "waits")
+    `left` counts the partitions that are still open; `has_refused`: the answer may have to say where leaders are.
+    """
+
+    __slots__ = ("broker", "deadline", "exchange", "has_refused", "left", "response", "waits")
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, response: ProduceResponse) -> None:
         self.broker, self.exchange, self.response = broker, exchange, response
         self.left = 0
+        self.has_refused = False
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
 
@@ -90,7 +94,8 @@ class _Produce:
         # Zero before `park`: everything was answered while the request was still being read.
         if self.left == 0 and self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
-            _add_endpoints(self.broker, self.exchange.version, self.response)
+            if self.has_refused:
+                _add_endpoints(self.broker, self.exchange.version, self.response)
             respond(self.exchange, self.response)
             self.waits.clear()  # They know this request, which goes with the last reference, not with a collection.
 
@@ -129,7 +134,7 @@ class _Wait:
     def on_failed(self, code: ErrorCode) -> None:
         if self.is_closed:
             return
-        self.is_closed = True
+        self.is_closed = self.produce.has_refused = True
         self.result.error_code, self.result.base_offset, self.result.log_start_offset = code, -1, -1
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             _hint(self.result, self.produce.broker.partition_leader(self.partition))
@@ -194,6 +199,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
                     _Vacancy(produce, hosted.partitions[data.index], result).begin(hosted)
                 else:
                     _refuse_one(broker, hosted, result, refused)
+                    produce.has_refused = True
                     failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
             results.append(result)
         # What the version does not carry has its default in both.
@@ -208,7 +214,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
     if produce.left:
         produce.park(request.timeout_ms)
         return None
-    if failures:
+    if produce.has_refused:
         _add_endpoints(broker, exchange.version, response)
     return response
 

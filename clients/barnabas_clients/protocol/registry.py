@@ -164,9 +164,11 @@ def read_request_header(frame: Buffer) -> RequestHeader:
         client_id = str(frame[_CLIENT_ID_START:position], "utf-8") if length >= 0 else None
         api = APIS.get(api_key)
         if api is not None and api_version >= api.flexible_since and api_version in api.versions:
-            tags, position = read_uvarint(frame, position)
-            if tags:
+            if frame[position]:
+                tags, position = read_uvarint(frame, position)
                 position = skip_tags(frame, position, tags, len(frame))
+            else:
+                position += 1
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id, position)
