@@ -1,13 +1,15 @@
-"""How often a batch is copied on its way through three brokers: never in this process, whatever leaves it again.
+"""How often a batch is copied on its way through three brokers: never in this process, but for the journal.
 
 Every hand-over is watched: what was received from clients and brokers, and what goes to the journal, segment files,
-other brokers, consumers. Each is a view of some object; a copy would be another object.
+other brokers, consumers. Each is a view of some object; a copy would be another object. The journal's may be the memory
+from which the device takes it, which spares the copy into the page cache.
 """
 
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
+from mmap import mmap
 from pathlib import Path
 from typing import Any, cast
 
@@ -102,10 +104,11 @@ def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> N
             own = seen.objects("request")
             assert len(own) == 1
             for node_id in cluster.nodes:
-                assert len(seen.objects(f"journal {node_id}")) == 1
-                assert len(seen.objects(f"journal {node_id}", f"log {node_id}")) == 1
-            journals = [f"journal {node_id}" for node_id in cluster.nodes]
-            assert len(seen.objects("request", "received", *journals)) == 3, "each broker keeps what it has received"
+                journal, [kept] = seen.objects(f"journal {node_id}"), seen.objects(f"log {node_id}")
+                assert len(journal) == 1
+                assert journal[0] is kept or isinstance(journal[0], mmap)
+            logs = [f"log {node_id}" for node_id in cluster.nodes]
+            assert len(seen.objects("request", "received", *logs)) == 3, "each broker keeps what it has received"
             assert seen.objects("broker") == seen.objects("consumer") == own
             cast("ReplicaLog", leader.log)._tail.drop_before(leader.log.last_index)
             assert await consumed(cluster.bootstrap, 2) == [value, b"another one"]

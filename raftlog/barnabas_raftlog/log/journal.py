@@ -9,7 +9,9 @@ Files. A file grows in steps of `step_bytes` of preallocated room until it has `
 extents once; then it is used again and again (its blocks are written over). A small batch that comes to blocks which
 nobody has written to in this run takes zeros for the next `PAVED_BYTES` with it: only that sync has to make the file
 system remember that they are written, and the next hundred, which do not, take a third of its writes and half the time.
-Those go past the page cache where the file system lets them (`Files.open_direct`): a write that is also a sync.
+Those go past the page cache where the file system lets them (`Files.open_direct`): a write that is also a sync. Large
+batches do, too, in pieces with a sync behind the last (ADR 0012): nobody reads a journal while all is well, and the
+page cache would have to find a page for each 4 KiB of it, and to have it written out.
 A file that is full is kept until a checkpoint makes it unnecessary (`release`), then it waits in `_free` for its next
 life. When no file is free, another one is made, up to `files_max` in all; when that is reached, `write` does nothing
 and says `blocked`: the records stay queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A
@@ -46,11 +48,14 @@ from .journal_format import (
 )
 from .journal_scan import JournalScan
 from .kernel_sync import Syncer
+from .sector_room import SectorRoom
 
 __all__ = ["Journal", "JournalLimits", "WriteResult"]
 
 
 PAVED_BYTES = 256 << 10
+LARGE_BYTES = 64 << 10
+PIECE_BYTES = 1 << 20  # of a large batch; in memory of its own
 _ZEROS = memoryview(bytes(PAVED_BYTES))
 
 
@@ -113,6 +118,7 @@ class Journal:
         self._broken = ""  # why the current file must not be written to any more
         self._begun = self._place  # behind the batch that is being synced
         self._may_be_direct = True  # until that has failed once
+        self._room: SectorRoom | None = None
         self._is_direct = False  # the batch that is being synced went past the page cache
 
     def adopt(self, paths: Iterable[str]) -> None:
@@ -235,9 +241,9 @@ class Journal:
         return count
 
     def _allocate(self, file: _File, end: int) -> None:
+        end, step = aligned(end), self._limits.step_bytes
         if end <= file.size_bytes:
             return
-        step = self._limits.step_bytes
         size = max(end, min(-(-end // step) * step, max(self._limits.file_bytes, end)))
         self._files.preallocate(file.fd, file.size_bytes, size - file.size_bytes)
         file.size_bytes = size
@@ -315,9 +321,28 @@ class Journal:
     def _write_batch(self, records: list[QueuedRecord]) -> None:
         file, place = self._current, self._place
         assert file is not None
-        behind = self._put(file, *encode_batch(place.sequence, place.batch + 1, records))
+        buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        if size < LARGE_BYTES or file.direct_fd is None or not self._may_be_direct:
+            behind = self._put(file, buffers, size)
+        else:
+            behind = _behind(place, size)
+            self._put_directly(file.direct_fd, buffers)
+            file.paved_bytes = max(file.paved_bytes, behind.position)
         self._files.sync(file.fd)
         self._advance(behind)
+
+    def _put_directly(self, direct_fd: int, buffers: list[Buffer]) -> None:
+        """Write a large batch past the page cache; what makes it durable is the sync that follows."""
+        if self._room is None:
+            self._room = SectorRoom(PIECE_BYTES)
+        position = aligned(self._place.position)
+        try:
+            for piece in self._room.pieces(buffers):
+                self._files.write(direct_fd, [piece], position)
+                position += len(piece)
+        except OSError:
+            self._may_be_direct = False
+            raise
 
     def _put(self, file: _File, buffers: list[Buffer], size: int) -> JournalPlace:
         """Write an encoded batch where the next one goes, and return the place behind it."""
