@@ -270,6 +270,8 @@ def test_calls_can_be_cancelled_anywhere(run: Run) -> None:
                 await session.commit(POSITION, LONG_S)
 
             await session.wait_stable(LONG_S)
+            # The first to ask dials for all: that the connection stays is right, and it must be there before the sweep.
+            await usable()
             assert await sweep(usable, usable) > 0
             assert await sweep(lambda: session.wait_stable(LONG_S), usable) == 0
 
