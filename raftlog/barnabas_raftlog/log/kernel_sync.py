@@ -15,7 +15,6 @@ What an error means is the same as with `fdatasync`: it is reported once, and th
 import asyncio
 import ctypes
 import errno
-import mmap
 import os
 import platform
 import struct
@@ -26,6 +25,7 @@ from typing import NamedTuple, Protocol
 from barnabas_raftlog.raft.messages import Buffer
 
 from .journal_format import aligned
+from .sector_room import SectorRoom
 
 __all__ = ["KernelSync", "Syncer", "open_kernel_sync"]
 
@@ -92,8 +92,8 @@ class KernelSync:
         self._one = ctypes.c_long(1)
         self._done: Callable[[OSError | None], None] | None = None
         self._expected = 0  # what the request that is under way answers if all is well
-        self._room = mmap.mmap(-1, ROOM_BYTES)  # devices want memory that begins with a page, or at least a sector
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
+        self._room = SectorRoom(ROOM_BYTES)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._room.memory))
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         loop.add_reader(self._eventfd, self._on_event)
 
@@ -105,15 +105,10 @@ class KernelSync:
         self, fd: int, buffers: Sequence[Buffer], position: int, done: Callable[[OSError | None], None]
     ) -> bool:
         assert self._done is None
-        count = sum(map(len, buffers))
-        size, room = aligned(count), self._room
+        size = aligned(sum(map(len, buffers)))
         if size > ROOM_BYTES:
             return False
-        end = 0
-        for buffer in buffers:
-            begin, end = end, end + len(buffer)
-            room[begin:end] = buffer
-        room[count:size] = bytes(size - count)
+        (_,) = self._room.pieces(buffers)
         _IOCB.pack_into(
             self._iocb, 0, 0, 0, DSYNC, PWRITE, 0, fd, self._address, size, position, 0, WITH_EVENTFD, self._eventfd
         )  # fmt: skip

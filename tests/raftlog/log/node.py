@@ -18,6 +18,8 @@ T = TypeVar("T")
 SMALL = StorageConfig(
     journal_file_bytes=16 << 10, journal_step_bytes=4 << 10, segment_bytes=8 << 10, tail_cache_bytes=4 << 10
 )
+# For tests in which no file may become full on the way.
+ROOMY = StorageConfig(journal_file_bytes=1 << 20, journal_step_bytes=256 << 10, segment_bytes=1 << 20)
 
 
 def group(number: int) -> GroupId:

@@ -9,9 +9,7 @@ from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import StorageConfig
 
 from .memory_files import MemoryFiles
-from .node import Node, fill
-
-ROOMY = StorageConfig(journal_file_bytes=1 << 20, journal_step_bytes=256 << 10, segment_bytes=1 << 20)
+from .node import ROOMY, Node, fill
 
 
 def started(config: StorageConfig = ROOMY) -> tuple[Node, ReplicaLog]:

@@ -17,9 +17,8 @@ from barnabas_raftlog.log.storage import StorageConfig
 from barnabas_raftlog.raft.messages import Buffer
 
 from .memory_files import MemoryFiles
-from .node import Node, fill, replayed
+from .node import ROOMY, Node, fill, replayed
 
-ROOMY = StorageConfig(journal_file_bytes=1 << 20, journal_step_bytes=256 << 10, segment_bytes=1 << 20)
 BODY_BYTES = 1000
 MANY = LARGE_BYTES // BODY_BYTES + 1
 
