@@ -34,11 +34,11 @@ def _all() -> list[Workload]:
     found = [
         _throughput("1 KiB", "sustained", size=2 * GIB),
         _throughput("100 B", "sustained", record_bytes=100),
-        _throughput("16 KiB", "sizes", record_bytes=16 << 10),
-        _throughput("1 MiB", "sizes", record_bytes=1_000_000),
-        _throughput("1 KiB, RF 1", "sizes", replicas=1),
-        _throughput("1 KiB, acks=1", "sizes", KAFKAS, acks="1"),
-        _throughput("1 KiB, lz4", "sizes", KAFKAS, compression="lz4"),
+        _throughput("16 KiB", "sizes", size=GIB // 2, record_bytes=16 << 10),
+        _throughput("1 MiB", "sizes", size=GIB // 2, record_bytes=1_000_000),
+        _throughput("1 KiB, RF 1", "sizes", size=GIB // 2, replicas=1),
+        _throughput("1 KiB, acks=1", "sizes", KAFKAS, size=GIB // 2, acks="1"),
+        _throughput("1 KiB, lz4", "sizes", KAFKAS, size=GIB // 2, compression="lz4"),
         _throughput("1 KiB, one leader", "cost", KAFKAS, led_by=1),
     ]
     found += [
