@@ -54,11 +54,15 @@ type bench struct {
 	value    []byte
 	refused  atomic.Int64
 	stdin    *bufio.Reader
+	patience context.Context // of what a busy server may take long for; the client's own limit would be 5 s
 }
 
 func main() {
 	b := &bench{stdin: bufio.NewReader(os.Stdin)}
 	stopOn(json.Unmarshal([]byte(os.Args[1]), &b.load))
+	var cancel context.CancelFunc
+	b.patience, cancel = context.WithTimeout(context.Background(), 2*limit)
+	defer cancel()
 	kinds := map[string]func(){
 		"throughput": b.throughput, "latency": b.latency, "tiny": b.tiny, "fan-out": b.fanOut, "failover": b.failover,
 	}
@@ -77,7 +81,7 @@ func main() {
 	kind()
 	if b.Kind != "failover" { // there a server is gone that has to agree
 		for number := range b.subjects {
-			stopOn(b.js.DeleteStream(context.Background(), b.stream(number)))
+			stopOn(b.js.DeleteStream(b.patience, b.stream(number)))
 		}
 	}
 	if refused := b.refused.Load(); refused > 0 {
@@ -161,7 +165,7 @@ func (b *bench) readAll() {
 	var seen atomic.Int64
 	done := make(chan struct{})
 	for number := range b.subjects {
-		consumer, err := b.js.OrderedConsumer(context.Background(), b.stream(number), jetstream.OrderedConsumerConfig{})
+		consumer, err := b.js.OrderedConsumer(b.patience, b.stream(number), jetstream.OrderedConsumerConfig{})
 		stopOn(err)
 		consuming, err := consumer.Consume(func(jetstream.Msg) {
 			if seen.Add(1) == int64(b.Records) {
