@@ -23,6 +23,7 @@ TURN = 512  # so many records in a row go to one partition, which is how batches
 VALUES = 64
 CREATED_AT_ONCE = 500  # partitions a request
 LEADERS_LIMIT_S, DELIVERY_LIMIT_S, READ_LIMIT_S = 180.0, 300.0, 300.0
+READ_AT_ONCE_BYTES = 4 << 20  # more would be new memory each time
 WARM_S = 2.0  # of an open loop, not counted
 PAUSE_LIMIT_S = 60.0
 NODES = (1, 2, 3)
@@ -123,8 +124,10 @@ def read_all(topic: str, load: Load, records: int) -> None:
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(load.partitions)])
     deadline, seen = time.monotonic() + READ_LIMIT_S, 0
+    at_once = max(1, min(2_000, READ_AT_ONCE_BYTES // load.record_bytes))
     while seen < records:
-        for message in consumer.consume(2_000, 1.0):
+        # It waits until there are as many as it is asked for: for more than are left it would wait a second.
+        for message in consumer.consume(min(at_once, records - seen), 1.0):
             if message.error() is not None:
                 raise NotDeliveredError(str(message.error()))
             seen += 1

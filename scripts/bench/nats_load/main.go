@@ -27,6 +27,7 @@ const (
 	pending    = 4000 // publishes in flight where nothing else is said
 	warm       = 2 * time.Second
 	limit      = 5 * time.Minute
+	window     = 32 << 20 // bytes that all readers together ask for at a time: a server cuts off who has 64 MiB to come
 	pauseLimit = 60 * time.Second
 )
 
@@ -70,14 +71,14 @@ func main() {
 	if !known {
 		log.Fatalf("there is no load %q for NATS", b.Kind)
 	}
-	window := pending
+	inFlight := pending
 	if b.Kind == "tiny" {
-		window = b.InFlight
+		inFlight = b.InFlight
 	}
 	if b.Kind == "failover" {
 		b.Partitions = 1
 	}
-	b.connect(window)
+	b.connect(inFlight)
 	kind()
 	if b.Kind != "failover" { // there a server is gone that has to agree
 		for number := range b.subjects {
@@ -89,13 +90,13 @@ func main() {
 	}
 }
 
-func (b *bench) connect(window int) {
+func (b *bench) connect(inFlight int) {
 	connection, err := nats.Connect(b.Address, nats.Timeout(10*time.Second), nats.MaxReconnects(-1),
 		nats.ReconnectWait(50*time.Millisecond))
 	stopOn(err)
 	onRefusal := func(jetstream.JetStream, *nats.Msg, error) { b.refused.Add(1) }
 	b.js, err = jetstream.New(connection,
-		jetstream.WithPublishAsyncMaxPending(window), jetstream.WithPublishAsyncErrHandler(onRefusal))
+		jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithPublishAsyncErrHandler(onRefusal))
 	stopOn(err)
 	b.prefix = fmt.Sprintf("bench%d", time.Now().UnixNano())
 	for number := 0; number < b.Partitions; number++ {
@@ -160,8 +161,9 @@ func (b *bench) complete() {
 	}
 }
 
-// readAll reads all records of all streams with a consumer for each.
-func (b *bench) readAll() {
+// readAll reads all records of all streams with a consumer for each, as one of so many readers.
+func (b *bench) readAll(readers int) {
+	ahead := jetstream.PullMaxMessages(max(2, min(5000, window/b.RecordBytes/b.Partitions/readers)))
 	var seen atomic.Int64
 	done := make(chan struct{})
 	for number := range b.subjects {
@@ -171,7 +173,7 @@ func (b *bench) readAll() {
 			if seen.Add(1) == int64(b.Records) {
 				close(done)
 			}
-		}, jetstream.PullMaxMessages(5000))
+		}, ahead)
 		stopOn(err)
 		defer consuming.Stop()
 	}
@@ -199,7 +201,7 @@ func (b *bench) throughput() {
 	})
 	b.phase("consume", func() metrics {
 		began := time.Now()
-		b.readAll()
+		b.readAll(1)
 		return b.rate(b.Records, began)
 	})
 }
@@ -272,7 +274,7 @@ func (b *bench) fanOut() {
 			readers.Add(1)
 			go func() {
 				defer readers.Done()
-				b.readAll()
+				b.readAll(b.Consumers)
 			}()
 		}
 		b.publishAll()
