@@ -7,7 +7,8 @@ failed replica of the metadata, stopped it.
 With `--ready-fd` one line is written to that descriptor: `ready` when clients find every leader, or `error: ...`.
 
 The interpreter is set up for a loop that shares its lock with storage threads: a thread that wants to run waits at
-most half a millisecond, not five; and what start-up has built is taken out of the garbage collector's sight.
+most half a millisecond, not five; what start-up has built is taken out of the garbage collector's sight; and memory
+that a load has left behind goes back to the kernel (`heap_upkeep`).
 """
 
 import argparse
@@ -26,6 +27,7 @@ from typing import Any
 from barnabas_raftlog.errors import BarnabasError
 
 from .config import BrokerConfig, ConfigError
+from .heap_upkeep import HeapUpkeep
 from .node import Node
 
 __all__ = ["main"]
@@ -81,9 +83,12 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
         sys.stderr.flush()
         os._exit(status)  # Threads and half-open parts go with the process.
     announcing = loop.create_task(_announce(node, ready_fd))
+    upkeep = HeapUpkeep()
+    upkeep.start()
     ends: list[asyncio.Future[Any]] = [node.failure, loop.create_task(stop.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     announcing.cancel()
+    upkeep.close()
     if node.failure.done():
         logger.critical("node %d is broken and stops at once", config.node_id, exc_info=node.failure.exception())
         logging.shutdown()

@@ -1,15 +1,18 @@
-"""Memory that is about to be filled: without the zeros that `bytearray(size)` writes into it first.
+"""Memory that is about to be filled, without the zeros that `bytearray(size)` writes into it first; and given back.
 
 A broker receives and reads in pieces of a megabyte. Zeros beforehand were a tenth of its processor time while it
 answered consumers, and made a length that somebody only claimed cost real memory: pages that nobody writes to stay the
 kernel's.
+
+What was freed the C library keeps for later, if anything lies behind it: after a load that had waited for a slow disk,
+a broker of 45 MiB kept 255. `give_back` returns such pages.
 """
 
 import ctypes
 import sys
 from typing import cast
 
-__all__ = ["unfilled"]
+__all__ = ["give_back", "unfilled"]
 
 LARGE_BYTES = 32 << 10  # below, a call through ctypes costs more than the zeros
 
@@ -19,6 +22,26 @@ def unfilled(size_bytes: int) -> bytearray:
     if size_bytes < LARGE_BYTES or _allocate is None:
         return bytearray(size_bytes)
     return cast("bytearray", _allocate(None, size_bytes))
+
+
+def give_back() -> bool:
+    """Return freed memory to the kernel; false where the C library has no such function (it is one of glibc's).
+
+    For a thread: 400 MiB take 50 ms, in which nobody in the process gets memory of more than 512 bytes.
+    """
+    if _trim is None:
+        return False
+    _trim(0)
+    return True
+
+
+def _load_trim() -> "ctypes._NamedFuncPointer | None":
+    if not sys.platform.startswith("linux"):
+        return None
+    function = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if function is not None:
+        function.argtypes = (ctypes.c_size_t,)
+    return cast("ctypes._NamedFuncPointer | None", function)
 
 
 def _load() -> "ctypes._NamedFuncPointer | None":
@@ -31,3 +54,4 @@ def _load() -> "ctypes._NamedFuncPointer | None":
 
 
 _allocate = _load()
+_trim = _load_trim()

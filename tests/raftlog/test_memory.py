@@ -1,10 +1,13 @@
-"""Memory that is about to be filled."""
+"""Memory that is about to be filled, and what is given back."""
 
+import os
+import platform
 import resource
+from pathlib import Path
 
 import pytest
 
-from barnabas_raftlog.memory import LARGE_BYTES, unfilled
+from barnabas_raftlog.memory import LARGE_BYTES, give_back, unfilled
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 3 << 20])
@@ -25,3 +28,20 @@ def test_a_claim_without_bytes_costs_no_memory() -> None:
     claims = [unfilled(1 << 28) for _ in range(8)]
     assert sum(map(len, claims)) == 2 << 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 64 << 10
+
+
+def test_what_was_freed_goes_back() -> None:
+    freed, kept = [], []
+    for _ in range(2_000):
+        freed.append(b"x" * 50_000)
+        kept.append(b"x" * 2_000)  # behind it, so that the C library cannot just let go of its heap's end
+    full = resident_bytes()
+    freed.clear()
+    assert give_back() == (platform.libc_ver()[0] == "glibc")
+    if give_back():
+        assert full - resident_bytes() > 50 << 20
+    assert len(kept) == 2_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")

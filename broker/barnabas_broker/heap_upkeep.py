@@ -1,0 +1,82 @@
+"""A broker that has had much to hold gives the memory back when it is quiet again.
+
+Every `INTERVAL_S` it looks how large the process is. If that is `WORTHWHILE_BYTES` more than after the last time, and
+the process took less than `QUIET` of a processor since the last look, what was freed meanwhile goes back to the kernel
+(`barnabas_raftlog.memory.give_back`). Under load it is left alone: it would be asked for again at once.
+
+One timer for the process; the work is a thread's.
+"""
+
+import asyncio
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from barnabas_raftlog.memory import give_back
+
+__all__ = ["HeapUpkeep"]
+
+INTERVAL_S = 5.0
+WORTHWHILE_BYTES = 32 << 20
+QUIET = 0.25
+
+
+class HeapUpkeep:
+    """See the module. `size_bytes` returns None where that cannot be known; then nothing is done."""
+
+    def __init__(
+        self,
+        size_bytes: Callable[[], int | None] | None = None,
+        processor_s: Callable[[], float] = time.process_time,
+        release: Callable[[], bool] = give_back,
+    ) -> None:
+        self._size_bytes, self._processor_s, self._release = size_bytes or _resident_bytes, processor_s, release
+        self._used_s = processor_s()
+        self._after_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_looking(self) -> bool:
+        """False before `start`, after `close`, and where there is no way to do anything."""
+        return self._timer is not None
+
+    def start(self) -> None:
+        """Begin to look, on the loop that runs."""
+        self._timer = asyncio.get_running_loop().call_later(INTERVAL_S, self.look)
+
+    def close(self) -> None:
+        """Look no more. What a thread has begun ends by itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def look(self) -> None:
+        """Look now, and again after `INTERVAL_S`."""
+        used_s, size = self._processor_s(), self._size_bytes()
+        is_quiet = used_s - self._used_s < QUIET * INTERVAL_S
+        self._used_s = used_s
+        if size is None:
+            self.close()
+            return
+        self._after_bytes = min(self._after_bytes or size, size)
+        if is_quiet and size >= self._after_bytes + WORTHWHILE_BYTES:
+            work = asyncio.get_running_loop().run_in_executor(None, self._release)
+            work.add_done_callback(self._on_done)
+        else:
+            self.start()
+
+    def _on_done(self, work: "asyncio.Future[bool]") -> None:
+        if not work.result():
+            self.close()
+        elif self.is_looking:
+            self._after_bytes = self._size_bytes() or 0
+            self.start()
+
+
+def _resident_bytes() -> int | None:
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:
+        return None
+    return pages * resource.getpagesize()
