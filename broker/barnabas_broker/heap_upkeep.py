@@ -8,12 +8,10 @@ One timer for the process; the work is a thread's.
 """
 
 import asyncio
-import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from barnabas_raftlog.memory import give_back
+from barnabas_raftlog.memory import give_back, resident_bytes
 
 __all__ = ["HeapUpkeep"]
 
@@ -27,11 +25,11 @@ class HeapUpkeep:
 
     def __init__(
         self,
-        size_bytes: Callable[[], int | None] | None = None,
+        size_bytes: Callable[[], int | None] = resident_bytes,
         processor_s: Callable[[], float] = time.process_time,
         release: Callable[[], bool] = give_back,
     ) -> None:
-        self._size_bytes, self._processor_s, self._release = size_bytes or _resident_bytes, processor_s, release
+        self._size_bytes, self._processor_s, self._release = size_bytes, processor_s, release
         self._used_s = processor_s()
         self._after_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -72,11 +70,3 @@ class HeapUpkeep:
         elif self.is_looking:
             self._after_bytes = self._size_bytes() or 0
             self.start()
-
-
-def _resident_bytes() -> int | None:
-    try:
-        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
-    except OSError:
-        return None
-    return pages * resource.getpagesize()

@@ -9,10 +9,12 @@ a broker of 45 MiB kept 255. `give_back` returns such pages.
 """
 
 import ctypes
+import resource
 import sys
+from pathlib import Path
 from typing import cast
 
-__all__ = ["give_back", "unfilled"]
+__all__ = ["give_back", "resident_bytes", "unfilled"]
 
 LARGE_BYTES = 32 << 10  # below, a call through ctypes costs more than the zeros
 
@@ -35,6 +37,15 @@ def give_back() -> bool:
     return True
 
 
+def resident_bytes() -> int | None:
+    """Return how much memory of this process is in use, or None where the kernel does not say (no `/proc`)."""
+    try:
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    except OSError:
+        return None
+    return pages * resource.getpagesize()
+
+
 def _load_trim() -> "ctypes._NamedFuncPointer | None":
     if not sys.platform.startswith("linux"):
         return None
@@ -44,7 +55,7 @@ def _load_trim() -> "ctypes._NamedFuncPointer | None":
     return cast("ctypes._NamedFuncPointer | None", function)
 
 
-def _load() -> "ctypes._NamedFuncPointer | None":
+def _load_allocate() -> "ctypes._NamedFuncPointer | None":
     if sys.implementation.name != "cpython":
         return None
     function = ctypes.pythonapi.PyByteArray_FromStringAndSize
@@ -53,5 +64,5 @@ def _load() -> "ctypes._NamedFuncPointer | None":
     return function
 
 
-_allocate = _load()
+_allocate = _load_allocate()
 _trim = _load_trim()
