@@ -60,7 +60,6 @@ def _all() -> list[Workload]:
             "2,000 consumers that wait",
             "fan-out",
             Load(kind="idle-consumers", consumers=2_000, partitions=100, rate=200, seconds=20.0),
-            KAFKAS,
         ),
     ]
     for count in (1, 10, 100, 1_000, 10_000):

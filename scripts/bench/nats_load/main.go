@@ -65,7 +65,8 @@ func main() {
 	b.patience, cancel = context.WithTimeout(context.Background(), 2*limit)
 	defer cancel()
 	kinds := map[string]func(){
-		"throughput": b.throughput, "latency": b.latency, "tiny": b.tiny, "fan-out": b.fanOut, "failover": b.failover,
+		"throughput": b.throughput, "latency": b.latency, "tiny": b.tiny, "fan-out": b.fanOut,
+		"idle-consumers": b.idleConsumers, "failover": b.failover,
 	}
 	kind, known := kinds[b.Kind]
 	if !known {
@@ -90,10 +91,16 @@ func main() {
 	}
 }
 
-func (b *bench) connect(inFlight int) {
+func (b *bench) dial() *nats.Conn {
 	connection, err := nats.Connect(b.Address, nats.Timeout(10*time.Second), nats.MaxReconnects(-1),
 		nats.ReconnectWait(50*time.Millisecond))
 	stopOn(err)
+	return connection
+}
+
+func (b *bench) connect(inFlight int) {
+	var err error
+	connection := b.dial()
 	onRefusal := func(jetstream.JetStream, *nats.Msg, error) { b.refused.Add(1) }
 	b.js, err = jetstream.New(connection,
 		jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithPublishAsyncErrHandler(onRefusal))
@@ -206,38 +213,61 @@ func (b *bench) throughput() {
 	})
 }
 
-func (b *bench) latency() {
-	b.phase("latency", func() metrics {
-		var lock sync.Mutex
-		var waits []float64
-		var open sync.WaitGroup
-		began, first := time.Now(), int(warm.Seconds()*float64(b.Rate))
-		for number := 0; number < int(float64(b.Rate)*(warm.Seconds()+b.Seconds)); number++ {
-			due := began.Add(time.Duration(float64(number) / float64(b.Rate) * float64(time.Second)))
-			time.Sleep(time.Until(due))
-			future, err := b.publish(b.subjects[number%b.Partitions])
-			if err != nil {
-				b.refused.Add(1)
-				continue
-			}
-			open.Add(1)
-			go func() {
-				defer open.Done()
-				select {
-				case <-future.Ok():
-					if number >= first {
-						lock.Lock()
-						waits = append(waits, time.Since(due).Seconds()*1e3)
-						lock.Unlock()
-					}
-				case <-future.Err():
-				}
-			}()
+func (b *bench) latency() { b.phase("latency", b.openLoop) }
+
+// openLoop publishes at a fixed rate, whatever comes back; each record is timed from when it was due.
+func (b *bench) openLoop() metrics {
+	var lock sync.Mutex
+	var waits []float64
+	var open sync.WaitGroup
+	began, first := time.Now(), int(warm.Seconds()*float64(b.Rate))
+	for number := 0; number < int(float64(b.Rate)*(warm.Seconds()+b.Seconds)); number++ {
+		due := began.Add(time.Duration(float64(number) / float64(b.Rate) * float64(time.Second)))
+		time.Sleep(time.Until(due))
+		future, err := b.publish(b.subjects[number%b.Partitions])
+		if err != nil {
+			b.refused.Add(1)
+			continue
 		}
-		open.Wait()
-		sort.Float64s(waits)
-		at := func(share float64) float64 { return waits[min(len(waits)-1, int(share*float64(len(waits))))] }
-		return metrics{"p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999), "max_ms": waits[len(waits)-1]}
+		open.Add(1)
+		go func() {
+			defer open.Done()
+			select {
+			case <-future.Ok():
+				if number >= first {
+					lock.Lock()
+					waits = append(waits, time.Since(due).Seconds()*1e3)
+					lock.Unlock()
+				}
+			case <-future.Err():
+			}
+		}()
+	}
+	open.Wait()
+	sort.Float64s(waits)
+	at := func(share float64) float64 { return waits[min(len(waits)-1, int(share*float64(len(waits))))] }
+	return metrics{"p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999), "max_ms": waits[len(waits)-1]}
+}
+
+// idleConsumers is an open loop while consumers wait, each with a connection of its own, for the records of one stream.
+func (b *bench) idleConsumers() {
+	var received atomic.Int64
+	for number := 0; number < b.Consumers; number++ {
+		connection := b.dial()
+		defer connection.Close()
+		js, err := jetstream.New(connection)
+		stopOn(err)
+		consumer, err := js.OrderedConsumer(b.patience, b.stream(number%b.Partitions), jetstream.OrderedConsumerConfig{})
+		stopOn(err)
+		consuming, err := consumer.Consume(func(jetstream.Msg) { received.Add(1) })
+		stopOn(err)
+		defer consuming.Stop()
+	}
+	b.phase("idle consumers", func() metrics {
+		before := received.Load()
+		found := b.openLoop()
+		found["answers_s"] = float64(received.Load()-before) / (warm.Seconds() + b.Seconds)
+		return found
 	})
 }
 
