@@ -100,9 +100,8 @@ func (b *bench) dial() *nats.Conn {
 
 func (b *bench) connect(inFlight int) {
 	var err error
-	connection := b.dial()
 	onRefusal := func(jetstream.JetStream, *nats.Msg, error) { b.refused.Add(1) }
-	b.js, err = jetstream.New(connection,
+	b.js, err = jetstream.New(b.dial(),
 		jetstream.WithPublishAsyncMaxPending(inFlight), jetstream.WithPublishAsyncErrHandler(onRefusal))
 	stopOn(err)
 	b.prefix = fmt.Sprintf("bench%d", time.Now().UnixNano())
@@ -168,21 +167,27 @@ func (b *bench) complete() {
 	}
 }
 
+// consume hands all records of one stream, from its beginning on, to handle until it is stopped.
+func (b *bench) consume(js jetstream.JetStream, number int, handle jetstream.MessageHandler,
+	options ...jetstream.PullConsumeOpt) jetstream.ConsumeContext {
+	consumer, err := js.OrderedConsumer(b.patience, b.stream(number), jetstream.OrderedConsumerConfig{})
+	stopOn(err)
+	consuming, err := consumer.Consume(handle, options...)
+	stopOn(err)
+	return consuming
+}
+
 // readAll reads all records of all streams with a consumer for each, as one of so many readers.
 func (b *bench) readAll(readers int) {
 	ahead := jetstream.PullMaxMessages(max(2, min(5000, window/b.RecordBytes/b.Partitions/readers)))
 	var seen atomic.Int64
 	done := make(chan struct{})
 	for number := range b.subjects {
-		consumer, err := b.js.OrderedConsumer(b.patience, b.stream(number), jetstream.OrderedConsumerConfig{})
-		stopOn(err)
-		consuming, err := consumer.Consume(func(jetstream.Msg) {
+		defer b.consume(b.js, number, func(jetstream.Msg) {
 			if seen.Add(1) == int64(b.Records) {
 				close(done)
 			}
-		}, ahead)
-		stopOn(err)
-		defer consuming.Stop()
+		}, ahead).Stop()
 	}
 	select {
 	case <-done:
@@ -257,11 +262,7 @@ func (b *bench) idleConsumers() {
 		defer connection.Close()
 		js, err := jetstream.New(connection)
 		stopOn(err)
-		consumer, err := js.OrderedConsumer(b.patience, b.stream(number%b.Partitions), jetstream.OrderedConsumerConfig{})
-		stopOn(err)
-		consuming, err := consumer.Consume(func(jetstream.Msg) { received.Add(1) })
-		stopOn(err)
-		defer consuming.Stop()
+		defer b.consume(js, number%b.Partitions, func(jetstream.Msg) { received.Add(1) }).Stop()
 	}
 	b.phase("idle consumers", func() metrics {
 		before := received.Load()
