@@ -156,6 +156,10 @@ class BrokerConfig:
         168, "A pass over all sealed segments begins this often; one that takes longer goes on.", low=1
     )
     log_journal_file_bytes: int = _number(256 * _MIB, "Size of one recycled journal file.", low=1 * _MIB)
+    log_journal_bypass_bytes: int = _number(
+        128 * 1024,
+        "With so many bytes of one partition in a large batch of the journal, they are written to its segment only.",
+    )
     log_tail_cache_bytes: int = _number(32 * _MIB, "Recent batches kept in memory, over all partitions.", low=_MIB)
 
     message_max_bytes: int = _number(1_048_588, "Largest record batch, as stored.", low=61)

@@ -205,6 +205,7 @@ class Node:
             config.log_dir,
             StorageConfig(
                 journal_file_bytes=config.log_journal_file_bytes,
+                stored_bytes_min=config.log_journal_bypass_bytes,
                 segment_bytes=config.log_segment_bytes,
                 tail_cache_bytes=config.log_tail_cache_bytes,
             ),

@@ -1,11 +1,11 @@
 """The log of one replica: entries by index for Raft, frames by offset for clients. The two ends that are hot are here.
 
-Appending gives an entry its index, its offset and its term, puts it into the tail cache, and queues it: in *fsync* mode
-for the journal, whose completion makes it durable, and for the segment file behind it; in *page-cache* mode for the
-segment file only, which makes it durable as far as that mode promises. There the write is made at once, on the loop,
-when nothing of this log is queued: a page-cache write of a batch takes less time than a hop to a thread. In *fsync*
-mode a small one is made there, too, as long as the disk is prompt; nobody waits for it, so a larger one goes to the
-thread.
+Appending gives an entry its index, its offset and its term, puts it into the tail cache, and queues it: in *fsync*
+mode for the journal, whose completion makes it durable, and for the segment file behind it, or with it (`store`); in
+*page-cache* mode for the segment file only, which makes it durable as far as that mode promises. There the write is
+made at once, on the loop, when nothing of this log is queued: a page-cache write of a batch takes less time than a hop
+to a thread. In *fsync* mode a small one is made there, too, as long as the disk is prompt; nobody waits for it, so a
+larger one goes to the thread.
 
 Nothing about an entry is copied: the frame that the connection received goes, as a view, into the cache, the journal's
 `pwritev`, the segment's `pwritev` and the messages to followers.
@@ -30,10 +30,10 @@ from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
 from .open_files import FileHandle
+from .operations import WRITE_BACK_BYTES, MakeDirectory, Operation, Store, Sync, Write
 from .pending import PendingIndexes
 from .segment import Segment, index_files_from
 from .tail_cache import LogTail
-from .write_queue import WRITE_BACK_BYTES, MakeDirectory, Operation, Sync, Write
 
 __all__ = ["AppendLog", "Mode"]
 
@@ -51,6 +51,8 @@ class AppendLog:
     `base_offset` <= `log_start_offset` <= `log_end_offset`, where the base is that of the first entry held, and the
     start what `drop_before` made of it: it may lie inside a segment, or inside a batch.
     """
+
+    _is_named = False  # whether a loss of power leaves the replica's directory where it is
 
     def __init__(
         self, host: LogHost, group: GroupId, directory: str, row: ReplicaRow, mode: Mode, segment_bytes: int
@@ -279,7 +281,7 @@ class AppendLog:
         elif inline:
             self._written.reached = index
             tail.written(index)
-        else:
+        elif not journaled:  # else they wait for their batch of the journal: it may take them along
             host.writes.add(self)
         self._mark_dirty()
         stats = host.stats
@@ -393,6 +395,26 @@ class AppendLog:
         directories = [self.directory] if self._directory_changed else []
         return Sync(self._row(), handles, [], directories)
 
+    def store(self, size_bytes: int) -> Store | None:
+        """Return what puts the log as it is now on the disk; None if something else is to be done to it first.
+
+        With an old file of a compacted segment that counts until the next checkpoint, too: nobody knows of that here.
+        """
+        if self.failed is not None or self.is_deleted or self.under_way or self._replaced or not self._journaled:
+            return None
+        writes = [operation for operation in self.operations if type(operation) is Write]
+        if len(writes) < len(self.operations):
+            return None
+        self.operations, self._write = [], None
+        dirty = [segment for segment in self._segments if segment.is_dirty]
+        for segment in dirty:
+            segment.is_dirty = False
+        directories = [self.directory] if self._directory_changed else []
+        if not self._is_named:
+            directories.append(self.directory.rpartition("/")[0])
+        self._directory_changed, self._is_named = False, True
+        return Store(writes, [segment.log for segment in dirty], directories, size_bytes)
+
     def queue_checkpoint(self) -> None:
         """Let the write worker sync what this log has. Its row reaches `Storage` when that is done."""
         self._is_dirty = False
@@ -407,14 +429,21 @@ class AppendLog:
     def on_operation(self, operation: Operation) -> None:
         """The write worker has carried out `operation`."""
         if isinstance(operation, Write):
-            if operation is self._write:
-                self._write = None  # else each log would keep the frames that were last written
-            if self._written.complete(operation.serial):
-                self._tail.written(self._written.reached)
-                if not self._journaled:
-                    self._host.moved[self.group] = None
+            self._wrote(operation)
+        elif isinstance(operation, Store):
+            for write in operation.writes:
+                self._wrote(write)
+            self._host.bytes_since_checkpoint += operation.size_bytes
         elif isinstance(operation, Sync):
             self._host.on_synced(self, operation.row)
+
+    def _wrote(self, write: Write) -> None:
+        if write is self._write:
+            self._write = None  # else each log would keep the frames that were last written
+        if self._written.complete(write.serial):
+            self._tail.written(self._written.reached)
+            if not self._journaled:
+                self._host.moved[self.group] = None
 
     def on_operation_failed(self, operation: Operation, error: OSError) -> None:
         """Its files cannot be trusted any more: this replica is out, the others go on."""
@@ -436,9 +465,8 @@ class AppendLog:
     def _give_up_operations(self) -> None:
         operations, self.operations, self._write = self.operations, [], None
         for operation in operations:
-            if isinstance(operation, Write):
-                self._host.writes.waiting_bytes -= operation.size_bytes
-            elif isinstance(operation, Sync):
+            self._host.writes.waiting_bytes -= operation.queued_bytes
+            if isinstance(operation, Sync):
                 self._host.on_synced(self, operation.row)
 
     def created(self) -> None:

@@ -22,9 +22,11 @@ from typing import Any, Protocol, TypeVar
 from barnabas_raftlog.raft.messages import Buffer
 
 from .journal import Journal, WriteResult
-from .journal_format import RECORD_BYTES, QueuedRecord
+from .journal_format import RECORD_BYTES, QueuedRecord, as_stored
 from .kernel_sync import Syncer
+from .operations import QueuedLog
 from .worker import Worker, run_in
+from .write_queue import NOTHING_STORED, Outcome, Work, WriteQueue
 
 __all__ = ["CommitQueue", "Journaled"]
 
@@ -33,7 +35,7 @@ PROMPT_S = 0.05  # how long a disk that does not make anybody wait takes at most
 T = TypeVar("T")
 
 
-class Journaled(Protocol):
+class Journaled(QueuedLog, Protocol):
     """A log whose records are in the queue."""
 
     def on_journaled(self, durable_ticket: int) -> None: ...
@@ -47,16 +49,21 @@ class CommitQueue:
     """
 
     __slots__ = ("_began_s", "_clock", "_held", "_in_flight", "_is_closed", "_jobs", "_journal", "_last_s",
-                 "_on_result", "_records", "_syncer", "_touched", "_worker", "durable_ticket", "ticket",
-                 "waiting_bytes")  # fmt: skip
+                 "_on_result", "_records", "_stored_bytes_min", "_syncer", "_touched", "_worker", "_writes",
+                 "durable_ticket", "ticket", "waiting_bytes")  # fmt: skip
 
     def __init__(
         self,
         journal: Journal,
         worker: Worker,
+        syncer: Syncer | None,
         on_result: Callable[[WriteResult], None],
-        syncer: Syncer | None = None,
+        writes: WriteQueue,
+        stored_bytes_min: int,
     ) -> None:
+        """`stored_bytes_min`: a log with so many bytes in a large batch has its entries stored in the segment."""
+        self._writes = writes
+        self._stored_bytes_min = stored_bytes_min
         self._journal = journal
         self._worker = worker
         self._on_result = on_result
@@ -67,7 +74,7 @@ class CommitQueue:
         self._last_s = 0.0  # how long the last one took
         self._records: list[QueuedRecord] = []
         # Told in the order in which they wrote: the same run gives the same order, as with sets it would not.
-        self._touched: dict[Journaled, None] = {}
+        self._touched: dict[Journaled, int] = {}  # and how many bytes that is
         self._in_flight = False
         self._held = False
         self._is_closed = False
@@ -94,7 +101,7 @@ class CommitQueue:
         """Queue a record and return its ticket. `log` is told when it is durable."""
         self._records.append((kind, group, index, term, payload))
         if log is not None:
-            self._touched[log] = None
+            self._touched[log] = self._touched.get(log, 0) + len(payload)
         self.waiting_bytes += len(payload) + RECORD_BYTES
         self.ticket += 1
         return self.ticket
@@ -113,8 +120,10 @@ class CommitQueue:
             touched, self._touched = self._touched, {}
             self._in_flight = True
             self._began_s = self._clock()
-            if not (here and self._begin_sync(records, touched)):
-                self._submit(records, touched)
+            if here and self._begin_sync(records, touched):
+                self._writes.hand_out(touched.items(), NOTHING_STORED)
+            else:
+                self._submit(records, touched, self._writes.hand_out(touched.items(), self._stored_bytes_min))
 
     def submit(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
         """Let the sync worker do something else with the journal, between two batches. See `Worker`."""
@@ -131,27 +140,39 @@ class CommitQueue:
         self._is_closed = True
         await run_in(self, self._journal.close)
 
-    def _begin_sync(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> bool:
+    def _begin_sync(self, records: list[QueuedRecord], touched: dict[Journaled, int]) -> bool:
         """Write now, and let the kernel sync; False if that is to be done by the worker."""
         assert self._syncer is not None
         return self._journal.begin(records, self._syncer, partial(self._synced, records, touched))
 
-    def _synced(self, records: list[QueuedRecord], touched: dict[Journaled, None], error: OSError | None) -> None:
+    def _synced(self, records: list[QueuedRecord], touched: dict[Journaled, int], error: OSError | None) -> None:
         result = self._journal.finish(len(records), error)
         if error is None:
-            self._written(records, touched, result)
+            self._written(records, touched, ([], result))
         else:
-            self._submit(records, touched)  # into another file: this one is not trusted any more
+            self._submit(records, touched, [])  # into another file: this one is not trusted any more
 
-    def _submit(self, records: list[QueuedRecord], touched: dict[Journaled, None]) -> None:
-        self._worker.submit(partial(self._journal.write, records), partial(self._written, records, touched))
+    def _submit(self, records: list[QueuedRecord], touched: dict[Journaled, int], work: list[Work]) -> None:
+        self._worker.submit(partial(self._write, records, work), partial(self._written, records, touched))
+
+    def _write(self, records: list[QueuedRecord], work: list[Work]) -> tuple[Outcome, WriteResult]:
+        """Runs in the sync worker: what is to be stored is on the disk before the journal says so."""
+        outcome = self._writes.store(work)
+        stored = {log.group for log, _, error in outcome if error is None}
+        if stored:
+            records = [as_stored(record) if record[1] in stored else record for record in records]
+        return outcome, self._journal.write(records)
 
     def _finish_job(self, done: Callable[[T], None], result: T) -> None:
         self._in_flight = False
         done(result)
         self.flush()
 
-    def _written(self, records: list[QueuedRecord], touched: dict[Journaled, None], result: WriteResult) -> None:
+    def _written(
+        self, records: list[QueuedRecord], touched: dict[Journaled, int], results: tuple[Outcome, WriteResult]
+    ) -> None:
+        outcome, result = results
+        self._writes.stored(outcome)
         self._in_flight = False
         self._last_s = self._clock() - self._began_s
         count = result.durable_count
@@ -160,7 +181,8 @@ class CommitQueue:
         if count < len(records):
             done = records[:count]
             self._records[:0] = records[count:]
-            self._touched |= touched
+            for log, size_bytes in touched.items():
+                self._touched[log] = self._touched.get(log, 0) + size_bytes
             self._held = True
         self.waiting_bytes -= sum([len(record[4]) for record in done]) + RECORD_BYTES * count
         if count:

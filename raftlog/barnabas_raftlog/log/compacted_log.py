@@ -33,9 +33,9 @@ from .checkpoint import ReplicaRow
 from .compaction import KeyOffsets, compacted
 from .frame_walk import frame_size, split_entries
 from .open_files import FileHandle
+from .operations import Remove
 from .segment import NO_TIMESTAMP, Segment
 from .segment_install import FilledLog
-from .write_queue import Remove
 
 __all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
 

@@ -34,10 +34,10 @@ from .cold_reads import Hint
 from .journal_format import PARTIAL_BIT, RecordKind, encode_place
 from .leader_epochs import LeaderEpochs
 from .open_files import FileHandle
+from .operations import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
 from .retention import SegmentSpan
 from .segment import Segment
 from .state_file import decode_state, encode_state
-from .write_queue import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
 
 __all__ = ["CutLog"]
 
@@ -49,7 +49,6 @@ class CutLog(AppendLog):
     """An `AppendLog` that can become shorter at both ends, and keeps what its owner knows beside it."""
 
     _committed_index = 0  # what `drop_before` was told
-    _is_named = False  # whether a loss of power leaves the replica's directory where it is
     _saved_index = 0  # the entry that the state on the disk is kept with
     _asked_index = 0  # up to which entry `on_state_needed` was asked to save it
     on_state_needed: Callable[[], None] | None = None

@@ -33,10 +33,10 @@ from .leader_epochs import LeaderEpochs
 from .manifest import Manifest, SegmentFile, decode_manifest, encode_manifest, stem_of
 from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES
 from .open_files import OpenFiles
+from .operations import WRITE_BACK_BYTES, Save
 from .segment import Segment
 from .segment_adoption import READY_PREFIX, ready_directory
 from .state_file import encode_state
-from .write_queue import WRITE_BACK_BYTES, Save
 
 __all__ = ["DamagedTransferError", "Incoming", "Prepared"]
 

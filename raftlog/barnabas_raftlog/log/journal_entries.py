@@ -8,17 +8,22 @@ Entries of one term that stand in one journal file follow each other by one; tog
 trims runs from the right, a dropped prefix from the left. Runs are in the order of the journal, which is the order of
 the indexes too, unless something is damaged: that is found when they are read (`after`), because a truncation that
 comes later may explain it.
+
+Of an entry that the journal only says to be in its segment file there is no place to remember; it is in a run of those.
 """
 
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["JournalEntries", "Location"]
+__all__ = ["STORED", "JournalEntries", "Location"]
+
+
+STORED = 0  # no journal file has this sequence number
 
 
 class Location(NamedTuple):
-    """An entry in the journal: its term, and where its frame is."""
+    """An entry of the journal: its term, and where its frame is; `STORED` as `sequence`: in the segment file."""
 
     term: int
     sequence: int
@@ -58,6 +63,11 @@ class JournalEntries:
             runs.append(run)
         run.positions.append(position)
         run.sizes.append(size_bytes)
+
+    @property
+    def last_stored(self) -> int:
+        """The last entry whose frame is in its segment file for sure; 0 if there is none."""
+        return max((run.end_index - 1 for run in self._runs if run.sequence == STORED), default=0)
 
     def clear(self) -> None:
         self._runs.clear()

@@ -35,17 +35,20 @@ __all__ = [
     "QueuedRecord",
     "RecordKind",
     "aligned",
+    "as_stored",
     "encode_batch",
     "encode_file_header",
     "parse_file_header",
     "record_seed",
+    "stored_size",
 ]
 
 SECTOR_BYTES = 512  # the smallest unit that a disk writes whole or not at all
 FILE_HEADER_BYTES = SECTOR_BYTES
 FILE_MAGIC = b"BNBSJRNL"
 BATCH_MAGIC = b"BNBSBTCH"
-VERSION = 2  # version 1 had no `previous_sequence`: it was `sequence` - 1, and the checksum covered 16 bytes
+# Version 1 had no `previous_sequence`: it was `sequence` - 1, and the checksum covered 16 bytes. 2 had no STORED.
+VERSION = 3
 NO_GROUP = bytes(20)
 
 _HEADER = struct.Struct(">8sIIQQQ")  # magic, version, crc of what follows, sequence, previous_end, previous_sequence
@@ -54,6 +57,7 @@ _AFTER_CRC = struct.Struct(">IB3x20sQQ")
 _CRC = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
 _PLACE = struct.Struct(">QQ")
+_SIZE = struct.Struct(">I")
 PLACE_BYTES = _PLACE.size
 RECORD_BYTES = RECORD_HEADER.size
 
@@ -75,8 +79,13 @@ class RecordKind(IntEnum):
     ADOPT = 10  # other segments take the log's place, up to (index, term); payload: u64 number, the replica's new row
     MEMBERS = 11  # the configuration of the group from entry (index, term) on; payload: the same as in the entry
     CERTAIN = 12  # the replica has all again that it had ever acknowledged
+    STORED = (
+        13  # index, term: an entry whose frame is in its segment file, synced, and all before it are, too; payload:
+    )
+    # u32 size of the frame
 
 
+ENTRY, STORED = int(RecordKind.ENTRY), int(RecordKind.STORED)
 PARTIAL_BIT = 63
 LEFT_BEHIND = 1
 QueuedRecord = tuple[int, bytes, int, int, Buffer]  # kind, group, index, term, payload
@@ -93,6 +102,19 @@ def decode_place(data: bytes) -> tuple[int, int] | None:
         return None
     term, index = _PLACE.unpack_from(data)
     return term, index
+
+
+def as_stored(record: QueuedRecord) -> QueuedRecord:
+    """Return the record that stands for `record` when its frame is in a segment file; itself if it is no ENTRY."""
+    kind, group, index, term, frame = record
+    return (STORED, group, index, term, _SIZE.pack(len(frame))) if kind == ENTRY else record
+
+
+def stored_size(payload: Buffer) -> int:
+    """Return the size of the frame, in bytes, that a STORED record with this payload speaks of."""
+    (size_bytes,) = _SIZE.unpack(payload)
+    assert isinstance(size_bytes, int)
+    return size_bytes
 
 
 class FileHeader(NamedTuple):
@@ -132,7 +154,7 @@ def parse_file_header(data: Buffer) -> FileHeader | None:
         raise ValueError("the file header is damaged")
     if version == 1:
         previous_sequence = sequence - 1 if previous_end else 0
-    elif version != VERSION:
+    elif version not in {2, VERSION}:
         raise ValueError(f"journal format {version}, this version reads {VERSION}")
     return FileHeader(sequence, previous_end, previous_sequence)
 

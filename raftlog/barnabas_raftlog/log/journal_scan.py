@@ -5,7 +5,8 @@ the rules: a torn end is cut, damage before an intact later batch is not). It se
 `WINDOW_BYTES`, which it asks its `read` for, piece by piece and mostly forwards; a record that is larger than that is
 checked in pieces. So it needs the window and nothing else, whatever the size of the journal, of a batch or of a record.
 
-Nothing of a record but its header is given out: who needs a payload reads it at the place that the record names.
+Nothing of a record but its header is given out: who needs its payload asks for that (`payload`), or reads it later at
+the place that the record names.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,6 +86,13 @@ class JournalScan:
             missing = batch.index + 1
         if self._has_batch_after(position, missing):
             self.damaged_at = position
+
+    def payload(self, record: JournalRecord) -> bytes:
+        """Return the payload of the record that was given out last: mostly it is still in the window."""
+        begin = record.position - self._base
+        if begin >= 0 and begin + record.size_bytes <= len(self._window):
+            return bytes(self._window[begin : begin + record.size_bytes])
+        return bytes(self._read(record.position, record.size_bytes))
 
     def _parse(self, position: int) -> JournalRecord | None:
         """Return the record at `position` if it is intact."""

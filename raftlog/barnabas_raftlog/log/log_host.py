@@ -41,8 +41,9 @@ class StorageConfig(msgspec.Struct, frozen=True):
     queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files
     open_files_max: int = 512
     synced_together_min: int = 256  # logs: from so many on, a checkpoint syncs the file system instead of them
+    stored_bytes_min: int = 128 << 10  # of one log in a large batch: from so many on they are written once
     retry_s: float = 1.0  # between attempts to use a disk that failed or was full
-    checkpoint_bytes: int = 256 << 20  # written to segments: bounds the scan after a crash in page-cache mode
+    checkpoint_bytes: int = 256 << 20  # written to segments and not to the journal: bounds the scan after a crash
 
 
 class StorageStats(msgspec.Struct):

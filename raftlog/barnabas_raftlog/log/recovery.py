@@ -10,6 +10,10 @@ already have, and truncations that they already show. Both are harmless, by thre
 every entry at and after i, synced or not; an entry at an index that is still there after that is already there; and a
 TRUNCATE is durable before any segment file shows it, so an entry that was replaced is never the last word.
 
+Of large entries the journal says only that they are STORED: they, and everything before them in their log, were synced
+in the segment files before that was written. So up to there the files must show what the journal says; if they do not,
+that is damage, and nothing is cut away.
+
 For a replica in *page-cache* mode the segment files are the truth (entries never enter the journal), and the journal
 only says how far not to trust them: a TRUNCATE that was carried out is followed by a TRUNCATED, which is durable before
 anything is appended in place of what was truncated. Without it, everything from the truncation on is cut.
@@ -41,8 +45,8 @@ from typing import Literal
 from barnabas_raftlog.raft.messages import HardState, Place
 
 from .checkpoint import ReplicaRow, decode_row
-from .journal_entries import JournalEntries
-from .journal_format import LEFT_BEHIND, PARTIAL_BIT, PLACE_BYTES, RecordKind, decode_place
+from .journal_entries import STORED, JournalEntries
+from .journal_format import LEFT_BEHIND, PARTIAL_BIT, PLACE_BYTES, RecordKind, decode_place, stored_size
 from .journal_scan import JournalRecord
 
 __all__ = ["WITH_PAYLOAD", "Replay", "ReplicaPlan", "merge_hard_state"]
@@ -50,7 +54,7 @@ __all__ = ["WITH_PAYLOAD", "Replay", "ReplicaPlan", "merge_hard_state"]
 _ENTRY = int(RecordKind.ENTRY)
 
 WITH_PAYLOAD = frozenset(
-    {RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT, RecordKind.MEMBERS}
+    {RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT, RecordKind.MEMBERS, RecordKind.STORED}
 )
 
 
@@ -202,6 +206,9 @@ class Replay:
             # Nearly every record is one.
             if (plan := self.plans.get(group)) is not None:
                 plan.entries.put(record.index, record.term, sequence, record.position, record.size_bytes)
+        elif kind == RecordKind.STORED:
+            if (plan := self.plans.get(group)) is not None:
+                plan.entries.put(record.index, record.term, STORED, 0, stored_size(payload))
         elif kind == RecordKind.HARD_STATE:
             voted_for = record.index - 1 if record.index else None
             found = HardState(record.term, voted_for)

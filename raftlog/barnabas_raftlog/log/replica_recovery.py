@@ -5,7 +5,8 @@ part of the files is trusted as far as the plan says. Behind it the frames are c
 must be those of the plan, in page-cache mode they must be valid. At the first that is not, the file is cut, and the
 rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
-Damage in the trusted part is never cut away: the row then says why the replica has failed. It takes part in nothing
+Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
+the replica has failed. It takes part in nothing
 until an operator deletes it, and it is filled again from the leader.
 
 A file that cannot be written or synced is never synced again, but nothing is lost yet: what was synced can be read, and
@@ -30,11 +31,11 @@ from .frame_walk import FrameFields, scan_tail
 from .journal_entries import Location
 from .leader_epochs import LeaderEpochs
 from .open_files import OpenFiles
+from .operations import Save
 from .recovery import ReplicaPlan
 from .segment import Segment, parse_generation, parse_stem
 from .segment_adoption import adopt_again
 from .state_file import decode_state
-from .write_queue import Save
 
 __all__ = ["empty_row", "recover_replica"]
 
@@ -147,6 +148,10 @@ class _Rebuild:
         else:
             expected = plan.entries.after(self._last_index)
             self._scan(on_disk, lambda index, fields: _is(next(expected, None), index, fields))
+            if (stored := plan.entries.last_stored) > self._last_index:
+                raise CorruptBatchError(
+                    f"{self._directory} ends with entry {self._last_index}, {stored} had been synced"
+                )
         try:
             self._cut(on_disk)
             if plan is not None and not plan.page_cache:

@@ -33,10 +33,10 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .log_host import LogHost
 from .open_files import FileHandle
+from .operations import Save
 from .segment import Segment
 from .segment_check import SegmentCheck
 from .segment_log import ReplicaLog
-from .write_queue import Save
 
 __all__ = ["Damage", "RepairSource", "Scrub", "ScrubbedStorage"]
 

@@ -13,8 +13,8 @@ Old files go first. One of them may have the name of a new one, and a new file t
 
 from .files import Files
 from .open_files import FileHandle, OpenFiles
+from .operations import Operation
 from .segment import parse_stem
-from .write_queue import Operation
 
 __all__ = ["READY_PREFIX", "Adopt", "adopt_again", "ready_directory"]
 

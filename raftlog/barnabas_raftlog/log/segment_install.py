@@ -30,9 +30,9 @@ from .incoming import Incoming, Prepared
 from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .manifest import Manifest, SegmentFile
+from .operations import Operation
 from .segment import Segment
 from .segment_adoption import Adopt
-from .write_queue import Operation
 
 __all__ = ["FilledLog", "SegmentGoneError"]
 

@@ -24,10 +24,10 @@ from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
 from .journal_scan import JournalScan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
+from .operations import Save
 from .recovery import WITH_PAYLOAD, Replay, ReplicaPlan
 from .removals import being_deleted, is_leftover
 from .replica_recovery import empty_row, recover_replica
-from .write_queue import Save
 
 __all__ = ["Started", "read_file", "save", "start"]
 
@@ -276,10 +276,7 @@ class _Start:
             read = partial(self._files.read, fd)
             scan = JournalScan(read, end or self._files.size(fd), sequence, start, last_batch)
             for record in scan.records():
-                payload = b""
-                if record.kind in WITH_PAYLOAD:
-                    payload = bytes(read(record.position, record.size_bytes))
-                replay.apply(record, sequence, payload)
+                replay.apply(record, sequence, scan.payload(record) if record.kind in WITH_PAYLOAD else b"")
         finally:
             self._files.close(fd)
         if scan.damaged_at is not None or (end and scan.end < end - 512):

@@ -2,13 +2,12 @@
 
 The driver appends to logs and saves hard states, which queues work, and calls `flush` once in every iteration of its
 loop. Workers do the rest: the sync worker writes and syncs the journal, one batch for everybody (`commit_queue` spares
-it small ones); the write worker carries entries on into segment files, the checkpoint worker syncs those.
-`on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
+it small ones), and large entries in their segments; the write worker carries entries on into segment files, the
+checkpoint worker syncs those. `on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
 
-A checkpoint begins when a journal file is full, when enough was written in page-cache mode, and at a clean stop. It
-takes the journal's durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time
-or all of very many together, then writes the checkpoint file; then the journal files before that point are free to be
-used again.
+A checkpoint begins when a journal file is full, when enough went to segments only, and at a clean stop. It takes the
+journal's durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time or all
+of very many together, then writes the checkpoint file; then the journal files before that point are free again.
 
 Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
 is, and so does a timer, every `retry_s`. A journal that cannot be written, not even in a new file, is as good as a
@@ -90,13 +89,14 @@ class Storage:
         self._journal = Journal(files, f"{directory}/journal", limits, self._place)
         self._journal.adopt(started.journal_paths)
         opened = OpenFiles(files, config.open_files_max)
-        self._commits = CommitQueue(self._journal, sync_worker, self._on_written, syncer)
-        self._hard_states = HardStates(checkpoint.hard_states, self._commits)
-        work = (self._write_worker, lambda: self._commits.durable_ticket)
+        work = (self._write_worker, lambda: self.durable_ticket)
         self._removals = Removals(files, *work)
         self._writes = WriteQueue(
             files, opened, *work, self._on_carried_out, started.lock_fd, config.synced_together_min, checkpoint_worker
         )
+        written = (self._on_written, self._writes, config.stored_bytes_min)
+        self._commits = CommitQueue(self._journal, sync_worker, syncer, *written)
+        self._hard_states = HardStates(checkpoint.hard_states, self._commits)
         shared = (self._commits, self._writes, ColdReads(files, opened, read_worker), self._write_worker)
         self._host = LogHost(files, config, opened, *shared)
         self._host.on_synced = self._on_synced

@@ -23,222 +23,29 @@ others kept writing to, 3 and 6 s. A load on 1,000 partitions: 76 to 83 MB/s one
 fails, or there is none, the files are synced one by one: each of them then says itself whether what was written to it
 is there.
 
+*Stores.* In fsync mode the frames of a log wait for the batch of the journal that has their records. Is that a large
+one, and much of it of this log, then the batch takes them along (`hand_out`): the sync worker writes them into the
+segment and syncs that first, and the journal says no more than that they are there, so that the disk is given each byte
+once (docs/adr/0013-large-entries-are-written-once.md). Meanwhile nothing else is done to that log. All other frames go
+to the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the
+journal says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
+
 *Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
 tail cache keeps what is not written. Any other error is final for that log.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
 
-from barnabas_raftlog.raft.messages import Buffer
-
-from .checkpoint import ReplicaRow
 from .files import Files, is_disk_full
-from .open_files import FileHandle, OpenFiles
-from .segment import IndexWrite, Segment
+from .open_files import OpenFiles
+from .operations import Gate, Operation, QueuedLog, Store, Sync, Write
 from .worker import Worker
 
-__all__ = [
-    "WRITE_BACK_BYTES",
-    "Gate",
-    "MakeDirectory",
-    "Operation",
-    "QueuedLog",
-    "Remove",
-    "Save",
-    "Sync",
-    "SyncDirectory",
-    "Truncate",
-    "Write",
-    "WriteQueue",
-]
+__all__ = ["NOTHING_STORED", "Outcome", "Work", "WriteQueue"]
 
-WRITE_BACK_BYTES = 8 << 20  # the disk is kept busy in pieces of this size; small against what the kernel tolerates
-
-
-class Operation:
-    """Something to do to the files of one log."""
-
-    __slots__ = ()
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        raise NotImplementedError
-
-
-class MakeDirectory(Operation):
-    """Make the directory of a replica, if it is not there."""
-
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        del opened
-        files.make_directory(self.path)
-
-
-class SyncDirectory(Operation):
-    """Let the names in a directory survive a loss of power."""
-
-    __slots__ = ("path",)
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        del opened
-        files.sync_directory(self.path)
-
-
-class Write(Operation):
-    """Frames that follow each other in one segment; `last_index` is the last one's.
-
-    `sync`: carried out with it, for what must not be lost in page-cache mode either.
-    """
-
-    __slots__ = ("buffers", "last_index", "position", "segment", "serial", "size_bytes", "sync")
-
-    def __init__(self, segment: Segment, position: int, serial: int) -> None:
-        self.segment = segment
-        self.position = position
-        self.serial = serial
-        self.buffers: list[Buffer] = []
-        self.size_bytes = 0
-        self.last_index = 0
-        self.sync: Sync | None = None
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        start, end = self.position, self.position + self.size_bytes
-        with opened.borrow(self.segment.log, create=True) as fd:
-            files.write(fd, self.buffers, start)
-            begin, stop = start - start % WRITE_BACK_BYTES, end - end % WRITE_BACK_BYTES
-            if begin < stop:
-                files.start_write_back(fd, begin, stop - begin)
-        if self.sync is not None:
-            self.sync.run(files, opened)
-
-
-class Remove(Operation):
-    """Delete files. `directory` is synced afterwards if it is given."""
-
-    __slots__ = ("directory", "handles")
-
-    def __init__(self, handles: list[FileHandle], directory: str = "") -> None:
-        self.handles = handles
-        self.directory = directory
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        # The newest first: whatever a crash leaves is then still the beginning of a log.
-        for handle in reversed(self.handles):
-            opened.forget(handle)
-            if files.exists(handle.path):
-                files.remove(handle.path)
-        if self.directory:
-            files.sync_directory(self.directory)
-
-
-class Truncate(Operation):
-    """Cut a file; `sync` waits until a loss of power cannot undo it."""
-
-    __slots__ = ("handle", "size_bytes", "sync")
-
-    def __init__(self, handle: FileHandle, size_bytes: int, *, sync: bool) -> None:
-        self.handle = handle
-        self.size_bytes = size_bytes
-        self.sync = sync
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        with opened.borrow(self.handle, create=True) as fd:
-            files.truncate(fd, self.size_bytes)
-            if self.sync:
-                files.sync(fd)
-
-
-class Sync(Operation):
-    """Make everything that `row` says true on the disk."""
-
-    __slots__ = ("directories", "handles", "index_writes", "row")
-
-    def __init__(
-        self, row: ReplicaRow, handles: list[FileHandle], index_writes: list[IndexWrite], directories: list[str]
-    ) -> None:
-        self.row = row
-        self.handles = handles
-        self.index_writes = index_writes
-        self.directories = directories
-
-    def prepare(self, files: Files, opened: OpenFiles) -> None:
-        """Write what is to be synced, and let every file that `row` names be there."""
-        for handle, position, rows, size_bytes in self.index_writes:
-            with opened.borrow(handle, create=True) as fd:
-                files.write(fd, [rows], position)
-                files.truncate(fd, size_bytes)
-        for handle in self.handles:
-            with opened.borrow(handle, create=True):
-                pass
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        self.prepare(files, opened)
-        for handle in self.handles:
-            with opened.borrow(handle, create=True) as fd:
-                files.sync(fd)
-        for directory in self.directories:
-            files.sync_directory(directory)
-
-
-class Save(Operation):
-    """Put a small file in place of an older one; a crash leaves one or the other. `index` is for whoever queued it."""
-
-    __slots__ = ("data", "index", "path")
-
-    def __init__(self, path: str, data: bytes, index: int = 0) -> None:
-        self.path = path
-        self.data = data
-        self.index = index
-
-    def run(self, files: Files, opened: OpenFiles) -> None:
-        del opened
-        temporary = f"{self.path}.new"
-        if files.exists(temporary):
-            # Left by an attempt that failed, perhaps in its sync: that file is not synced again.
-            files.remove(temporary)
-        fd = files.open(temporary, create=True)
-        try:
-            files.write(fd, [self.data], 0)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-        files.rename(temporary, self.path)
-        files.sync_directory(self.path.rpartition("/")[0])
-
-
-class Gate(Operation):
-    """Nothing behind it is carried out before its record is durable. `ticket` is None until `put` has queued that.
-
-    `before` is what a checkpoint does instead of waiting for the gate.
-    """
-
-    __slots__ = ("before", "put", "ticket")
-
-    def __init__(self, before: Sync, put: Callable[[], int], *, at_once: bool) -> None:
-        self.before = before
-        self.put = put
-        self.ticket = put() if at_once else None
-
-
-class QueuedLog(Protocol):
-    """What the queue needs to know of a log."""
-
-    operations: list[Operation]  # a few: what is behind each other in a segment file is one operation
-    under_way: int  # operations that the worker has
-
-    def on_operation(self, operation: Operation) -> None: ...
-    def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...
-
-
+NOTHING_STORED = 1 << 62  # more bytes than any log has in a batch
 Work = tuple[QueuedLog, Operation]
 Outcome = list[tuple[QueuedLog, Operation, OSError | None]]
 
@@ -272,13 +79,15 @@ class WriteQueue:
         self._stalled: dict[QueuedLog, None] = {}
         self._syncing: dict[QueuedLog, None] = {}  # their syncs are in `_to_sync`, or with the worker
         self._to_sync: list[Work] = []
+        self._storing: dict[QueuedLog, None] = {}
         self._in_flight = self._sync_in_flight = False
         self.waiting_bytes = 0
         self._sync_with = (file_system, many)
 
     @property
     def is_idle(self) -> bool:
-        return not (self._in_flight or self._waiting or self._gated or self._stalled or self._syncing)
+        waiting = self._waiting or self._gated or self._stalled
+        return not (self._in_flight or waiting or self._syncing or self._storing)
 
     @property
     def is_stalled(self) -> bool:
@@ -305,6 +114,44 @@ class WriteQueue:
             log.operations.append(now())
         self.add(log)
         return is_current
+
+    def hand_out(self, logs: Iterable[tuple[QueuedLog, int]], stored_bytes_min: int) -> list[Work]:
+        """A batch of the journal begins that has so many bytes of each of these logs.
+
+        Return what is to be stored with it, that of logs with `stored_bytes_min` or more; `stored` must follow. What
+        these logs have else goes to the write worker.
+        """
+        work: list[Work] = []
+        for log, size_bytes in logs:
+            store = log.store(size_bytes) if size_bytes >= stored_bytes_min and log not in self._stalled else None
+            if store is not None:
+                self._storing[log] = None
+                log.under_way += 1
+                work.append((log, store))
+            elif log.operations:
+                self._waiting[log] = None
+        self.flush()
+        return work
+
+    def store(self, work: list[Work]) -> Outcome:
+        """Carry out stores, in any thread. All is written first: the disk has the next file while one is synced."""
+        errors: dict[QueuedLog, OSError] = {}
+        for half in (partial(Store.write, begin=len(work) > 1), Store.sync):
+            for log, operation in work:
+                assert isinstance(operation, Store)
+                if log not in errors:
+                    try:
+                        half(operation, self._files, self._opened)
+                    except OSError as error:
+                        errors[log] = error
+        return [(log, operation, errors.get(log)) for log, operation in work]
+
+    def stored(self, outcome: Outcome) -> None:
+        """What `hand_out` gave was carried out."""
+        for log, _, _ in outcome:
+            del self._storing[log]
+        if outcome:
+            self._carried_out(outcome)
 
     def open_gates(self) -> None:
         """`durable_ticket` has moved."""
@@ -340,6 +187,8 @@ class WriteQueue:
     def _take(self, log: QueuedLog, work: list[Work]) -> None:
         """Move what can be done now to `work`, and a sync that has nothing before it to those that are due."""
         operations = log.operations
+        if log in self._storing:
+            return  # `stored` comes back to it
         while operations:
             operation = operations[0]
             if log in self._syncing and not isinstance(operation, Write):
@@ -377,15 +226,13 @@ class WriteQueue:
         returned: dict[QueuedLog, list[Operation]] = {}
         for log, operation, error in outcome:
             log.under_way -= 1
-            if isinstance(operation, Write) and error is None:
-                self.waiting_bytes -= operation.size_bytes
+            if error is not None and is_disk_full(error):
+                returned.setdefault(log, []).append(operation)
+                continue
+            self.waiting_bytes -= operation.queued_bytes
             if error is None:
                 log.on_operation(operation)
-            elif is_disk_full(error):
-                returned.setdefault(log, []).append(operation)
             else:
-                if isinstance(operation, Write):
-                    self.waiting_bytes -= operation.size_bytes
                 log.on_operation_failed(operation, error)
         for log, _, _ in outcome:
             if log.operations:

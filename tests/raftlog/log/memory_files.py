@@ -243,7 +243,8 @@ class MemoryFiles:
             for name in [name for name in names if name == source or name.startswith(f"{source}/")]:
                 names[target + name[len(source) :]] = names.pop(name)
 
-        self._change(parent(source), change)
+        # From one directory to another: what happens to the new name afterwards happens in this order.
+        self._change(parent(target), change)
 
     def remove(self, path: str) -> None:
         self._call("remove", path)

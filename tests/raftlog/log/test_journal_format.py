@@ -10,9 +10,11 @@ from barnabas_raftlog.log.journal_format import (
     QueuedRecord,
     RecordKind,
     aligned,
+    as_stored,
     encode_batch,
     encode_file_header,
     parse_file_header,
+    stored_size,
 )
 from barnabas_raftlog.log.journal_scan import JournalRecord, JournalScan
 
@@ -117,6 +119,23 @@ def test_file_headers() -> None:
     damaged[20] ^= 1
     with pytest.raises(ValueError, match="damaged"):
         parse_file_header(damaged)
+
+
+def test_files_of_the_version_before_are_read_and_those_of_the_next_are_refused() -> None:
+    data = bytearray(encode_file_header(FileHeader(7, 1024, 5)))
+    assert data[8:12] == (3).to_bytes(4, "big")
+    data[8:12] = (2).to_bytes(4, "big")
+    assert parse_file_header(data) == FileHeader(7, 1024, 5)
+    data[8:12] = (4).to_bytes(4, "big")
+    with pytest.raises(ValueError, match="journal format 4, this version reads 3"):
+        parse_file_header(data)
+
+
+def test_an_entry_that_is_stored_leaves_its_size() -> None:
+    assert as_stored((int(RecordKind.ENTRY), GROUP, 5, 2, b"x" * 1000)) == (13, GROUP, 5, 2, bytes((0, 0, 3, 232)))
+    assert stored_size(bytes((0, 0, 3, 232))) == 1000
+    other = (int(RecordKind.TRUNCATE), GROUP, 5, 2, b"")
+    assert as_stored(other) == other
 
 
 def test_the_bytes_on_disk_do_not_change() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_raftlog.log import journal
 from barnabas_raftlog.log.files import OsFiles
@@ -13,11 +14,13 @@ from barnabas_raftlog.log.journal import LARGE_BYTES
 from barnabas_raftlog.log.journal_format import SECTOR_BYTES
 from barnabas_raftlog.log.sector_room import SectorRoom
 from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.log.storage import StorageConfig
+from barnabas_raftlog.log.write_queue import NOTHING_STORED
 from barnabas_raftlog.raft.messages import Buffer
 
 from .memory_files import MemoryFiles
 from .node import ROOMY, Node, fill, replayed
+
+CONFIG = replace(ROOMY, stored_bytes_min=NOTHING_STORED)  # all of them go to the journal
 
 BODY_BYTES = 1000
 MANY = LARGE_BYTES // BODY_BYTES + 1
@@ -37,7 +40,7 @@ class Counting(MemoryFiles):
 
 
 def started(files: Counting) -> tuple[Node, ReplicaLog]:
-    node = Node(files, ROOMY)
+    node = Node(files, CONFIG)
     log = node.log()
     fill(log, 1)
     node.work()
@@ -47,7 +50,7 @@ def started(files: Counting) -> tuple[Node, ReplicaLog]:
 
 def after_power_loss(files: Counting, seed: int) -> list[tuple[int, int, bytes]]:
     files.lose_power(Random(seed))
-    again = Node(files, ROOMY)
+    again = Node(files, CONFIG)
     return again.run(replayed(again.log()))
 
 
@@ -110,7 +113,7 @@ def test_what_failed_past_the_page_cache_goes_through_it_from_then_on() -> None:
 
 def test_a_file_is_made_for_whole_sectors_where_a_record_is_larger_than_a_file() -> None:
     files = Counting()
-    node = Node(files, StorageConfig(journal_file_bytes=64 << 10, journal_step_bytes=16 << 10, segment_bytes=1 << 20))
+    node = Node(files, replace(CONFIG, journal_file_bytes=64 << 10, journal_step_bytes=16 << 10))
     log = node.log()
     fill(log, 1, body_bytes=200_001)
     node.work()

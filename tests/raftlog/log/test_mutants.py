@@ -6,7 +6,9 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from barnabas_raftlog.log import recovery, write_queue
+from barnabas_raftlog.log import operations, recovery
+from barnabas_raftlog.log.append_log import AppendLog
+from barnabas_raftlog.log.open_files import OpenFiles
 from barnabas_raftlog.log.pending import PendingIndexes
 from barnabas_raftlog.log.recovery import ReplicaPlan
 from barnabas_raftlog.log.tail_cache import LogTail
@@ -30,13 +32,52 @@ def the_journal_is_not_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def segments_are_not_synced_at_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    def run(self: write_queue.Sync, files: MemoryFiles, opened: object) -> None: ...
+    def run(self: operations.Sync, files: MemoryFiles, opened: object) -> None: ...
 
-    patch.setattr(write_queue.Sync, "run", run)
+    patch.setattr(operations.Sync, "run", run)
+
+
+def what_is_stored_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(operations.Store, "sync", lambda self, files, opened: None)
+
+
+def the_file_of_what_is_stored_has_no_name(patch: pytest.MonkeyPatch) -> None:
+    def sync(self: operations.Store, files: MemoryFiles, opened: OpenFiles) -> None:
+        for handle in self.handles:
+            with opened.borrow(handle) as fd:
+                files.sync(fd)
+
+    patch.setattr(operations.Store, "sync", sync)
+
+
+def something_is_stored_while_a_checkpoint_syncs(patch: pytest.MonkeyPatch) -> None:
+    store = AppendLog.store
+
+    def careless(self: AppendLog, size_bytes: int) -> operations.Store | None:
+        under_way, self.under_way = self.under_way, 0
+        try:
+            return store(self, size_bytes)
+        finally:
+            self.under_way = under_way
+
+    patch.setattr(AppendLog, "store", careless)
+
+
+def something_is_stored_behind_a_gate(patch: pytest.MonkeyPatch) -> None:
+    store = AppendLog.store
+
+    def careless(self: AppendLog, size_bytes: int) -> operations.Store | None:
+        waiting = [operation for operation in self.operations if not isinstance(operation, operations.Write)]
+        self.operations = [operation for operation in self.operations if isinstance(operation, operations.Write)]
+        found = store(self, size_bytes)
+        self.operations[:0] = waiting
+        return found
+
+    patch.setattr(AppendLog, "store", careless)
 
 
 def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
-    class NoGate(write_queue.Operation):
+    class NoGate(operations.Operation):
         def __init__(self, _: object, put: Callable[[], int], *, at_once: bool) -> None:
             del at_once
             self.ticket = put()
@@ -80,6 +121,10 @@ MUTANTS: list[Patch] = [
     old_completions_count_after_a_truncation,
     the_journal_is_not_synced,
     segments_are_not_synced_at_checkpoints,
+    what_is_stored_is_not_synced,
+    the_file_of_what_is_stored_has_no_name,
+    something_is_stored_while_a_checkpoint_syncs,
+    something_is_stored_behind_a_gate,
     files_are_truncated_before_the_journal_says_so,
     truncations_are_not_replayed,
     dropped_segments_are_not_replayed,

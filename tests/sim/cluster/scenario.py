@@ -89,6 +89,8 @@ class Run:
             listeners=f"n{node_id}:9092",
             broker_rack=self._rack_of(node_id),
             log_journal_file_bytes=1 << 20,
+            # On two nodes of three, whatever does not go the way of small batches is written to segments only.
+            log_journal_bypass_bytes=0 if (choice.seed + node_id) % 3 else 128 << 10,
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
             log_retention_check_interval_ms=ROLLING_MS,
