@@ -75,12 +75,14 @@ class SyncDirectory(Operation):
 class Write(Operation):
     """Frames that follow each other in one segment; `last_index` is the last one's.
 
-    `sync`: carried out with it, for what must not be lost in page-cache mode either.
+    `sync`: carried out with it, for what must not be lost in page-cache mode either. `is_held`: not to be carried out
+    before the batch of the journal begins that has the same frames, because that may take it along.
     """
 
-    __slots__ = ("buffers", "last_index", "position", "segment", "serial", "size_bytes", "sync")
+    __slots__ = ("buffers", "is_held", "last_index", "position", "segment", "serial", "size_bytes", "sync")
 
-    def __init__(self, segment: Segment, position: int, serial: int) -> None:
+    def __init__(self, segment: Segment, position: int, serial: int, *, is_held: bool = False) -> None:
+        self.is_held = is_held
         self.segment = segment
         self.position = position
         self.serial = serial

@@ -112,7 +112,8 @@ class WriteQueue:
                 break
         else:
             log.operations.append(now())
-        self.add(log)
+        # Now: the batch that holds something back may wait for the checkpoint itself.
+        self._release(log)
         return is_current
 
     def hand_out(self, logs: Iterable[tuple[QueuedLog, int]], stored_bytes_min: int) -> list[Work]:
@@ -129,9 +130,16 @@ class WriteQueue:
                 log.under_way += 1
                 work.append((log, store))
             elif log.operations:
-                self._waiting[log] = None
+                self._release(log)
         self.flush()
         return work
+
+    def _release(self, log: QueuedLog) -> None:
+        """Let the write worker have what `log` has queued so far."""
+        for operation in log.operations:
+            if isinstance(operation, Write):
+                operation.is_held = False
+        self.add(log)
 
     def store(self, work: list[Work]) -> Outcome:
         """Carry out stores, in any thread. All is written first: the disk has the next file while one is synced."""
@@ -201,6 +209,8 @@ class WriteQueue:
                     return
                 del operations[0]
                 continue
+            if isinstance(operation, Write) and operation.is_held:
+                return  # `hand_out` comes back to it
             is_sync = isinstance(operation, Sync)
             if is_sync and log.under_way:
                 return  # `_written` comes back to it

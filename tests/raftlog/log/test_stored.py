@@ -222,3 +222,32 @@ def test_a_follower_stores_what_its_leader_sends_over_several_segments() -> None
     assert kinds(files)[2:] == 18 * [RecordKind.STORED]
     assert len(log.spans()) > 2
     assert [frame for _, _, frame in after_power_loss(files)] == [bytes(frame) for frame in frames]
+
+
+def test_what_comes_while_something_is_stored_waits_for_its_own_batch() -> None:
+    files = MemoryFiles()
+    node, (log,) = started(files)
+    fill(log, MUCH)
+    node.storage.flush()
+    for _ in range(5):
+        fill(log, MUCH)
+        node.storage.flush()
+        assert not node.write_worker.run_one(), "else the next batch finds it under way"
+        assert node.sync_worker.run_one()
+    node.sync_worker.run()
+    assert log.durable_index == 1 + 6 * MUCH
+    assert kinds(files) == [RecordKind.ENTRY] + 6 * MUCH * [RecordKind.STORED]
+
+
+def test_a_checkpoint_does_not_wait_for_a_batch_that_may_wait_for_it() -> None:
+    node, (log, other) = started(count=2)
+    fill(other, LITTLE)
+    node.storage.flush()  # the sync worker has a batch, and does not go on
+    fill(log, MUCH)
+    node.storage.flush()
+    assert not node.write_worker.run_one()
+    node.storage.checkpoint()
+    while node.write_worker.run_one() or node.checkpoint_worker.run_one():
+        pass
+    assert node.storage.stats.checkpoints == 1
+    assert log.durable_index == 1
