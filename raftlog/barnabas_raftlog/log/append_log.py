@@ -296,10 +296,8 @@ class AppendLog:
     def _queue_write(self, segment: Segment, frame: Buffer, size: int, index: int) -> None:
         operations, write = self.operations, self._write
         # Once the worker has it, or something else follows it, nothing can be added to it any more.
-        is_open = (
-            write is not None and bool(operations) and operations[-1] is write and write.is_held == self._journaled
-        )
-        if write is None or not is_open or write.segment is not segment:
+        is_last = write is not None and bool(operations) and operations[-1] is write
+        if write is None or not is_last or write.segment is not segment or write.is_held != self._journaled:
             self._serial += 1
             write = self._write = Write(segment, segment.size_bytes, self._serial, is_held=self._journaled)
             if not segment.size_bytes:

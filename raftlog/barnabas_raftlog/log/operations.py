@@ -135,11 +135,7 @@ class Store(Operation):
 
     def sync(self, files: Files, opened: OpenFiles) -> None:
         """Do the second half."""
-        for handle in self.handles:
-            with opened.borrow(handle, create=True) as fd:
-                files.sync(fd)
-        for directory in self.directories:
-            files.sync_directory(directory)
+        _sync_all(files, opened, self.handles, self.directories)
 
     def run(self, files: Files, opened: OpenFiles) -> None:
         self.write(files, opened, begin=False)
@@ -207,11 +203,7 @@ class Sync(Operation):
 
     def run(self, files: Files, opened: OpenFiles) -> None:
         self.prepare(files, opened)
-        for handle in self.handles:
-            with opened.borrow(handle, create=True) as fd:
-                files.sync(fd)
-        for directory in self.directories:
-            files.sync_directory(directory)
+        _sync_all(files, opened, self.handles, self.directories)
 
 
 class Save(Operation):
@@ -266,3 +258,11 @@ class QueuedLog(Protocol):
 
     def on_operation(self, operation: Operation) -> None: ...
     def on_operation_failed(self, operation: Operation, error: OSError) -> None: ...
+
+
+def _sync_all(files: Files, opened: OpenFiles, handles: list[FileHandle], directories: list[str]) -> None:
+    for handle in handles:
+        with opened.borrow(handle, create=True) as fd:
+            files.sync(fd)
+    for directory in directories:
+        files.sync_directory(directory)
