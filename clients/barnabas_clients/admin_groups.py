@@ -362,11 +362,13 @@ async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, 
         for key in rest:
             done[key] = await act(key)
 
+    # No TaskGroup: the task in which one failed counts as being cancelled ever after (until Python 3.13), and then
+    # every timeout in it ends with CancelledError (Python 3.11.2).
+    workers = [asyncio.create_task(work()) for _ in range(min(AT_ONCE, len(left)))]
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(AT_ONCE, len(left))):
-                group.create_task(work())
-    except BaseExceptionGroup as failures:
-        # A caller waits for one kind of error, and several workers fail for the same reason as a rule.
-        raise failures.exceptions[0] from failures.exceptions[0].__cause__
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
     return {key: done[key] for key in left}

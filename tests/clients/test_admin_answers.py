@@ -1,5 +1,7 @@
 """What administration makes of answers that are lost, partial, or about somebody else; brokers are scripts here."""
 
+import asyncio
+
 import pytest
 
 from barnabas_clients import admin, admin_groups
@@ -216,6 +218,9 @@ def test_groups_of_all_brokers_are_listed_once_every_one_can_say(run: Run) -> No
         assert [(row.group_id, row.state, row.coordinator_id) for row in found] == [
             ("a", "Stable", 1), ("b", "", 2), ("c", "Stable", 1)
         ]  # fmt: skip
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling(), "the attempt that failed is over"
 
     run(main())
 
