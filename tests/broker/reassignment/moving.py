@@ -154,9 +154,13 @@ async def under_load(cluster: Cluster, name: str) -> AsyncIterator[Load]:
     writing = asyncio.ensure_future(write())
     try:
         yield load
-    finally:
-        stop.set()
-        await asyncio.wait_for(writing, WAIT_S)
+    except BaseException:
+        # What went wrong in the block is to be seen, not that nothing can be written any more because of it.
+        writing.cancel()
+        await asyncio.wait([writing], timeout=1)
+        raise
+    stop.set()
+    await asyncio.wait_for(writing, WAIT_S)
 
 
 async def everything(cluster: Cluster, name: str, **settings: str) -> list[bytes]:
