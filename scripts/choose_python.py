@@ -62,16 +62,20 @@ def probe(python: str) -> tuple[tuple[int, int], float] | None:
 
 def main(candidates: list[str]) -> int:
     default = candidates[0]
-    usable = list({os.path.realpath(python): python for python in reversed(candidates)}.values())[::-1]
+    first: dict[str, str] = {}  # of several names of one file
+    for python in candidates:
+        first.setdefault(os.path.realpath(python), python)
+    usable = list(first.values())
     best_s: dict[str, float] = {}
     for _ in range(ROUNDS if len(usable) > 1 else 0):
         for python in usable.copy():
             found = probe(python)
             if found is None or found[0] != sys.version_info[:2]:
                 usable.remove(python)
+                best_s.pop(python, None)
                 continue
             best_s[python] = min(found[1], best_s.get(python, found[1]))
-    chosen = choose(default, {python: best_s[python] for python in usable if python in best_s})
+    chosen = choose(default, best_s)
     if chosen != default and default in best_s:
         ratio = best_s[default] / best_s[chosen]
         print(f"{chosen}: {ratio:.2f} times as fast as {default} (PYTHON=... chooses another)", file=sys.stderr)
