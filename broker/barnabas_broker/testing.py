@@ -3,9 +3,9 @@
     async with Cluster(brokers=3) as cluster:
         client = connect(cluster.bootstrap)
 
-The brokers run on the caller's event loop, on ports of 127.0.0.1 that were free a moment ago, with their data in a
-temporary directory that goes when the cluster does. A client that blocks must live in another thread, or use
-`RunningCluster`, which keeps the loop in a thread of its own:
+The brokers run on the caller's event loop, on free ports of 127.0.0.1, which stay theirs while one of them is stopped,
+with their data in a temporary directory that goes when the cluster does. A client that blocks must live in another
+thread, or use `RunningCluster`, which keeps the loop in a thread of its own:
 
     with RunningCluster(brokers=1) as cluster:
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
@@ -33,6 +33,7 @@ __all__ = ["Cluster", "RunningCluster"]
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
+REPORTED_EVENTS = 20
 SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log.retention.ms": -1}
 """Tests start many brokers, write little, and want to find again what they wrote, whatever its timestamps."""
 
@@ -54,7 +55,8 @@ class Cluster:
         self.nodes: dict[int, Node] = {}
         self._own_directory = directory is None
         self._directory = directory if directory is not None else Path(tempfile.mkdtemp(prefix="barnabas-"))
-        ports = _free_ports(2 * brokers)
+        self._held = contextlib.ExitStack()
+        ports = [_hold_free_port(self._held) for _ in range(2 * brokers)]
         addresses = {f"cluster.nodes.{i + 1}": f"127.0.0.1:{ports[brokers + i]}" for i in range(brokers)}
         self.configs = {
             i + 1: BrokerConfig.from_settings(
@@ -114,6 +116,7 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.gather(*(self.stop(node_id) for node_id in list(self.nodes)))
+        self._held.close()
         if self._own_directory:
             await asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, self._directory)
 
@@ -138,12 +141,41 @@ class RunningCluster:
         return self.cluster.bootstrap
 
     def run(self, act: Callable[[Cluster], Awaitable[T]], timeout_s: float = START_TIMEOUT_S) -> T:
-        """Run a coroutine on the brokers' loop and return what it returns."""
+        """Run a coroutine on the brokers' loop and return what it returns.
+
+        Raises:
+            TimeoutError: it has not ended in time, and is cancelled; the text says where it waited, and what the
+                brokers have been doing.
+        """
+        task: Future[asyncio.Task[Any] | None] = Future()
 
         async def on_loop() -> T:
+            task.set_result(asyncio.current_task())
             return await act(self.cluster)
 
-        return asyncio.run_coroutine_threadsafe(on_loop(), self._loop).result(timeout_s)
+        running = asyncio.run_coroutine_threadsafe(on_loop(), self._loop)
+        try:
+            return running.result(timeout_s)
+        except TimeoutError:
+            if running.done():
+                raise  # One of its own.
+            report: Future[str] = Future()
+            self._loop.call_soon_threadsafe(lambda: report.set_result(self._report(task.result())))
+            text = report.result(START_TIMEOUT_S)
+            running.cancel()
+            raise TimeoutError(f"not done in {timeout_s:g} s\n{text}") from None
+
+    def _report(self, task: "asyncio.Task[Any] | None") -> str:
+        lines = []
+        coroutine: Any = None if task is None else task.get_coro()
+        while (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            lines.append(f"waits at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}")
+            coroutine = coroutine.cr_await
+        for node_id, node in self.cluster.nodes.items():
+            status = node.status()
+            lines.append(f"broker {node_id}: {status['state']}, ready: {status['ready']}, moves: {status['moves']}")
+            lines += [f"    {event}" for event in status["events"][-REPORTED_EVENTS:]]
+        return "\n".join(lines)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -181,10 +213,13 @@ def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
     return None
 
 
-def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody uses now; all are held until all are found, so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+def _hold_free_port(held: contextlib.ExitStack) -> int:
+    """Return a port that nobody uses, and nobody else is given until `held` closes.
+
+    It stays bound, with SO_REUSEADDR, and listens to nothing: a broker may listen there, and while it does not, who
+    connects is refused at once. Let go, it could be anybody's by the time its broker starts again.
+    """
+    sock = held.enter_context(socket.socket())
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    return int(sock.getsockname()[1])

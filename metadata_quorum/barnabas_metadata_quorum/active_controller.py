@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas_raftlog.raft.messages import Entry
 
-from .commands import Answer, Command, RefusalReason, Refused, Reply
+from .commands import Answer, Command, ReadIndex, RefusalReason, Refused, Reply
 from .controller import ControllerConfig, decide
 from .frames import encode_frame
 from .image import Image, apply_all
@@ -41,6 +41,9 @@ class Proposer(Protocol):
 
     def propose(self, frame: bytearray) -> Entry:
         """Append a frame to the log. Raises NotLeaderError, or StorageFailedError with nothing changed."""
+
+    async def confirm(self) -> None:
+        """Wait until a majority has said, from now on, that this node still leads. Raises NotLeaderError."""
 
 
 def not_controller(leader_id: int | None) -> Refused:
@@ -88,6 +91,8 @@ class ActiveController:
             raise
         version = self._ahead.version
         await self._everything_applied()
+        if isinstance(command, ReadIndex):  # Commands that change something are confirmed by their commit.
+            await self._group.confirm()
         return Reply(version, answer)
 
     def decide(self, command: Command) -> Answer:

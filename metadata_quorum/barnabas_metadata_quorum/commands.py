@@ -55,6 +55,8 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "ProducerIdBlock",
+    "ReadIndex",
+    "ReadIndexAnswer",
     "Reassignment",
     "ReassignmentFate",
     "Refusal",
@@ -248,6 +250,10 @@ class AllocateProducerIds(_Tagged, frozen=True, tag="allocate_producer_ids"):
     count: int = PRODUCER_ID_BLOCK
 
 
+class ReadIndex(_Tagged, frozen=True, tag="read_index"):
+    """Change nothing, and say how far an image must be to show all that was answered before (Raft thesis, 6.4)."""
+
+
 Command: TypeAlias = (
     RegisterBroker
     | BrokerHeartbeat
@@ -260,6 +266,7 @@ Command: TypeAlias = (
     | AlterReassignments
     | FinishMoves
     | AllocateProducerIds
+    | ReadIndex
 )
 
 
@@ -373,6 +380,12 @@ class ProducerIdBlock(_Tagged, frozen=True, tag="producer_id_block"):
     count: int
 
 
+class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
+    """An image of at least this version shows everything that was answered before the question."""
+
+    version: int
+
+
 class Refusal(_Tagged, frozen=True, tag="refusal"):
     """A `Refused` on its way back; `leader_id` is where to ask instead, if known."""
 
@@ -392,6 +405,7 @@ Answer: TypeAlias = (
     | AlterReassignmentsAnswer
     | MovesFinished
     | ProducerIdBlock
+    | ReadIndexAnswer
     | Refusal
 )
 

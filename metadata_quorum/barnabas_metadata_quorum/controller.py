@@ -47,6 +47,8 @@ from .commands import (
     HeartbeatAnswer,
     MovesFinished,
     ProducerIdBlock,
+    ReadIndex,
+    ReadIndexAnswer,
     RefusalReason,
     Refused,
     RegisterBroker,
@@ -131,6 +133,8 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
             return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
+        case ReadIndex():
+            return Decision((), ReadIndexAnswer(image.version))
         case _:
             assert_never(command)
 

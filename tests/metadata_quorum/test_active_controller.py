@@ -16,6 +16,8 @@ from barnabas_metadata_quorum.commands import (
     CreateTopics,
     NewTopic,
     ProducerIdBlock,
+    ReadIndex,
+    ReadIndexAnswer,
     Refusal,
     RefusalReason,
     Refused,
@@ -43,6 +45,12 @@ class Group:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.error: Exception | None = None
+        self.confirmed = asyncio.Event()
+
+    async def confirm(self) -> None:
+        await self.confirmed.wait()
+        if self.error is not None:
+            raise self.error
 
     def propose(self, frame: bytearray) -> Entry:
         if self.error is not None:
@@ -68,13 +76,18 @@ def test_an_answer_waits_for_everything_decided_before_it() -> None:
         active = controller(group)
         first, second = await started(active.carry_out(AllocateProducerIds()), active.carry_out(AllocateProducerIds()))
         # It has no records, but rests on those of the others.
-        [refused] = await started(active.carry_out(BrokerHeartbeat(1, 0, 0)))
+        [refused, read] = await started(active.carry_out(BrokerHeartbeat(1, 0, 0)), active.carry_out(ReadIndex()))
         active.applied(1)
         assert await first == Reply(1, BLOCK)
         assert not second.done()
         assert not refused.done()
+        assert not read.done()
         active.applied(2)
         assert await second == Reply(2, ProducerIdBlock(1_000, 1_000))
+        await asyncio.wait([read], timeout=0)
+        assert not read.done(), "it may have been deposed"
+        group.confirmed.set()
+        assert await read == Reply(2, ReadIndexAnswer(2))
         with pytest.raises(Refused, match="not registered"):
             await refused
 

@@ -1,5 +1,8 @@
 """ListPartitionReassignments: which partitions are on their way, from this broker's own image.
 
+The image is first brought to where the controller is: another broker may have answered the request that began a move,
+and who asks here next must find it. In Kafka, too, it is the controller that answers.
+
 A move that was called off is listed until the partition is back: its former target as what is being removed. Partitions
 and topics that do not exist are passed over, as Kafka passes them over.
 """
@@ -15,15 +18,26 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from barnabas_metadata_quorum.commands import ReadIndex, ReadIndexAnswer, Refused
 from barnabas_metadata_quorum.image import Topic
+
+from .create_topics import TIMEOUT_S_MAX, code_of
 
 __all__ = ["handle", "refuse"]
 
 
-def handle(
+async def handle(
     broker: BrokerContext, _: Exchange, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """Answer at once."""
+    """Answer when this broker knows what the controller knew when it was asked."""
+    try:
+        read = await broker.metadata.submit(ReadIndex(), min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX))
+    except Refused as refused:
+        return ListPartitionReassignmentsResponse(error_code=code_of(refused.reason), error_message=refused.message)
+    assert isinstance(read, ReadIndexAnswer)
+    if broker.image.version < read.version:
+        text = f"this broker has not yet heard all that the controller knows: it is at {broker.image.version}"
+        return ListPartitionReassignmentsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=text)
     response = ListPartitionReassignmentsResponse()
     if request.topics is None:
         for topic in broker.image.topics.values():

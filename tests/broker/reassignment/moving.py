@@ -10,6 +10,7 @@ from barnabas_broker.partition import Partition
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
 from barnabas_metadata_quorum.image import Image, Topic
+from barnabas_metadata_quorum.image import Partition as Placement
 
 WAIT_S = 25.0
 WINDOW = 20
@@ -19,7 +20,7 @@ async def create(cluster: Cluster, name: str, *replicas: int, configs: dict[str,
     """Create a topic of one partition on exactly these brokers, and wait for its leader."""
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(name, 1, len(replicas), configs)
-        if set(placement(any_node(cluster), name)) != set(replicas):
+        if set((await partition_of(cluster, name)).replicas) != set(replicas):
             await admin.alter_partition_reassignments({TopicPartition(name, 0): replicas})
             await arrived(cluster, name)
 
@@ -41,14 +42,21 @@ def topic_of(image: Image, name: str) -> Topic:
     return topic
 
 
-def placement(node: Node, name: str) -> tuple[int, ...]:
-    return topic_of(node.metadata.image, name).partitions[0].replicas
+async def partition_of(cluster: Cluster, name: str) -> Placement:
+    """Return partition 0 as every running broker knows it by now."""
+    await until(cluster, lambda image: image.topic_named(name) is not None)
+    return topic_of(any_node(cluster).metadata.image, name).partitions[0]
 
 
 async def until(cluster: Cluster, claim: Callable[[Image], bool]) -> None:
-    """Wait until every running broker's image makes `claim` true."""
+    """Wait until every running broker knows what any of them knows now, and its image makes `claim` true.
+
+    A broker hears of what is decided up to a heartbeat later than the one that answered: what was true before the last
+    request would else be taken for its outcome.
+    """
+    newest = max(node.metadata.image.version for node in cluster.nodes.values())
     for node in list(cluster.nodes.values()):
-        await node.metadata.wait_until(claim, WAIT_S)
+        await node.metadata.wait_until(lambda image: image.version >= newest and claim(image), WAIT_S)
 
 
 async def arrived(cluster: Cluster, name: str) -> None:

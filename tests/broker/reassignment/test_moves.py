@@ -15,7 +15,7 @@ from .moving import (
     leader,
     move,
     partition_at,
-    placement,
+    partition_of,
     topic_of,
     under_load,
     until,
@@ -34,7 +34,7 @@ def test_three_replicas_move_to_three_others_under_load(six_brokers: RunningClus
         assert load.acknowledged
         # Idempotence and acks=all: each value once, in order, whoever led when.
         assert await everything(cluster, "disjoint") == load.acknowledged
-        assert placement(cluster.nodes[1], "disjoint") == (4, 5, 6)
+        assert (await partition_of(cluster, "disjoint")).replicas == (4, 5, 6)
         assert hosts(cluster, "disjoint") == {4, 5, 6}
         await files_are_at(cluster, "disjoint", (4, 5, 6))
 
@@ -79,7 +79,7 @@ def test_a_move_that_is_called_off_goes_back_and_leaves_nothing_behind(six_broke
             await arrived(cluster, "called-off")
             await in_sync(cluster, "called-off", (1, 2, 3))
         assert await everything(cluster, "called-off") == load.acknowledged
-        assert set(placement(cluster.nodes[1], "called-off")) == {1, 2, 3}
+        assert set((await partition_of(cluster, "called-off")).replicas) == {1, 2, 3}
         await files_are_at(cluster, "called-off", (1, 2, 3))
         await cluster.start(6)
         await cluster.wait_ready()
@@ -120,7 +120,7 @@ def test_a_broker_that_comes_back_with_an_empty_disk_is_a_new_member(six_brokers
         member = partition_at(cluster, 4, "emptied").group.configuration.member(6)
         assert member is not None
         assert member.directory_id == cluster.nodes[6].storage.directory_id != lost
-        assert topic_of(cluster.nodes[4].metadata.image, "emptied").partitions[0].move is None
+        assert (await partition_of(cluster, "emptied")).move is None
         assert await everything(cluster, "emptied") == load.acknowledged
         await cluster.stop(4)
         assert await everything(cluster, "emptied") == load.acknowledged

@@ -17,7 +17,6 @@ from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOff
 from .moving import (
     WAIT_S,
     all_know_it_left,
-    any_node,
     arrived,
     create,
     everything,
@@ -26,20 +25,20 @@ from .moving import (
     leader,
     move,
     partition_at,
-    topic_of,
+    partition_of,
     under_load,
 )
 
 VALUE_BYTES, WINDOW = 64 << 10, 32
 
 
-def witness_of(cluster: Cluster, name: str) -> int:
-    return topic_of(any_node(cluster).metadata.image, name).partitions[0].witness
+async def witness_of(cluster: Cluster, name: str) -> int:
+    return (await partition_of(cluster, name)).witness
 
 
 async def write_until_the_witness_forgets(cluster: Cluster, name: str) -> list[bytes]:
     """Write until the witness has dropped the beginning of its log, and return what was written."""
-    log = partition_at(cluster, witness_of(cluster, name), name).log
+    log = partition_at(cluster, await witness_of(cluster, name), name).log
     values: list[bytes] = []
     async with asyncio.timeout(WAIT_S), Producer(cluster.bootstrap, client_id="fill") as producer:
         while log.first_index == 1:
@@ -54,7 +53,7 @@ def test_clients_are_told_of_two_replicas_and_the_third_broker_serves_nobody(six
     async def run(cluster: Cluster) -> int:
         await create(cluster, "told", 1, 2)
         await in_sync(cluster, "told", (1, 2))
-        witness = witness_of(cluster, "told")
+        witness = await witness_of(cluster, "told")
         assert witness not in {1, 2}
         await files_are_at(cluster, "told", (1, 2, witness))
         assert cluster.nodes[witness].status()["witnesses"] >= 1
@@ -81,7 +80,7 @@ def test_clients_are_told_of_two_replicas_and_the_third_broker_serves_nobody(six
 def test_a_witness_that_becomes_a_replica_has_everything_and_the_reverse(six_brokers: RunningCluster) -> None:
     async def run(cluster: Cluster) -> None:
         await create(cluster, "raised", 1, 2)
-        witness = witness_of(cluster, "raised")
+        witness = await witness_of(cluster, "raised")
         values = await write_until_the_witness_forgets(cluster, "raised")
         await move(cluster, "raised", (1, 2, witness))
         await arrived(cluster, "raised")
@@ -94,7 +93,7 @@ def test_a_witness_that_becomes_a_replica_has_everything_and_the_reverse(six_bro
         assert await everything(cluster, "raised") == values
         await move(cluster, "raised", (witness, 1))
         await arrived(cluster, "raised")
-        new = witness_of(cluster, "raised")
+        new = await witness_of(cluster, "raised")
         assert new not in {1, witness}
         assert await everything(cluster, "raised") == values
         log = partition_at(cluster, new, "raised").log
@@ -111,7 +110,7 @@ def test_a_witness_whose_broker_is_lost_is_replaced_by_asking_again(
 
     async def run(cluster: Cluster) -> None:
         await create(cluster, name, 1, 2)
-        lost = witness_of(cluster, name)
+        lost = await witness_of(cluster, name)
         if not is_empty:
             await write_until_the_witness_forgets(cluster, name)
         before = [] if is_empty else await everything(cluster, name)
@@ -120,7 +119,7 @@ def test_a_witness_whose_broker_is_lost_is_replaced_by_asking_again(
             await cluster.stop(lost)
             await move(cluster, name, (1, 2))
             await arrived(cluster, name)
-            now = witness_of(cluster, name)
+            now = await witness_of(cluster, name)
             assert now not in {1, 2, lost}
             # The new one counts: another broker may go.
             await cluster.stop(2)
@@ -142,7 +141,7 @@ def test_the_commands_show_the_witness_and_ask_for_one_that_is_missing(
 
     async def begin(cluster: Cluster) -> int:
         await create(cluster, "typed-two", 1, 2)
-        return witness_of(cluster, "typed-two")
+        return await witness_of(cluster, "typed-two")
 
     async def leave(cluster: Cluster) -> None:
         await cluster.stop(before)
@@ -151,7 +150,7 @@ def test_the_commands_show_the_witness_and_ask_for_one_that_is_missing(
     async def come_back(cluster: Cluster) -> int:
         await cluster.start(before)
         await cluster.wait_ready()
-        return witness_of(cluster, "typed-two")
+        return await witness_of(cluster, "typed-two")
 
     before = six_brokers.run(begin, 30.0)
     assert barnabas(["topic", "describe", "typed-two"]) == 0
