@@ -51,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
         self._remote = "?"
         self._remote_address: tuple[object, ...] | None = None
         self.reason: str | None = None
-        self.refused = False
+        self.refused = self._is_lost = False
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.authenticated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.bytes_in = self.bytes_out = 0
@@ -115,6 +115,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def abandon(self, reason: str) -> None:
+        """Abort what its dialler has given up, and take it for lost at once.
+
+        Nobody else may say so: of a connection whose making was cancelled when it had just been made, uvloop closes the
+        transport without a word to the protocol.
+        """
+        self.abort(reason)
+        if self._transport is not None:
+            self.connection_lost(None)
+
     # asyncio calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -175,6 +185,9 @@ class Connection(asyncio.BufferedProtocol):
             self.reason = "closed by it"
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._is_lost:
+            return  # It was abandoned.
+        self._is_lost = True
         if self.reason is None:
             self.reason = f"lost: {exc}" if exc else "closed"
         self._owner.on_closed(self)

@@ -282,9 +282,12 @@ class Links:
                 await loop.create_connection(lambda: connection, peer.address.host, peer.address.port)
                 await connection.authenticated
         except (OSError, TimeoutError) as error:
-            connection.abort("the handshake took too long")
+            connection.abandon("the handshake took too long")
             peer.trouble = f"cannot connect: {str(error) or 'timeout'}"
             return None
+        except asyncio.CancelledError:
+            connection.abandon("this node is closing")
+            raise
         return connection
 
     # What connections tell us (ConnectionOwner).

@@ -11,6 +11,7 @@ import pytest
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import links as links_module
 from barnabas_raftlog.multiraft.admin import ask
+from barnabas_raftlog.multiraft.connection import Connection
 from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
@@ -70,6 +71,27 @@ def test_a_closed_peer_is_silent_at_once_and_live_again_when_it_returns(run: Run
             assert nodes[1].changes == [(2, True), (2, False), (2, True)]
             assert nodes[1].links.status()[0].incarnation == 999
             await successor.links.close()
+
+    run(main())
+
+
+def test_links_close_in_the_very_moment_in_which_a_connection_is_made(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[2].until_live(1)
+            links = Links("c", 1, 999, LOOPBACK, {2: nodes[2].links.address})
+            connected, closing = links.on_connected, asyncio.get_running_loop().create_future()
+
+            def close_now(connection: Connection) -> None:
+                connected(connection)
+                if connection.is_outgoing and not closing.done():
+                    # Its first step cancels whoever dials, who does not know yet that this has succeeded.
+                    closing.set_result(asyncio.get_running_loop().create_task(links.close()))
+
+            links.on_connected = close_now  # type: ignore[method-assign]
+            await links.start()
+            await (await closing)
+            assert not links._connections
 
     run(main())
 
