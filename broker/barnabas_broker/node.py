@@ -101,6 +101,7 @@ class Node:
         self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
+        self.links.is_busy = self.storage.host.is_busy
         self.scrub = Scrub(
             self.storage,
             environment.wall_ms,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 from barnabas_raftlog.raft.messages import Campaign, TransferLeadership
 
@@ -54,14 +55,14 @@ def describe(sim: Simulator, error: AssertionError) -> str:
 
 
 def _safety_phase(sim: Simulator) -> None:
-    swarm, rng, members = sim.swarm, sim.rng, sim.members
+    swarm, rng, members, busy_rng = sim.swarm, sim.rng, sim.members, sim.busy_rng
 
-    def every(interval_ms: int, action: Callable[[], object]) -> None:
+    def every(interval_ms: int, action: Callable[[], object], rng: Random = rng) -> None:
         if interval_ms:
             delay_ms = rng.randrange(1, 2 * interval_ms)
             if sim.now_ms + delay_ms < SAFETY_MS:
                 sim.after(delay_ms, action)
-                sim.after(delay_ms, partial(every, interval_ms, action))
+                sim.after(delay_ms, partial(every, interval_ms, action, rng))
 
     def step_any(event: Callable[[], Campaign | TransferLeadership]) -> None:
         sim.deliver(sim.nodes[rng.choice(members)], event())
@@ -80,6 +81,11 @@ def _safety_phase(sim: Simulator) -> None:
     every(swarm.compact_interval_ms, lambda: sim.compact(rng.choice(members)))
     every(swarm.change_interval_ms, lambda: change_somehow(sim))
     every(swarm.replace_interval_ms, lambda: replace_disk(sim, rng.choice(members)))
+    every(
+        swarm.busy_interval_ms,
+        lambda: sim.hold_back(busy_rng.choice(members), busy_rng.choice(members), busy_rng.choice([50, 600, 2500])),
+        busy_rng,
+    )
     sim.run(SAFETY_MS)
 
 

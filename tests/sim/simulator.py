@@ -64,6 +64,7 @@ class Node:
         self.configuration = NOBODY  # As far as the core was told who of it is live.
         self.is_up = False
         self.incarnation = 0
+        self.busy_peers = set[int]()  # To whom it sends no entries.
         self.view = dict[int, int]()  # Peers that the core was told are live: their incarnation.
         self.stalled_until_ms = 0
         self.stall_is_noticed = False
@@ -88,6 +89,8 @@ class Simulator:
             self.swarm = replace(self.swarm, power_interval_ms=self.power_rng.choice([0, 400, 1500]))
         if self.swarm.voter_count >= 3 and Random(f"witness {seed}").random() < WITNESS_SHARE:
             self.swarm = replace(self.swarm, witness_count=1)
+        self.busy_rng = Random(f"disks behind {seed}")
+        self.swarm = replace(self.swarm, busy_interval_ms=self.busy_rng.choice([0, 0, 0, 200]))
         voters = range(1, self.swarm.voter_count + 1)
         learners = range(101, 101 + self.swarm.learner_count)
         spares = range(201, 201 + self.swarm.spare_count)
@@ -158,6 +161,7 @@ class Simulator:
             snapshot=partial(self._snapshot, node),
             uncertain=node.disk.is_uncertain,
             blank=node.disk.is_blank,
+            busy_peers=node.busy_peers,
         )
         node.configuration = node.core.configuration
 
@@ -417,6 +421,12 @@ class Simulator:
             self.deliver(node, PeerSilent(peer))
             self.after(self.rng.randrange(1, 300), partial(self._notice, node, node.incarnation, peer))
 
+    def hold_back(self, node_id: int, peer: int, duration_ms: int) -> None:
+        """Let a node believe for a while that the disk of a peer is behind, whether it is or not."""
+        self.counts["busy"] += 1
+        self.nodes[node_id].busy_peers.add(peer)
+        self.after(duration_ms, partial(self.nodes[node_id].busy_peers.discard, peer))
+
     def heal(self) -> None:
         """End all faults: everybody runs, everything arrives in order and soon, the disk is quick."""
         self.swarm = replace(
@@ -429,6 +439,8 @@ class Simulator:
             reorder=False,
         )
         self.cut.clear()
+        for node in self.nodes.values():
+            node.busy_peers.clear()
         for node_id in self.members:
             self.boot_if_down(node_id)
         self.links_changed()

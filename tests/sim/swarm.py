@@ -38,6 +38,7 @@ class Swarm:
     replace_interval_ms: int
     power_interval_ms: int = 0  # of power cuts in page-cache mode
     witness_count: int = 0  # of the voters
+    busy_interval_ms: int = 0  # of disks that are behind
 
     @classmethod
     def chosen_by(cls, rng: Random) -> "Swarm":

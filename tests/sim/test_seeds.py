@@ -22,7 +22,7 @@ def test_invariants_hold_under_faults_and_groups_recover(first: int) -> None:
 def test_seeds_reach_what_they_are_for() -> None:
     """A simulator whose faults never strike proves nothing."""
     sims = [run_seed(seed) for seed in range(1_200, 1_220)]
-    for name in ("elections", "crashes", "cuts", "stalls", "mistakes", "reads"):
+    for name in ("elections", "crashes", "cuts", "stalls", "mistakes", "reads", "busy"):
         assert sum(sim.counts[name] for sim in sims) > 0, f"no {name}"
     assert sum(len(sim.acknowledged) for sim in sims) > 500
 

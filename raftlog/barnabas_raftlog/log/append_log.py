@@ -98,7 +98,7 @@ class AppendLog:
         self.is_uncertain = row.uncertain
         self.is_blank = row.blank  # That, and begun empty: it may have forgotten who its members were, too.
         self.partial_since = row.partial_since
-        self._loading: set[int] = set()
+        self._loading = frozenset[int]()
         self._directory_changed = False
         # (base offset, generation that replaced it, files) of what compaction has replaced and no checkpoint names yet
         self._replaced: list[tuple[int, int, tuple[FileHandle, ...]]] = []
@@ -226,7 +226,7 @@ class AppendLog:
     def append(self, entries: Sequence[Entry]) -> None:
         """Append a leader's entries verbatim, as follower. Their checksums were checked when they arrived.
 
-        Not refused when the queues are full: what a leader may have in flight is bounded.
+        Not refused when the queues are full: leaders hold back what is for a busy node (`LogHost.is_busy`).
         """
         if self.failed is not None:
             raise self.failed.with_traceback(None)
@@ -242,7 +242,7 @@ class AppendLog:
             raise self.failed.with_traceback(None)
         if host.refusal is not None:
             self._refuse(host.refusal)
-        waiting = host.commits.waiting_bytes + host.writes.waiting_bytes
+        waiting = host.waiting_bytes
         if waiting > host.config.queued_bytes_max:
             self._refuse(StorageBusyError(f"{waiting} bytes wait for the disk"))
 

@@ -38,7 +38,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     tail_cache_bytes: int = 32 << 20
     loaded_bytes_max: int = 32 << 20  # entries read back from segments for followers that lag
     index_bytes_max: int = 32 << 20  # sparse indexes of sealed segments
-    queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files
+    queued_bytes_max: int = 256 << 20  # waiting for the journal or for segment files: leaders refuse more
     open_files_max: int = 512
     synced_together_min: int = 256  # logs: from so many on, a checkpoint syncs the file system instead of them
     stored_bytes_min: int = 128 << 10  # of one log in a large batch: from so many on they are written once
@@ -126,6 +126,17 @@ class LogHost:
         self._worker = worker
         self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
+        self._is_busy = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much waits for the disk; what waits for the journal and for its segment file counts twice."""
+        return self.commits.waiting_bytes + self.writes.waiting_bytes
+
+    def is_busy(self) -> bool:
+        """Tell whether leaders should send nothing more: when half of what may wait does, until it is a quarter."""
+        self._is_busy = self.waiting_bytes > self.config.queued_bytes_max // (4 if self._is_busy else 2)
+        return self._is_busy
 
     def start_write_back(self, segment: Segment, position: int, size_bytes: int) -> None:
         """Let the disk begin with a piece of `segment`. In the worker, because a busy disk makes the call wait."""

@@ -164,7 +164,7 @@ class ReplicaLog(CompactedLog):
         try:
             return self._entries_of(self._epochs.rows(), segment, start_index, bytes_max, blocking=False)
         except NotCachedError:
-            self._loading.add(start_index)
+            self._loading |= {start_index}
             self._load(start_index, bytes_max)
         except (OSError, CorruptBatchError) as error:
             self._on_unreadable((segment,), error)
@@ -198,7 +198,7 @@ class ReplicaLog(CompactedLog):
             cold.submit(job, entries_read)
 
         def entries_read(entries: list[Entry] | None, error: BaseException | None) -> None:
-            self._loading.discard(start_index)
+            self._loading -= {start_index}
             if self.is_deleted:
                 return
             if truncations == self._truncations and start_index >= self.first_index:

@@ -18,7 +18,7 @@ Not here: choosing members, moving leaderships, retention; the broker asks for t
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
 import msgspec
@@ -66,6 +66,9 @@ class NodeLinks(FrameSender, Protocol):
 
     @property
     def live_peers(self) -> list[int]: ...
+
+    @property
+    def busy_peers(self) -> Container[int]: ...
 
     def silence_ms(self, node_id: int) -> int: ...
 
@@ -161,6 +164,8 @@ class MultiRaft:
                 snapshot=snapshot,
                 uncertain=log.is_uncertain,
                 blank=log.is_blank,
+                # Who is behind with records must hear all the same who its leaders are, and what is decided.
+                busy_peers=() if group_id == METADATA_GROUP else self._links.busy_peers,
             )
 
         if configuration is not None and log.failed is None:

@@ -34,6 +34,7 @@ from typing import Any
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.messages import Fact, Rng
 
+from .busy_peers import BusyPeers
 from .connection import Connection
 from .datagrams import Datagrams, DatagramSocket
 from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, encode_frame
@@ -88,6 +89,8 @@ class Links:
         self.on_peer: list[Callable[[int, bool], None]] = []
         self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
         self.on_fact: Callable[[Fact], None] | None = None
+        self.is_busy: Callable[[], bool] = lambda: False  # whether this node must not be sent entries now
+        self.busy_peers = BusyPeers(self._say)
         self._me = Identity(cluster_id, node_id, incarnation)
         self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
         self._random_bytes = random_bytes
@@ -403,6 +406,7 @@ class Links:
         if live == peer.live or self._closing:
             return
         peer.live = live
+        self.busy_peers.forget(peer.node_id)
         peer.is_stale = not live and peer.outgoing is not None and peer.incoming is not None
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
@@ -420,6 +424,8 @@ class Links:
             return
         counted = peer.liveness.on_datagram(datagram, self._me.incarnation, self._clock())
         self.stats.datagrams_ignored += not counted
+        if counted:
+            self.busy_peers.hear(peer.node_id, is_busy=datagram.is_busy)
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
         elif counted and peer.is_swallowed(datagram, self._clock()):
@@ -466,7 +472,8 @@ class Links:
         for peer in list(self._peers.values()):
             if peer.datagram_address is None:
                 continue
-            datagram = peer.liveness.next(self.node_id, self._me.incarnation, now_ms, *peer.counts)
+            me = (self.node_id, self._me.incarnation)
+            datagram = peer.liveness.next(*me, now_ms, *peer.counts, is_busy=self.is_busy())
             data = encode_datagram(datagram, peer.node_id, self._mark, self._secret)
             self.stats.datagrams_out += 1
             await self._datagrams.send(data, peer.datagram_address)

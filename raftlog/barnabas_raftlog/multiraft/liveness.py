@@ -14,7 +14,8 @@ echo before it is judged.
 
 Datagrams are fixed structs of 100 bytes, or 116 with the HMAC when a cluster secret is set: far below any MTU. They
 name the cluster by a hash, so that two clusters that share ports by mistake cannot keep each other alive. Replayed
-or reordered ones have an old sequence and change nothing. They carry what `byte_counts` compares, too.
+or reordered ones have an old sequence and change nothing. They carry what `byte_counts` compares, too, and whether
+the sender's disk is far behind (`busy_peers`).
 
 Not here: membership, and any decision about groups. TCP says when a process died; this says when it fell silent.
 """
@@ -44,6 +45,7 @@ FORGIVEN_INTERVALS = 5
 _LAYOUT = struct.Struct(">HBBQiQQQQiQIQQIQQ")
 _MAGIC, _VERSION = 0xBA5B, 2
 _MAC_BYTES = 16
+_BUSY = 1  # a flag
 _DELAY_MAX = (1 << 31) - 1
 
 
@@ -61,6 +63,7 @@ class Datagram(NamedTuple):
     echo_delay_ms: int
     dialled: ByteCounts = NO_CONNECTION
     accepted: ByteCounts = NO_CONNECTION
+    is_busy: bool = False
 
 
 def cluster_mark(cluster_id: str) -> int:
@@ -70,9 +73,10 @@ def cluster_mark(cluster_id: str) -> int:
 
 def encode_datagram(datagram: Datagram, target: int, mark: int, secret: bytes | None) -> bytes:
     """Return the bytes of `datagram` for node `target`, signed when there is a secret."""
-    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms, dialled, accepted = datagram
+    node_id, incarnation, sequence, echo_incarnation, echo_sequence, delay_ms, dialled, accepted, is_busy = datagram
+    flags = _BUSY if is_busy else 0
     data = _LAYOUT.pack(
-        *(_MAGIC, _VERSION, 0, mark, node_id, incarnation, sequence, echo_incarnation, echo_sequence),
+        *(_MAGIC, _VERSION, flags, mark, node_id, incarnation, sequence, echo_incarnation, echo_sequence),
         *(min(delay_ms, _DELAY_MAX), target, *dialled, *accepted),
     )
     return data if secret is None else data + hmac.digest(secret, data, "sha256")[:_MAC_BYTES]
@@ -90,7 +94,7 @@ def decode_datagram(data: bytes, target: int, mark: int, secret: bytes | None) -
         if not hmac.compare_digest(expected, data[_LAYOUT.size :]):
             return None
     counts = (ByteCounts._make(fields[11:14]), ByteCounts._make(fields[14:17]))
-    datagram = Datagram._make((*fields[4:10], *counts))
+    datagram = Datagram._make((*fields[4:10], *counts, fields[2] & _BUSY != 0))
     return datagram if datagram.node_id >= 0 and datagram.echo_delay_ms >= 0 else None
 
 
@@ -159,13 +163,15 @@ class PeerLiveness:
         now_ms: int,
         dialled: ByteCounts = NO_CONNECTION,
         accepted: ByteCounts = NO_CONNECTION,
+        *,
+        is_busy: bool = False,
     ) -> Datagram:
         """Return the datagram to send now."""
         self._sequence += 1
         self._sent_at_ms[self._sequence % SENT_REMEMBERED] = now_ms
         delay_ms = max(0, now_ms - self._last_at_ms)
         echo = (self.incarnation or 0, self._last_sequence, delay_ms)
-        return Datagram(node_id, incarnation, self._sequence, *echo, dialled, accepted)
+        return Datagram(node_id, incarnation, self._sequence, *echo, dialled, accepted, is_busy)
 
     def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
         """Take one in; True if it counted: of the peer's known life, and newer than what came before."""

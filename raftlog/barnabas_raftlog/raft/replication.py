@@ -2,6 +2,8 @@
 
 The driver appends proposals to the leader's own log and then steps `Proposed`; what to send is simply what lies
 between `next_index` and the end of the log. Every answer moves a follower on, frees its window and may commit.
+A peer whose disk is far behind (`busy_peers`) is sent no entries, as if its window were full; heartbeats go on, and the
+answer to the first one after that sends it what it lacks.
 A refusal names the highest place where the logs could agree; the leader meets it from its side, so that a conflict
 costs one round trip for each term in it, not for each entry.
 
@@ -50,6 +52,8 @@ def broadcast(raft: RaftState) -> None:
 def replicate(raft: RaftState, progress: Progress) -> None:
     """Send one follower what it lacks: all that fits its window, or one probe."""
     last_index = raft.log.last_index
+    if progress.next_index <= last_index and progress.peer in raft.busy_peers:
+        return
     if progress.state is ProgressState.REPLICATE:
         bytes_max = raft.timing.bytes_in_flight_max
         while progress.next_index <= last_index and not progress.loading and progress.has_room(bytes_max):

@@ -5,7 +5,7 @@ the paper; `core` chooses among them and turns what they left behind into one `R
 writes here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -62,6 +62,7 @@ class RaftState:
         "attempts",
         "ballots",
         "blank",
+        "busy_peers",
         "commit_index",
         "configuration",
         "configuration_index",
@@ -141,12 +142,14 @@ class RaftState:
         snapshot: SnapshotSource | None = None,
         uncertain: bool = False,
         blank: bool = False,
+        busy_peers: Container[int] = (),
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
         self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
         self.log, self.timing, self.rng = log, timing, rng
         self.snapshot_source = snapshot
         self.preferred = preferred
+        self.busy_peers = busy_peers  # Changed by the driver: who is sent no entries now; see `replication`.
         # A number of this return from a loss of power, or 0; see `uncertainty`.
         self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
         self.is_blank = blank  # uncertain, and begun empty: it may know fewer changes of members than it acknowledged

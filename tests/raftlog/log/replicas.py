@@ -60,7 +60,7 @@ class Links:
     """One node's end of the network: frames cross in the next loop iteration, if both ends live and are connected."""
 
     def __init__(self, world: "World", node_id: int) -> None:
-        self.world, self.node_id = world, node_id
+        self.world, self.node_id, self.busy_peers = world, node_id, set[int]()
         self.on_messages: object = None
         self.on_fact: object = None
         self.on_peer: list[object] = []

@@ -201,6 +201,22 @@ def test_leaders_are_refused_when_too_much_waits_for_the_disk() -> None:
     fill(log, 1)
 
 
+def test_a_node_is_busy_from_half_of_what_may_wait_down_to_a_quarter() -> None:
+    node = Node(config=StorageConfig(queued_bytes_max=8000))
+    host, log = node.storage.host, node.log()
+    while not host.is_busy():
+        assert host.waiting_bytes <= 4000
+        fill(log, 1)
+    assert host.waiting_bytes > 4000
+    node.work()
+    assert (host.waiting_bytes, host.is_busy()) == (0, False)
+    while host.waiting_bytes <= 2000:
+        fill(log, 1)
+    assert not host.is_busy()
+    host._is_busy = True
+    assert host.is_busy(), "it was busy, and more than a quarter waits"
+
+
 def test_a_directory_can_be_used_by_one_process_and_one_node_only() -> None:
     node = Node()
     with pytest.raises(StorageFailedError, match="in use"):

@@ -275,6 +275,7 @@ class MemoryLinks:
         self.frames: list[tuple[int, Sequence[Heard]]] = []
         self.buffered = 0
         self.is_congested = False
+        self.busy_peers = set[int]()
 
     def silence_ms(self, node_id: int) -> int:
         return 900  # as after a cut

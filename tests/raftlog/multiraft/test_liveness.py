@@ -183,7 +183,7 @@ def test_forgiving_does_not_shorten_anything() -> None:
 @given(
     datagram=st.builds(
         *(Datagram, st.integers(0, 1 << 30), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 31) - 1)),
-        *(COUNTS, COUNTS),
+        *(COUNTS, COUNTS, st.booleans()),
     ),
     secret=st.sampled_from([None, b"s"]),
 )
