@@ -15,29 +15,25 @@ from barnabas_raftlog.raft.messages import Fact
 __all__ = ["BusyPeers"]
 
 
-class BusyPeers:
-    """Node ids, as of their newest datagrams. Whoever is not live is not in it: that is for a link to say."""
+class BusyPeers(set[int]):
+    """Node ids, as of their newest datagrams. Whoever is not live is not in it: that is for a link to say.
 
-    __slots__ = ("_on_fact", "_peers")
+    A set, because every append of a leader looks into it.
+    """
+
+    __slots__ = ("_on_fact",)
 
     def __init__(self, on_fact: Callable[[Fact], None]) -> None:
+        super().__init__()
         self._on_fact = on_fact
-        self._peers = set[int]()
-
-    def __contains__(self, node_id: object) -> bool:
-        return node_id in self._peers
 
     def hear(self, node_id: int, *, is_busy: bool) -> None:
         """Take in what a peer says of itself."""
-        if is_busy == (node_id in self._peers):
+        if is_busy == (node_id in self):
             return
         if is_busy:
-            self._peers.add(node_id)
+            self.add(node_id)
             self._on_fact(Fact("peer busy", 0, f"node {node_id} is behind with its disk: it is sent no entries"))
         else:
-            self._peers.discard(node_id)
+            self.discard(node_id)
             self._on_fact(Fact("peer not busy", 0, f"node {node_id} is sent entries again"))
-
-    def forget(self, node_id: int) -> None:
-        """The peer is not live any more."""
-        self._peers.discard(node_id)

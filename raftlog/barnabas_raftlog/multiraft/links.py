@@ -406,7 +406,7 @@ class Links:
         if live == peer.live or self._closing:
             return
         peer.live = live
-        self.busy_peers.forget(peer.node_id)
+        self.busy_peers.discard(peer.node_id)
         peer.is_stale = not live and peer.outgoing is not None and peer.incoming is not None
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
