@@ -159,13 +159,12 @@ class RunningCluster:
         except TimeoutError:
             if running.done():
                 raise  # One of its own.
-            report: Future[str] = Future()
-            self._loop.call_soon_threadsafe(lambda: report.set_result(self._report(task.result())))
-            text = report.result(START_TIMEOUT_S)
+            text = asyncio.run_coroutine_threadsafe(self._report(task.result()), self._loop).result(START_TIMEOUT_S)
             running.cancel()
             raise TimeoutError(f"not done in {timeout_s:g} s\n{text}") from None
 
-    def _report(self, task: "asyncio.Task[Any] | None") -> str:
+    async def _report(self, task: "asyncio.Task[Any] | None") -> str:
+        """Runs on the loop, where nothing moves meanwhile."""
         lines = []
         coroutine: Any = None if task is None else task.get_coro()
         while (frame := getattr(coroutine, "cr_frame", None)) is not None:

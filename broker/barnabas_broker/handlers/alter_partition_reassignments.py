@@ -15,7 +15,7 @@ from barnabas_clients.protocol.alter_partition_reassignments import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import AlterReassignments, AlterReassignmentsAnswer, Reassignment, Refused
 
-from .create_topics import TIMEOUT_S_MAX, code_of
+from .create_topics import code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -24,7 +24,7 @@ async def handle(
     broker: BrokerContext, _: Exchange, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Ask the controller, and return what it says of each partition."""
-    timeout_s = min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
+    timeout_s = limit_s(request.timeout_ms)
     command = AlterReassignments(
         tuple(
             Reassignment(

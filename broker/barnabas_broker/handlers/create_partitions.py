@@ -15,14 +15,14 @@ from barnabas_clients.protocol.create_partitions import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import CreatePartitions, CreatePartitionsAnswer, NewPartitions, Refused
 
-from .create_topics import LEADERS_S, TIMEOUT_S_MAX, code_of
+from .create_topics import LEADERS_S, code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let topics grow, then wait for leaders."""
-    timeout_s = min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
+    timeout_s = limit_s(request.timeout_ms)
     until_ms = broker.now_ms() + int(timeout_s * 1000)
     command = CreatePartitions(tuple(_wanted(topic) for topic in request.topics), request.validate_only)
     try:

@@ -18,7 +18,7 @@ from barnabas_clients.protocol.create_topics import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused
 
-__all__ = ["code_of", "handle", "refuse"]
+__all__ = ["code_of", "handle", "limit_s", "refuse"]
 
 LEADERS_S = 5.0
 TIMEOUT_S_MAX = 60.0
@@ -34,6 +34,11 @@ def code_of(reason: RefusalReason | None) -> ErrorCode:
     if reason is None:
         return ErrorCode.NONE
     return _CODES.get(reason) or ErrorCode[reason.value]
+
+
+def limit_s(timeout_ms: int) -> float:
+    """Return how long a request may take of which the client says this: at most a minute."""
+    return min(max(timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:

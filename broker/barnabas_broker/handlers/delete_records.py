@@ -27,12 +27,12 @@ from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
 
+from .create_topics import limit_s
 from .list_offsets import led_partition
 
 __all__ = ["handle", "refuse"]
 
 HIGH_WATERMARK = -1
-TIMEOUT_S_MAX = 60.0
 
 
 class _Wait:
@@ -58,7 +58,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsReque
         if results:
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
     if waits:
-        await _finish(waits, min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX))
+        await _finish(waits, limit_s(request.timeout_ms))
     for wait, result in waits:
         if result.error_code == ErrorCode.NONE:
             partition = wait.partition

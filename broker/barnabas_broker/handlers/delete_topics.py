@@ -15,11 +15,9 @@ from barnabas_metadata_quorum.commands import Refused
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.wire.schema import NO_UUID
 
-from .create_topics import code_of
+from .create_topics import code_of, limit_s
 
 __all__ = ["handle", "refuse"]
-
-TIMEOUT_S_MAX = 60.0
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -35,7 +33,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     kept += [_internal(topics[one].topic.name, one) for one in sorted(internal)]
     if kept and not names and not topic_ids:
         return DeleteTopicsResponse(responses=kept)
-    timeout_s = min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX)
+    timeout_s = limit_s(request.timeout_ms)
     try:
         deleted = await broker.metadata.delete_topics(names, topic_ids, timeout_s)
     except Refused as refused:

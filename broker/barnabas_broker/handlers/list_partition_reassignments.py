@@ -21,7 +21,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
 from barnabas_metadata_quorum.commands import ReadIndex, ReadIndexAnswer, Refused
 from barnabas_metadata_quorum.image import Topic
 
-from .create_topics import TIMEOUT_S_MAX, code_of
+from .create_topics import code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -31,7 +31,7 @@ async def handle(
 ) -> ListPartitionReassignmentsResponse:
     """Answer when this broker knows what the controller knew when it was asked."""
     try:
-        read = await broker.metadata.submit(ReadIndex(), min(max(request.timeout_ms, 0) / 1000, TIMEOUT_S_MAX))
+        read = await broker.metadata.submit(ReadIndex(), limit_s(request.timeout_ms))
     except Refused as refused:
         return ListPartitionReassignmentsResponse(error_code=code_of(refused.reason), error_message=refused.message)
     assert isinstance(read, ReadIndexAnswer)

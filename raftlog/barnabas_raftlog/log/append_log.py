@@ -98,7 +98,7 @@ class AppendLog:
         self.is_uncertain = row.uncertain
         self.is_blank = row.blank  # That, and begun empty: it may have forgotten who its members were, too.
         self.partial_since = row.partial_since
-        self._loading = frozenset[int]()
+        self._loading = frozenset[int]()  # mostly empty, and an empty set that can be added to takes 216 bytes
         self._directory_changed = False
         # (base offset, generation that replaced it, files) of what compaction has replaced and no checkpoint names yet
         self._replaced: list[tuple[int, int, tuple[FileHandle, ...]]] = []

@@ -469,11 +469,11 @@ class Links:
                 self._drop_stranger(oldest, f"no handshake within {HANDSHAKE_MS} ms")
 
     async def _send_datagrams(self, now_ms: int) -> None:
+        is_busy = self.is_busy()
         for peer in list(self._peers.values()):
             if peer.datagram_address is None:
                 continue
-            me = (self.node_id, self._me.incarnation)
-            datagram = peer.liveness.next(*me, now_ms, *peer.counts, is_busy=self.is_busy())
+            datagram = peer.liveness.next(self.node_id, self._me.incarnation, now_ms, *peer.counts, is_busy=is_busy)
             data = encode_datagram(datagram, peer.node_id, self._mark, self._secret)
             self.stats.datagrams_out += 1
             await self._datagrams.send(data, peer.datagram_address)

@@ -19,13 +19,19 @@ def entries_sent(node: Node, target: int, group: GroupId, since: int) -> list[in
     ]
 
 
-async def test_a_busy_peer_is_sent_no_entries_and_stays_with_its_leader() -> None:
+async def elected(number: int) -> tuple[Network, Node]:
+    """Return a network of three whose node 1 leads this group, which is quiet."""
     network = Network(3)
     for node in network.nodes.values():
-        node.add(1)
+        node.add(number)
     network.connect()
     await network.pass_ms(1_000)
-    leader = network.nodes[1]
+    assert network.nodes[1].group(number).confirmed
+    return network, network.nodes[1]
+
+
+async def test_a_busy_peer_is_sent_no_entries_and_stays_with_its_leader() -> None:
+    network, leader = await elected(1)
     sent = len(leader.links.frames)
     leader.links.busy_peers.add(2)
     for _ in range(3):
@@ -45,20 +51,14 @@ async def test_a_busy_peer_is_sent_no_entries_and_stays_with_its_leader() -> Non
 
 
 async def test_metadata_is_sent_to_a_busy_peer_all_the_same() -> None:
-    network = Network(3)
-    for node in network.nodes.values():
-        node.add(0)
-    network.connect()
-    await network.pass_ms(1_000)
-    leader = network.nodes[1]
+    network, leader = await elected(0)
     leader.links.busy_peers |= {2, 3}
     sent = len(leader.links.frames)
     leader.group(0).propose(data_frame())
     await network.pass_ms(200)
     assert entries_sent(leader, 2, METADATA_GROUP, sent)[0] == 1
-    assert (
-        network.nodes[2].group(0).commit_index == leader.group(0).commit_index == leader.logs[METADATA_GROUP].last_index
-    )
+    last_index = leader.logs[METADATA_GROUP].last_index
+    assert network.nodes[2].group(0).commit_index == leader.group(0).commit_index == last_index
 
 
 def test_peers_hear_that_a_disk_is_behind_and_when_it_is_no_more(run: Runner) -> None:

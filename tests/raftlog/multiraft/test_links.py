@@ -75,7 +75,9 @@ def test_a_closed_peer_is_silent_at_once_and_live_again_when_it_returns(run: Run
     run(main())
 
 
-def test_links_close_in_the_very_moment_in_which_a_connection_is_made(run: Runner) -> None:
+def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         async with cluster(2) as nodes:
             await nodes[2].until_live(1)
@@ -88,7 +90,7 @@ def test_links_close_in_the_very_moment_in_which_a_connection_is_made(run: Runne
                     # Its first step cancels whoever dials, who does not know yet that this has succeeded.
                     closing.set_result(asyncio.get_running_loop().create_task(links.close()))
 
-            links.on_connected = close_now  # type: ignore[method-assign]
+            monkeypatch.setattr(links, "on_connected", close_now)
             await links.start()
             await (await closing)
             assert not links._connections
