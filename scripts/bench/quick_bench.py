@@ -6,6 +6,8 @@ machine slows both. A workload counts as slower when its *best* run is worse tha
 median by more than `TOLERANCE`; as faster likewise.
 
 The figures are kept in the benchmarks' cache, one file a machine; `--keep` puts these in their place.
+
+`--against COMMIT` asks for more, and takes longer: see `against_bench`.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 import systems
+from against_bench import against
 from compare_bench import put_on
 from load import Load
 from rich.console import Console
@@ -76,7 +79,15 @@ def file_of_machine() -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", action="store_true", help="compare with these figures from now on")
+    parser.add_argument("--against", metavar="COMMIT", help="measure this commit as well, in turn, and compare the two")
+    parser.add_argument("--rounds", type=int, default=5, help="with --against: rounds of each")
+    parser.add_argument("--out", type=Path, default=Path("bench-results"), help="with --against: where samples go")
     options = parser.parse_args()
+    if options.against:
+        try:
+            return against(options, Console(width=140))
+        except ValueError as error:
+            parser.error(str(error))
     file = file_of_machine()
     before = msgspec.json.decode(file.read_bytes(), type=Figures) if file.exists() else Figures()
     now = measure()

@@ -10,6 +10,7 @@ it. A peer that cannot be had raises `NotInstalledError`, and the benchmark prin
 """
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -35,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("BARNABAS_BENCH_CACHE", Path.home() / ".cache" / "barnabas-bench"))
 NATS_VERSION = "v2.15.2"
 NODES = 3
+CODE_FOLDERS = ("raftlog", "clients", "metadata_quorum", "broker")
 READY_LIMIT_S = 90.0
 KAFKA_FLAGS = (
     *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -115,6 +117,34 @@ def barnabas(*, synced: bool) -> Iterator[Running]:
 
 
 @contextmanager
+def barnabas_at(tree: Path, *, synced: bool) -> Iterator[Running]:
+    """Run three Barnabas brokers with the code of a checkout, or of a part of its history, in `tree`."""
+    with _directory("barnabas-") as home:
+        port = free_port()
+        commands = []
+        for k in range(NODES):
+            settings: dict[str, int | str] = {
+                "node.id": k + 1,
+                "cluster.id": "bench",
+                "log.dir": f"{home}/data{k + 1}",
+                "listeners": f"127.0.0.1:{port + k}",
+                "flush.mode": "fsync" if synced else "page-cache",
+            }
+            settings |= {f"cluster.nodes.{j + 1}": f"127.0.0.1:{port + 1000 + j}" for j in range(NODES)}
+            file = home / f"node{k + 1}.toml"
+            # TOML writes numbers and such strings as JSON does.
+            file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+            commands.append([sys.executable, "-m", "barnabas_broker.main", "--config", str(file)])
+        bootstrap = ",".join(f"127.0.0.1:{port + k}" for k in range(NODES))
+        # What stands here comes before the packages that the environment was made of.
+        path = os.pathsep.join(str(tree / folder) for folder in CODE_FOLDERS)
+        began = time.monotonic()
+        with _processes(home, commands, {"PYTHONPATH": path}) as pids:
+            _wait_for(lambda: _brokers_known(bootstrap) == NODES, "Barnabas")
+            yield Running(bootstrap, pids, time.monotonic() - began)
+
+
+@contextmanager
 def kafka(*, synced: bool) -> Iterator[Running]:
     """Run three Kafka nodes."""
     jars = install_kafka()
@@ -185,10 +215,16 @@ def _directory(prefix: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _processes(home: Path, commands: list[list[str]]) -> Iterator[dict[int, int]]:
+def _processes(
+    home: Path, commands: list[list[str]], variables: dict[str, str] | None = None
+) -> Iterator[dict[int, int]]:
     """Run one process a command, nodes 1, 2, ...; yields their ids."""
+    environment = os.environ | (variables or {})
     with (home / "out.log").open("wb") as out:
-        running = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out) for command in commands]
+        running = [
+            subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+            for command in commands
+        ]
         try:
             yield {node_id: process.pid for node_id, process in enumerate(running, 1)}
         finally:

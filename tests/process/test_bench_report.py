@@ -1,9 +1,11 @@
 """What the comparison's report makes of samples: medians, ratios in the right direction, costs, and a page."""
 
+import subprocess
 import sys
 from itertools import count
 from pathlib import Path
 
+import against_bench
 import pytest
 from load import Load, LoadFailedError, Measured, run
 from quick_bench import verdict
@@ -77,6 +79,42 @@ def test_every_workload_is_in_a_group_and_has_a_name_of_its_own() -> None:
 )
 def test_only_what_lies_beyond_the_noise_is_a_verdict(now: list[float], before: list[float] | None, said: str) -> None:
     assert verdict(now, before).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("metric", "now", "before", "said"),
+    [
+        ("mb_s", [90.0, 91.0, 92.0], [100.0, 101.0, 102.0], "SLOWER"),
+        ("mb_s", [90.0, 91.0, 92.0], [80.0, 100.0, 120.0], "within"),
+        ("mb_s", [96.0, 97.0, 98.0], [100.0, 100.0, 100.0], "within"),
+        ("mb_s", [110.0, 120.0, 130.0], [100.0, 101.0, 102.0], "better"),
+        ("p99_ms", [3.0, 3.1, 3.2], [2.0, 2.1, 2.2], "SLOWER"),
+        ("p99_ms", [1.0, 1.1, 1.2], [2.0, 2.1, 2.2], "better"),
+        ("rss_mib", [82.0], [], "not measured"),
+    ],
+)
+def test_a_commit_is_slower_only_beyond_the_range_of_the_others_rounds(
+    metric: str, now: list[float], before: list[float], said: str
+) -> None:
+    values = {name: found for name, found in (("barnabas", now), ("before", before)) if found}
+    assert against_bench.verdict(Row("synced", "1 KiB", "produce", metric, values)).startswith(said)
+
+
+def test_the_files_of_a_commit_are_taken_out_of_git_whole_and_once(tmp_path: Path) -> None:
+    repository, cache = tmp_path / "repository", tmp_path / "cache"
+    (repository / "folder").mkdir(parents=True)
+    (repository / "folder" / "file").write_text("committed")
+    who = ("-c", "user.name=n", "-c", "user.email=e")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-q", "-m", "one")):
+        subprocess.run(("git", *words), cwd=repository, check=True)
+    (repository / "folder" / "file").write_text("changed")
+    tree = against_bench.tree_of("HEAD", repository, cache)
+    assert (tree / "folder" / "file").read_text() == "committed"
+    (tree / "mark").touch()
+    assert against_bench.tree_of("HEAD", repository, cache) == tree
+    assert (tree / "mark").exists()
+    with pytest.raises(ValueError, match="nonesuch is not a commit"):
+        against_bench.tree_of("nonesuch", repository, cache)
 
 
 GENERATOR = """
