@@ -12,12 +12,13 @@ one of these does not exist.
 
 from pathlib import Path
 
-__all__ = ["BEYOND_SEEDS", "HARMLESS"]
+__all__ = ["BEYOND_SEEDS", "HARMLESS", "read_reasons"]
 
 
-def _read(name: str) -> dict[str, str]:
+def read_reasons(file: Path) -> dict[str, str]:
+    """Return the reason of each name in such a file."""
     found, reason = dict[str, str](), ""
-    for line in filter(None, Path(__file__).with_name(name).read_text().splitlines()):
+    for line in filter(None, file.read_text().splitlines()):
         if line.startswith(" "):
             assert line.strip() not in found, f"twice: {line}"
             found[line.strip()] = reason
@@ -26,8 +27,8 @@ def _read(name: str) -> dict[str, str]:
     return found
 
 
-HARMLESS = _read("harmless.txt")
+HARMLESS = read_reasons(Path(__file__).with_name("harmless.txt"))
 """By the name of the mutant: the reason."""
 
-BEYOND_SEEDS = _read("beyond_seeds.txt")
+BEYOND_SEEDS = read_reasons(Path(__file__).with_name("beyond_seeds.txt"))
 """By the name of the mutant: the reason why an example sees it, and no seed."""

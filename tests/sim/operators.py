@@ -43,6 +43,7 @@ SWAPPED_CALLS = {"min": "max", "max": "min"}
 FOR_PEOPLE = ("note", "out_facts")
 """A statement that names one of these only says something to an operator."""
 SHOWN_CHARACTERS = 90
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Edit(NamedTuple):
@@ -81,16 +82,16 @@ def _named_edits(module: str, tree: ast.Module) -> Iterator[tuple[str, Edit]]:
             yield (name if seen[name] == 1 else f"{name} #{seen[name]}"), edit
 
 
-def _functions(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _functions(node: ast.AST, path: str) -> Iterator[tuple[str, Function]]:
     """Yield functions and methods with their dotted names; those inside of functions belong to these."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef):
+        if isinstance(child, Function):
             yield f"{path}.{child.name}", child
         elif isinstance(child, ast.ClassDef):
             yield from _functions(child, f"{path}.{child.name}")
 
 
-def _edits(function: ast.FunctionDef) -> Iterator[Edit]:
+def _edits(function: Function) -> Iterator[Edit]:
     is_constructor = function.name == "__init__"
     waiting: list[ast.AST] = [function]
     while waiting:
