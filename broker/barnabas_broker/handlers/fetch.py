@@ -4,8 +4,10 @@ A request is looked at once when it arrives. If it yields less than `min_bytes` 
 partitions, and looked at again when one of them moves, or for the last time when `max_wait_ms` is over. Batches leave
 as the buffers that the log holds, untouched.
 
-*Bytes* (KIP-74): `max_bytes` bounds the response and `partition_max_bytes` each partition, but the first partition
-with something to read gives at least one batch, else a large batch could never be read.
+*Bytes* (KIP-74): `max_bytes`, or `fetch.max.bytes` if that is less, bounds the response and `partition_max_bytes` each
+partition, but the first partition with something to read gives at least one batch, else a large batch could never be
+read. First is who is named first, in memory or not: once one is met that must be read from disk, all after it wait for
+what it leaves. Clients name those last that gave something last, so every partition is the first one in its turn.
 
 *What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
 OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
@@ -79,7 +81,7 @@ class _Fetch:
         """Read what there is; answer, or park."""
         look = _Look(self.broker, self.exchange.version, self.request)
         look.run()
-        if look.cold:
+        if look.unread:
             # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
             self._stop_waiting()
             self.exchange.hold()
@@ -114,7 +116,7 @@ class _Fetch:
             self.broker.timers.cancel(self.deadline)
 
     async def _read_cold(self, look: "_Look") -> None:
-        await look.read_cold()
+        await look.read_rest()
         if not self.exchange.is_answered:
             self._answer(look)
 
@@ -125,12 +127,14 @@ class _Fetch:
 
 
 class _Look:
-    """One pass over the partitions of a request. `cold`: those whose batches are not in memory."""
+    """One pass over the partitions of a request.
+
+    `unread`: those with something to read, from the first one on whose batches are not in memory.
+    """
 
     __slots__ = (
         "broker",
         "bytes_left",
-        "cold",
         "has_error",
         "is_redirecting",
         "partitions",
@@ -139,6 +143,7 @@ class _Look:
         "request",
         "size_bytes",
         "topics",
+        "unread",
         "version",
     )
 
@@ -151,7 +156,7 @@ class _Look:
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
-        self.cold: list[tuple[Partition, FetchPartition, PartitionData]] = []
+        self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
 
     def run(self) -> None:
         by_id = self.version >= IDS_SINCE
@@ -230,20 +235,45 @@ class _Look:
             result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
             self.has_error = True
             return result
-        # The first partition with something to read gives at least one batch, the others stay within what is left.
-        if start >= end or (self.bytes_left <= 0 and (self.size_bytes or self.cold)):
-            return result
-        bytes_max = max(0, min(asked.partition_max_bytes, self.bytes_left))
-        try:
-            buffers = log.read(start, end, bytes_max)
-        except StorageFailedError:
-            return self._error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
-        if buffers is None:
-            self.cold.append((partition, asked, result))
-            self.bytes_left -= bytes_max
-            return result
-        self._take(partition, asked, result, buffers, bytes_max)
+        if start < end:
+            self._read_from_memory(partition, asked, result)
         return result
+
+    def _read_from_memory(self, partition: Partition, asked: FetchPartition, result: PartitionData) -> None:
+        if self.unread:
+            self.unread.append((partition, asked, result))
+            return
+        bytes_max = self._bytes_max(asked)
+        if bytes_max is None:
+            return
+        try:
+            buffers = partition.log.read(asked.fetch_offset, result.high_watermark, bytes_max)
+        except StorageFailedError:
+            self._fail(result)
+            return
+        if buffers is None:
+            self.unread.append((partition, asked, result))
+        else:
+            self._take(partition, asked, result, buffers, bytes_max)
+
+    async def read_rest(self) -> None:
+        """Read what is left, in the order of the request: from disk what is not in memory."""
+        for partition, asked, result in self.unread:
+            bytes_max = self._bytes_max(asked)
+            if bytes_max is None:
+                break
+            try:
+                buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)
+            except StorageFailedError:
+                self._fail(result)
+                continue
+            self._take(partition, asked, result, buffers, bytes_max)
+
+    def _bytes_max(self, asked: FetchPartition) -> int | None:
+        """Return how much a partition may give, one batch that is larger excepted; None: nothing, there is no room."""
+        if self.bytes_left <= 0 and self.size_bytes:
+            return None
+        return max(0, min(asked.partition_max_bytes, self.bytes_left))
 
     def _take(
         self, partition: Partition, asked: FetchPartition, result: PartitionData, buffers: list[Buffer], bytes_max: int
@@ -256,18 +286,10 @@ class _Look:
         self.bytes_left -= size_bytes
         self.reads.append((partition, asked, buffers))
 
-    async def read_cold(self) -> None:
-        """Read from disk what was not in memory."""
-        for partition, asked, result in self.cold:
-            bytes_max = max(0, min(asked.partition_max_bytes, self.request.max_bytes - self.size_bytes))
-            if bytes_max == 0 and self.size_bytes:
-                break
-            try:
-                buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)
-            except StorageFailedError:
-                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                continue
-            self._take(partition, asked, result, buffers, bytes_max)
+    def _fail(self, result: PartitionData) -> None:
+        self.has_error = True
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
 
     def _error(self, asked: FetchPartition, code: ErrorCode, hosted: HostedTopic | None = None) -> PartitionData:
         self.has_error = True

@@ -1,0 +1,148 @@
+"""What a fetch may take, and that every partition comes to its turn (KIP-74): over a socket, and against any mix."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas_broker.context import BrokerContext
+from barnabas_broker.handlers import fetch
+from barnabas_broker.testing import RunningCluster
+from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+
+from .wire_client import Wire, batch, offsets_of
+
+
+def one_broker_with_small_memory(**more: str | int) -> RunningCluster:
+    return RunningCluster(1, settings={"log.tail.cache.bytes": 1 << 20, **more})
+
+
+def asked(names: list[str], positions: dict[str, int], bytes_max: int) -> list[FetchTopic]:
+    return [
+        FetchTopic(topic=name, partitions=[FetchPartition(fetch_offset=positions[name], partition_max_bytes=bytes_max)])
+        for name in names
+    ]
+
+
+def test_a_large_batch_on_disk_comes_while_another_partition_is_written_to() -> None:
+    with one_broker_with_small_memory() as running:
+        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        for name in ("cold", "hot"):
+            wire.create(name)
+        for _ in range(4):
+            wire.produce("cold", batch(body_bytes=900_000))
+        order, positions = ["cold", "hot"], {"cold": 0, "hot": 0}
+        for _ in range(4):
+            wire.produce("hot", batch(body_bytes=100))
+            answer = wire.ask(FetchRequest(max_bytes=50 << 20, topics=asked(order, positions, 500_000)), 12)
+            for topic in answer.responses:
+                if topic.partitions[0].records:
+                    positions[topic.topic] = offsets_of(topic.partitions[0].records)[-1] + 1
+                    order.remove(topic.topic)
+                    order.append(topic.topic)
+        wire.close()
+        assert running.cluster.nodes[1].storage.stats.cold_reads > 0
+    assert positions["cold"] >= 2
+    assert positions["hot"] >= 2
+
+
+def test_what_a_broker_gives_from_disk_at_once_is_bounded_by_its_own_limit() -> None:
+    with one_broker_with_small_memory(**{"fetch.max.bytes": 2 << 20}) as running:
+        wire = Wire("127.0.0.1", running.cluster.nodes[1].port)
+        wire.create("cold")
+        for _ in range(9):
+            wire.produce("cold", batch(body_bytes=900_000))
+        answer = wire.ask(FetchRequest(max_bytes=2**31 - 1, topics=asked(["cold"], {"cold": 0}, 2**31 - 1)), 12)
+        wire.close()
+        assert running.cluster.nodes[1].storage.stats.cold_reads > 0
+    assert offsets_of(answer.responses[0].partitions[0].records) == [0, 1]
+
+
+class _Log:
+    """Batches of one record each: those below `first_hot` are not in memory, those in `emptied` have no records."""
+
+    log_start_offset = 0
+
+    def __init__(self, sizes: list[int], first_hot: int, emptied: frozenset[int]) -> None:
+        self.sizes, self.first_hot, self.emptied = sizes, first_hot, emptied
+
+    @property
+    def log_end_offset(self) -> int:
+        return len(self.sizes)
+
+    def read(self, start: int, end: int, bytes_max: int) -> list[bytes] | None:
+        return None if start < self.first_hot else self.frames(start, end, bytes_max)
+
+    async def read_cold(self, start: int, end: int, bytes_max: int) -> list[bytes]:
+        await asyncio.sleep(0)
+        return self.frames(start, end, bytes_max)
+
+    def frames(self, start: int, end: int, bytes_max: int) -> list[bytes]:
+        taken: list[bytes] = []
+        for offset in range(start, end):
+            if offset in self.emptied:
+                continue
+            if taken and sum(map(len, taken)) + self.sizes[offset] > bytes_max:
+                break
+            taken.append(offset.to_bytes(2) + bytes(self.sizes[offset] - 2))
+        return taken
+
+
+LOGS = st.builds(
+    lambda sizes, cold, emptied: _Log(sizes, min(cold, len(sizes)), frozenset(emptied)),
+    st.lists(st.integers(2, 40), max_size=8),
+    st.integers(0, 8),
+    st.sets(st.integers(0, 8), max_size=3),
+)
+
+
+def look(logs: dict[str, _Log], positions: dict[str, int], order: list[str], limits: tuple[int, int, int]) -> Any:
+    """Answer one fetch of these partitions; `limits`: of the request, of each partition, of the broker."""
+
+    def hosted(name: str, _: bytes, *, by_id: bool) -> Any:
+        log = logs[name]
+        partition = SimpleNamespace(is_leader=True, can_serve=True, term=1, high_watermark=log.log_end_offset, log=log)
+        return SimpleNamespace(partitions={0: partition})
+
+    broker = SimpleNamespace(config=SimpleNamespace(fetch_max_bytes=limits[2]), is_stopping=False, topic=hosted)
+    request = FetchRequest(max_bytes=limits[0], topics=asked(order, positions, limits[1]))
+    one = fetch._Look(cast("BrokerContext", broker), 12, request)
+    one.run()
+    asyncio.run(one.read_rest())
+    return {topic.topic: list(topic.partitions[0].records or ()) for topic in one.topics}
+
+
+@given(
+    st.lists(LOGS, min_size=1, max_size=5),
+    st.tuples(st.integers(0, 120), st.integers(0, 60), st.integers(1, 120)),
+    st.data(),
+)
+@settings(deadline=None)
+def test_every_partition_advances_in_its_turn_and_the_limits_hold(
+    given_logs: list[_Log], limits: tuple[int, int, int], data: st.DataObject
+) -> None:
+    logs = {str(number): log for number, log in enumerate(given_logs)}
+    order, positions, waited = list(logs), dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
+    for _ in range(30):
+        for log in logs.values():
+            if data.draw(st.booleans()):  # it is written to, and memory lets go of something
+                log.sizes.append(data.draw(st.integers(2, 40)))
+                log.first_hot = min(log.first_hot + data.draw(st.integers(0, 2)), len(log.sizes))
+        answered = look(logs, positions, order, limits)
+        batches = [len(one) for records in answered.values() for one in records]
+        assert sum(batches) <= min(limits[0], limits[2]) or len(batches) == 1
+        for name in list(order):
+            records = answered[name]
+            is_first = not any(answered[before] for before in order[: order.index(name)])
+            assert sum(map(len, records)) <= limits[1] or (len(records) == 1 and is_first)
+        for name, records in answered.items():
+            log = logs[name]
+            if records:
+                positions[name], waited[name] = int.from_bytes(records[-1][:2]) + 1, 0
+                order.remove(name)
+                order.append(name)
+            elif set(range(positions[name], log.log_end_offset)) - log.emptied:
+                waited[name] += 1
+                assert waited[name] < len(logs), f"{name} waits for ever"
