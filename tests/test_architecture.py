@@ -54,7 +54,7 @@ PURE = (
     *(
         f"barnabas_clients.{name}"
         for name in (
-            *("partitioner", "accumulator", "sequences", "topic_queues"),
+            *("arguments", "partitioner", "accumulator", "sequences", "topic_queues"),
             *("produce_exchange", "producer_settings", "producer_metrics"),
             *("consumer_record", "record_decoder", "record_runs", "partition_queue", "fetch_plan", "subscription"),
             *("consumer_settings", "consumer_errors", "errors"),

@@ -1,0 +1,184 @@
+"""What callers hand in, checked where it comes in. Pure.
+
+A wrong type is a `TypeError` and an impossible value a `ValueError`, raised by the call that was given it: never later,
+by something that knows no more who said so. The message names the argument, what it was, and what it must be. It shows
+at most `SHOWN_CHARACTERS` of a value, and nothing of an object that is not built in: whose `repr` may do anything.
+
+A `bool` is no number here, although Python's is: `timeout_s=True` is a mistake.
+"""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+__all__ = [
+    "INT32_MAX",
+    "INT64_MAX",
+    "SECONDS_MAX",
+    "Bytes",
+    "callable_of",
+    "flag",
+    "names",
+    "one_of",
+    "record_bytes",
+    "seconds",
+    "shown",
+    "text",
+    "topic_name",
+    "whole_number",
+]
+
+T = TypeVar("T")
+
+Bytes = bytes | bytearray | memoryview
+"""What a record may be made of."""
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+SECONDS_MAX: Final = INT32_MAX / 1000
+"""24 days: times are milliseconds of 32 bits on the wire."""
+SHOWN_CHARACTERS: Final = 80
+TEXT_CHARACTERS_MAX: Final = 8_000
+"""Texts are at most 32,767 bytes on the wire, and a character is at most four."""
+_SHOWN_TYPES: Final = frozenset({bool, int, float, complex, str, bytes, bytearray})
+
+
+def shown(value: object) -> str:
+    """Return the type of a value, and the value itself where that is short and harmless, for people."""
+    kind = type(value).__name__[: SHOWN_CHARACTERS // 2]
+    if value is None:
+        return "None"
+    if isinstance(value, list | tuple | dict | set | frozenset) and type(value).__module__ == "builtins":
+        return f"{kind} of {len(value)}"
+    if type(value) not in _SHOWN_TYPES:
+        return kind
+    if isinstance(value, int) and value.bit_length() > 128:
+        # Python refuses to write integers of many digits.
+        return f"{kind} of {value.bit_length()} bits"
+    beginning = value[:SHOWN_CHARACTERS] if isinstance(value, str | bytes | bytearray) else value
+    said = f"{kind} {beginning!r}"
+    return said if len(said) <= SHOWN_CHARACTERS else f"{said[: SHOWN_CHARACTERS - 3]}..."
+
+
+def whole_number(name: str, value: object, low: int, high: int = INT64_MAX) -> int:
+    """Return a number from `low` to `high`, both included; NumPy's integers are some, too.
+
+    Raises:
+        TypeError: it is not a whole number. ValueError: it is out of range.
+    """
+    try:
+        number = int(operator.index(value))  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} is {shown(value)}; it must be an int")
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {shown(number)}; it must be from {low} to {high}")
+    return number
+
+
+def seconds(name: str, value: object, *, is_positive: bool = False) -> float:
+    """Return a length of time, at most `SECONDS_MAX`; with `is_positive` 0 is none.
+
+    Raises:
+        TypeError: it is not a number. ValueError: it is out of range, or not a number (NaN).
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} is {shown(value)}; it must be a number of seconds")
+    is_right = (value > 0 if is_positive else value >= 0) and value <= SECONDS_MAX
+    if not is_right:
+        floor = "more than 0" if is_positive else "from 0"
+        raise ValueError(f"{name} is {shown(value)}; it must be {floor} to {math.floor(SECONDS_MAX)} seconds")
+    return float(value)
+
+
+def text(name: str, value: object, *, may_be_empty: bool = False, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    """Return a text that can be sent.
+
+    Raises:
+        TypeError: it is not a `str`. ValueError: it is empty, too long, or has half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {shown(value)}; it must be a str")
+    if not value and not may_be_empty:
+        raise ValueError(f"{name} is empty")
+    if len(value) > characters_max:
+        raise ValueError(f"{name} has {len(value)} characters; {characters_max} are possible")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {shown(value)}, which has no encoding in UTF-8") from None
+    return value
+
+
+def topic_name(name: str, value: object) -> str:
+    """Return the name of a topic, as far as it can be sent: whether it is legal the brokers decide.
+
+    Raises:
+        TypeError, ValueError: as `text`.
+    """
+    return text(name, value, characters_max=249)
+
+
+def names(name: str, value: object) -> list[str]:
+    """Return names from a list, a tuple, a set, or anything else with several; one `str` is not several.
+
+    Raises:
+        TypeError: it is no such thing, or one of them is not a `str`. ValueError: as `text`.
+    """
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} is {shown(value)}; it must be a list of names")
+    return [text(f"a name in {name}", each) for each in value]
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} is {shown(value)}; it must be True or False")
+    return value
+
+
+def one_of(name: str, value: object, choices: Sequence[T]) -> T:
+    """Return the one of `choices` that `value` is, of the same type and equal.
+
+    Raises:
+        TypeError: no choice has its type. ValueError: it is none of them.
+    """
+    for choice in choices:
+        if type(choice) is type(value) and choice == value:
+            return choice
+    said = f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, choices))}"
+    raise (ValueError if type(value) in set(map(type, choices)) else TypeError)(said)
+
+
+def callable_of(name: str, value: T) -> T:
+    """Return what can be called.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} is {shown(value)}; it must be a function")
+    return value
+
+
+def record_bytes(name: str, value: object) -> Bytes | None:
+    """Return something of which `len` is the number of its bytes; a view of other items is one of their bytes.
+
+    Raises:
+        TypeError: it is neither bytes, nor a bytearray, nor a memoryview, nor None. ValueError: a view was released.
+    """
+    if value is None or type(value) is bytes or type(value) is bytearray:
+        return value
+    if isinstance(value, memoryview):
+        return value.cast("B") if value.c_contiguous and value.nbytes else value.tobytes()
+    if isinstance(value, bytes | bytearray):
+        # What a class of the caller's says about its length need not be so.
+        return memoryview(value)
+    advice = "; encode it" if isinstance(value, str) else ""
+    raise TypeError(f"{name} is {type(value).__name__}; it must be bytes, a bytearray, a memoryview or None{advice}")
