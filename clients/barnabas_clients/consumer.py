@@ -200,7 +200,8 @@ class Consumer(Positions):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return up to `max_records` records by partition; waits for the first of them, at most `timeout_s`.
 
-        Empty when nothing came in time. Raises and is cancelled as `__anext__`.
+        Empty when nothing came in time. Raises and is cancelled as `__anext__`. What was taken before something that
+        cannot be read is returned; the error is raised by the next call, and records of other partitions come between.
         """
         self._core.check_open()
         assert max_records > 0

@@ -139,10 +139,15 @@ class Fetcher:
             self._ready.append(queue)
             self._on_news()
 
-    def take(self, records_max: int) -> tuple[PartitionQueue, list[ConsumerRecord], int] | None:
+    def take(
+        self, records_max: int, *, is_first: bool = True
+    ) -> tuple[PartitionQueue, list[ConsumerRecord], int] | None:
         """Return records of one partition and the offset behind them; None if nothing is there to hand out.
 
         A partition is read until what one fetch brought is used up; then the next one has its turn.
+
+        With `is_first` false the records join others that were taken for the same answer. An exception would take
+        those with it; so what cannot be read ends the answer, and is the first thing that the next call meets.
 
         Raises:
             BarnabasError: what stands next in a partition cannot be read. The next call looks at the others first.
@@ -157,6 +162,8 @@ class Fetcher:
             try:
                 records, next_offset = queue.take(records_max)
             except BarnabasError:
+                if not is_first:
+                    return None
                 ready.rotate(-1)
                 raise
             if len(queue.chunks) != chunks:
@@ -491,8 +498,10 @@ class Fetcher:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # Ours: nothing else leaves these tasks. Whoever reads is told.
+            failure = ClientError(f"fetching has ended, by a fault of this client: {error!r}")
+            failure.__cause__ = error
             for queue in self.queues.values():
-                queue.failure = cast("BarnabasError", error)
+                queue.failure = failure
                 self.make_ready(queue)
 
     def _now(self) -> float:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterator
 from operator import length_hint
 from typing import NamedTuple
 
+from barnabas_raftlog.errors import BarnabasError
+
 from .consumer_record import ConsumerRecord
 from .errors import ClientClosedError, DeadlineExceededError
 from .fetcher import Fetcher
@@ -103,7 +105,12 @@ class Reader:
             while True:
                 self._check()
                 self._on_asked()
-                taken = None if self._holds else self._fetcher.take(records_max)
+                try:
+                    taken = None if self._holds else self._fetcher.take(records_max)
+                except BarnabasError:
+                    # Whoever just asks again must not keep the loop from fetching other partitions.
+                    await asyncio.sleep(0)
+                    raise
                 if taken is not None:
                     return Taken(*taken)
                 now_s = loop.time()
@@ -114,8 +121,8 @@ class Reader:
             self.is_asking = False
 
     def take_more(self, records_max: int) -> Taken | None:
-        """Return what else is there right now, as part of the same answer."""
-        taken = None if self._holds else self._fetcher.take(records_max)
+        """Return what else is there right now, as part of the same answer. Raises nothing: the next `ask` does."""
+        taken = None if self._holds else self._fetcher.take(records_max, is_first=False)
         return None if taken is None else Taken(*taken)
 
     def hand_out(self, taken: Taken) -> None:
@@ -130,8 +137,9 @@ class Reader:
                 waiter.set_result(None)
 
     def close(self) -> None:
-        """End whatever waits; asking raises `ClientClosedError` from now on."""
+        """End whatever waits; asking raises `ClientClosedError` from now on, also for what was decoded already."""
         self._is_closed = True
+        self.withdraw()
         self.wake()
         self._tell_returned()
 

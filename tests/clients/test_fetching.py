@@ -23,6 +23,7 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from .conftest import Run
 from .fake_broker import FakeBroker, serving
 from .fake_log import FakeLog, values_of
+from .virtual import run_virtually, serving_virtually
 
 PARTITION = TopicPartition("t", 0)
 
@@ -100,6 +101,78 @@ def test_damage_in_one_partition_holds_no_other_up(run: Run) -> None:
             reader.pause(PARTITION)
             assert await reader.get_many(timeout_s=0.01) == {}
             assert failures <= 2
+
+    run(main())
+
+
+def test_what_was_taken_is_returned_before_damage_in_another_partition_is_told(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        log.append(values_of(5), 0)
+        bad = build_batch([NewRecord(None, b"x", 1)])
+        bad[-1] ^= 1
+        log.append_batch(bytes(bad), 1)
+        async with serving(broker), consumer(broker, fetch_max_wait_s=0.01) as reader:
+            found = await reader.get_many(timeout_s=5)
+            assert [record.value for record in found[PARTITION]] == values_of(5)
+            with pytest.raises(CorruptRecordsError, match="t-1 at offset 0"):
+                await reader.get_many(timeout_s=5)
+
+    run(main())
+
+
+def test_asking_again_and_again_in_spite_of_damage_lets_the_other_partitions_be_fetched() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        bad = build_batch([NewRecord(None, b"x", 1)])
+        bad[-1] ^= 1
+        log.append_batch(bytes(bad), 1)
+        async with serving_virtually(broker), consumer(broker) as reader:
+            found: list[bytes | None] = []
+            for turn in range(1_000):
+                try:
+                    found += [record.value for record in (await reader.get_many()).get(PARTITION, [])]
+                except CorruptRecordsError:
+                    if not turn % 100:
+                        log.append([b"%d" % turn])
+            assert found == [b"%d" % turn for turn in range(0, 1_000, 100)]
+
+    run_virtually(main())
+
+
+def test_what_was_taken_is_returned_before_damage_behind_it_is_told(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(5))
+        bad = build_batch([NewRecord(None, b"x", 1)] * 2, base_offset=5)
+        bad[-1] ^= 1
+        log.append_batch(bytes(bad))
+        log.append(values_of(2, 7))
+        async with serving(broker), consumer(broker) as reader:
+            found = await reader.get_many()
+            assert [record.value for record in found[PARTITION]] == values_of(5)
+            with pytest.raises(CorruptRecordsError, match="t-0 at offset 5") as raised:
+                await reader.get_many()
+            assert await reader.position(PARTITION) == 5
+            await reader.seek(PARTITION, raised.value.next_offset)
+            assert [record.value for record in (await reader.get_many())[PARTITION]] == values_of(2, 7)
+
+    run(main())
+
+
+def test_a_consumer_that_is_closed_hands_nothing_out_any_more(run: Run) -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(5))
+        async with serving(broker), consumer(broker) as reader:
+            assert await read(reader, 2) == values_of(2)
+            await reader.close()
+            with pytest.raises(ClientClosedError):
+                await anext(reader)
 
     run(main())
 

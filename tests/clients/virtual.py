@@ -1,0 +1,63 @@
+"""A client and its fake brokers on one loop in virtual time: no socket, no waiting, and the same run every time.
+
+The loop and the network are the simulator's (tests/sim/cluster). Whatever draws its own chance, pauses between retries
+for instance, draws it from one seed here.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest import mock
+
+from clients.fake_broker import FakeBroker
+from sim.cluster.loop import Clock, VirtualLoop
+from sim.cluster.network import Conditions, Network
+from sim.cluster.world import SECOND, World
+
+__all__ = ["run_virtually", "serving_virtually"]
+
+HOST = "127.0.0.1"
+LIMIT_S = 3_600
+
+
+def run_virtually(main: Coroutine[Any, Any, None]) -> None:
+    """Run `main` to its end, which must come within an hour of its own time. What a callback raises fails the run."""
+    world = World(0)
+    loop = VirtualLoop(
+        world, Network(world, Conditions()), HOST, Clock(world), lambda context: world.fail(_bug(context))
+    )
+    seeded = random.Random(0)
+    with mock.patch("random.Random", lambda *seed: random_type(*seed) if seed else seeded):
+        task = loop.create_task(main)
+        try:
+            world.run_until(LIMIT_S * SECOND, task.done)
+            assert task.done(), "the run does not come to an end"
+            task.result()
+        finally:
+            loop.kill()
+            world.bury()
+
+
+random_type = random.Random
+
+
+def _bug(context: dict[str, Any]) -> BaseException:
+    error = context.get("exception")
+    return error if isinstance(error, BaseException) else AssertionError(str(context))
+
+
+@asynccontextmanager
+async def serving_virtually(*brokers: FakeBroker) -> AsyncIterator[None]:
+    """Listen on one port for each broker."""
+    servers = []
+    for broker in brokers:
+        broker.port = 9_000 + broker.node_id
+        servers.append(await asyncio.start_server(broker.serve, HOST, broker.port))
+    try:
+        yield
+    finally:
+        for server, broker in zip(servers, brokers, strict=True):
+            server.close()
+            await broker.close()
