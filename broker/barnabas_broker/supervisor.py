@@ -233,8 +233,15 @@ def _spawn(files: ClusterFiles, node_id: int, program: tuple[str, ...]) -> tuple
     finally:
         os.close(writer)
         os.close(log)
-    if process := identify(child.pid):
-        files.note_process(node_id, process)
+    try:
+        if process := identify(child.pid):
+            files.note_process(node_id, process)
+    except BaseException:
+        # Nobody else knows of it yet, and nobody will.
+        os.close(reader)
+        child.kill()
+        child.wait()
+        raise
     return child, reader, log_start
 
 

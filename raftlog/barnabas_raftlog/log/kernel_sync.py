@@ -84,7 +84,8 @@ class KernelSync:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
-        self._check(self._call(ctypes.c_long(numbers.setup), ctypes.c_long(1), ctypes.byref(self._context)))
+        if self._call(ctypes.c_long(numbers.setup), ctypes.c_long(1), ctypes.byref(self._context)) < 0:
+            raise _last_error()
         self._iocb = ctypes.create_string_buffer(_IOCB.size)
         self._event = ctypes.create_string_buffer(_EVENT.size)
         self._list = (ctypes.c_void_p * 1)(ctypes.addressof(self._iocb))
@@ -130,14 +131,17 @@ class KernelSync:
         os.eventfd_read(self._eventfd)
         done, self._done = self._done, None
         assert done is not None
-        self._check(self._call(self._getevents, self._context, self._one, self._one, self._event, None))
+        if self._call(self._getevents, self._context, self._one, self._one, self._event, None) != 1:
+            # Nobody can tell whether it is on the disk, and nobody must wait for that for ever.
+            done(OSError(errno.EIO, f"what came of it cannot be learned: {_last_error()}"))
+            return
         result = _EVENT.unpack_from(self._event)[2]
         done(None if result == self._expected else _error(result))
 
-    def _check(self, result: int) -> None:
-        if result < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+
+def _last_error() -> OSError:
+    code = ctypes.get_errno()
+    return OSError(code, os.strerror(code))
 
 
 def _error(result: int) -> OSError:

@@ -1,5 +1,6 @@
 """Starting and stopping a cluster of processes, with stand-ins for brokers."""
 
+import errno
 import json
 import os
 import signal
@@ -198,6 +199,23 @@ def test_a_suspended_broker_stops_cleanly(starter: Starter) -> None:
     started = starter.start(brokers=1)
     started.children[1].send_signal(signal.SIGSTOP)
     assert stop_brokers(started.files, [1], WAIT_S).stopped == [1]
+
+
+def test_a_broker_that_cannot_be_recorded_does_not_run(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[ProcessIdentity]()
+
+    def note_process(self: ClusterFiles, node_id: int, process: ProcessIdentity) -> None:
+        seen.append(process)
+        if node_id == 2:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        note(self, node_id, process)
+
+    note = ClusterFiles.note_process
+    monkeypatch.setattr(ClusterFiles, "note_process", note_process)
+    with pytest.raises(OSError, match="no space left"):
+        starter.start()
+    assert len(seen) == 2
+    assert not any(map(is_running, seen))
 
 
 def test_a_failed_start_can_be_repeated(starter: Starter) -> None:

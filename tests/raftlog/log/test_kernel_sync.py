@@ -150,6 +150,24 @@ def test_what_cannot_be_synced_is_refused_and_the_next_one_is_not(tmp_path: Path
     asyncio.run(main())
 
 
+def test_a_request_whose_outcome_cannot_be_learned_has_failed(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        syncer = KernelSync(loop)
+        syncer._getevents = ctypes.c_long(-1)  # a call that no kernel has
+        fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+        answer: asyncio.Future[OSError | None] = loop.create_future()
+        assert syncer.begin(fd, answer.set_result)
+        async with asyncio.timeout(WAIT_S):
+            error = await answer
+        assert error is not None
+        assert error.errno == errno.EIO
+        os.close(fd)
+        syncer.close()
+
+    asyncio.run(main())
+
+
 def test_nothing_is_left_behind() -> None:
     async def main() -> None:
         before = descriptors()
