@@ -112,13 +112,13 @@ class BrokerConfig:
         choices=("fsync", "page-cache"),
     )
     auto_leader_rebalance_enable: bool = _flag(
-        True, "Hand leaderships back to the first replica once it is back in sync."
+        True, "Hand leaderships back to the first replica once it has caught up."
     )
     leader_imbalance_check_interval_seconds: int = _number(
         5, "How long a returned broker must be live before leaderships move back to it.", low=1, high=86_400
     )
     replica_lag_time_max_ms: int = _number(
-        30_000, "A replica that has not caught up for this long leaves the in-sync replicas.", low=100
+        30_000, "A replica that lacks something of what there was this long ago leaves the in-sync replicas.", low=100
     )
     replica_catchup_rate_bytes: int = _number(
         64 * _MIB,

@@ -14,7 +14,7 @@ async def hand_over(
     leaders_changed: Callable[[], Awaitable[None]],
     timeout_s: float,
 ) -> None:
-    """Transfer every leadership to one of `targets()`, in sync if possible; return when each has another leader.
+    """Transfer every leadership to one of `targets()`, if possible one that has caught up; return when all are away.
 
     A transfer that fails is begun again. When nobody is left to take over, as when a whole cluster stops, or when the
     time is up, what is not done stays with an election.
@@ -29,8 +29,7 @@ async def hand_over(
                 moving = [one for one in moving if able.intersection(one.electable)]
                 for partition in moving:
                     if partition.group.is_leader:
-                        best = [node_id for node_id in partition.electable if node_id in able]
-                        target = next((node_id for node_id in best if node_id in partition.isr), best[0])
+                        target = _target(partition, able)
                         # Once in each term: a transfer that is under way is not helped by another.
                         if transferred.get(partition) != (partition.term, target):
                             transferred[partition] = (partition.term, target)
@@ -39,3 +38,10 @@ async def hand_over(
                     await leaders_changed()
     except TimeoutError:
         return
+
+
+def _target(partition: Partition, able: set[int]) -> int:
+    """Return who should take over: the first that has caught up, else that is in sync, else the first."""
+    best = [node_id for node_id in partition.electable if node_id in able]
+    ready = [node_id for node_id in best if partition.has_caught_up(node_id)]
+    return (ready or [node_id for node_id in best if node_id in partition.isr] or best)[0]

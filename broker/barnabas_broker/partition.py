@@ -45,7 +45,7 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .partition_host import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
 from .producer_state import OutOfOrderSequenceError, ProducerBatch, ProducerTable
-from .replica_progress import copies_of, copies_of_committed, electable, in_sync, readable_elsewhere
+from .replica_progress import copies_of, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .replica_state import note_entries
 from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
@@ -298,10 +298,17 @@ class Partition:
         if self._short:
             self._finish_short()
         self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
-        # Whoever is live should come back in sync. The core may hear of that later than the links.
-        return bool(self._short) or any(
+        # Who lacks something may leave without a further word. Whoever is live should come back in sync; the core may
+        # hear of that later than the links.
+        if self._short or lacks_something(self.group, self.isr):
+            return True
+        return any(
             replica not in self.isr and self.host.is_live(replica) for replica in (*self.replicas, *self.observing)
         )
+
+    def has_caught_up(self, node_id: int) -> bool:
+        """Tell whether that replica would take over quickly: it had everything at most an election timeout ago."""
+        return self.group.has_caught_up(node_id)
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""
@@ -335,6 +342,8 @@ class Partition:
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
         note_entries(self.producers, self.starts, entries, self.host.wall_ms())
+        if self.is_leader:
+            self.host.review_soon(self)
 
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
@@ -361,8 +370,6 @@ class Partition:
         if self._is_save_due(commit_index):
             self.save_producers()
         self.host.wake(self)
-        if self.is_leader:
-            self.host.review_soon(self)
 
     def on_configuration(self, configuration: Configuration) -> None:
         """Who is in sync is asked of the group; but a witness that ceases to be one has segments like the others."""
@@ -455,7 +462,7 @@ class Partition:
         return entries * 4 >= len(self.producers)
 
     def _announce_in_sync(self, now_ms: int) -> None:
-        about = (self.group, self.log, self.replicas, self.observing, self.host.node_id)
+        about = (self.group, self.replicas, self.observing, self.host.node_id)
         isr = in_sync(*about, now_ms, self.lag_ms_max)
         if isr != self.isr:
             self.isr = isr

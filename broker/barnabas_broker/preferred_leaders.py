@@ -2,10 +2,11 @@
 
 After a broker was away the others lead what it led. Left alone that stays so, the returned broker only follows, and
 the next failure hits more partitions at once. So a leader that is not the first of its partition's replicas hands the
-leadership to the first one when that one's node has been live for `interval_ms` and is in sync. Placement spreads the
-first replicas evenly, so this spreads the leaders. Kafka does the same (`auto.leader.rebalance.enable`), through its
-controller and every five minutes; here each leader does it for its own partitions, with one timer for the node, which
-runs only while something is not where it belongs.
+leadership to the first one when that one's node has been live for `interval_ms` and it has caught up. To be in sync is
+not enough: that one may be half a minute behind, and producers would wait until the transfer is given up. Placement
+spreads the first replicas evenly, so this spreads the leaders. Kafka does the same (`auto.leader.rebalance.enable`),
+through its controller and every five minutes; here each leader does it for its own partitions, with one timer for the
+node, which runs only while something is not where it belongs.
 
 Not here: leaders by load, and a mute for partitions whose transfers fail; a failed one is tried again at the next turn.
 """
@@ -26,9 +27,8 @@ class Transferable(Protocol):
     @property
     def replicas(self) -> tuple[int, ...]: ...
     @property
-    def isr(self) -> tuple[int, ...]: ...
-    @property
     def can_serve(self) -> bool: ...
+    def has_caught_up(self, node_id: int) -> bool: ...
     def transfer(self, node_id: int) -> None: ...
 
 
@@ -75,7 +75,7 @@ class PreferredLeaders:
             if since_ms is None:
                 continue  # When it comes back, `look_soon` is called again.
             remain = True  # Also what is moved below: the transfer may fail.
-            if since_ms <= oldest_ms and first in partition.isr and moved < TRANSFERS_PER_TURN:
+            if since_ms <= oldest_ms and moved < TRANSFERS_PER_TURN and partition.has_caught_up(first):
                 partition.transfer(first)
                 moved += 1
         return remain

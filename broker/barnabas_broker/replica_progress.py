@@ -4,7 +4,9 @@ Raft's members and a partition's replicas are not the same. Members are also lea
 as they are on their way in, or for good where they are observers; and a witness, which votes and keeps no copy to rely
 on. A replica that counts is a voter and no witness.
 
-Everything here is read from the core's `Progress` at the moment of asking; nothing is kept.
+Everything here is read from the core's `Progress` at the moment of asking; nothing is kept. But what "has everything"
+means is never of that moment: under load a follower that keeps up perfectly lacks what is on its way to it. In sync is
+who has everything that there was `lag_ms_max` ago (`raft.log_ends`); who holds a certain entry is asked of that entry.
 """
 
 from typing import Protocol
@@ -12,14 +14,20 @@ from typing import Protocol
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.membership import Configuration
 
-__all__ = ["copies_of", "copies_of_committed", "electable", "in_sync", "is_held_without", "readable_elsewhere"]
+__all__ = [
+    "copies_of",
+    "copies_of_committed",
+    "electable",
+    "in_sync",
+    "is_held_without",
+    "lacks_something",
+    "readable_elsewhere",
+]
 
 
 class ReplicaLog(Protocol):
     """The part of a log that is used here."""
 
-    @property
-    def last_index(self) -> int: ...
     @property
     def durable_index(self) -> int: ...
     def offset_after(self, index: int) -> int: ...
@@ -33,7 +41,6 @@ def electable(configuration: Configuration, replicas: tuple[int, ...]) -> tuple[
 
 def in_sync(
     group: Group,
-    log: ReplicaLog,
     replicas: tuple[int, ...],
     observers: tuple[int, ...],
     node_id: int,
@@ -41,7 +48,7 @@ def in_sync(
     lag_ms_max: int,
 ) -> tuple[int, ...]:
     """Return who of `replicas` is in sync, the leader `node_id` included, in their order; behind them the observers."""
-    progress, last_index = group.core.progress, log.last_index
+    progress = group.core.progress
     watching = (one for one in observers if one not in replicas and one in group.configuration.learner_ids)
     return tuple(
         replica
@@ -50,9 +57,15 @@ def in_sync(
         or (
             (follower := progress.get(replica)) is not None
             and follower.live
-            and follower.is_in_sync(last_index, now_ms, lag_ms_max)
+            and follower.is_in_sync(now_ms, lag_ms_max)
         )
     )
+
+
+def lacks_something(group: Group, node_ids: tuple[int, ...]) -> bool:
+    """Tell whether one of these followers could fall out of sync though nothing more is appended."""
+    progress = group.core.progress
+    return any((follower := progress.get(node_id)) is not None and follower.lacks_something for node_id in node_ids)
 
 
 def copies_of_committed(configuration: Configuration) -> int:
@@ -73,7 +86,9 @@ def copies_of(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id:
 def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:
     """Tell whether, as this leader knows, all that is committed can do without the replica on `node_id`.
 
-    It is held by a majority of the voters, or, where there are not so many others, by all that keep copies.
+    It is held by a majority of the voters, or, where there are not so many others, by all that keep copies. Under load
+    that becomes true once this leader does not count that replica any more (`Group.discount`): from then on nothing is
+    committed that the others do not hold.
     """
     core, configuration = group.core, group.configuration
     others = configuration.voter_ids.difference(configuration.witnesses, {node_id})
@@ -86,9 +101,9 @@ def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:
 
 def readable_elsewhere(group: Group, log: ReplicaLog, now_ms: int, lag_ms_max: int) -> list[tuple[int, int]]:
     """Return which members besides the leader could serve reads now, observers too, and the end of each one's log."""
-    witnesses, last_index = group.configuration.witnesses, log.last_index
+    witnesses = group.configuration.witnesses
     return [
         (node_id, log.offset_after(follower.match_index))
         for node_id, follower in group.core.progress.items()
-        if node_id not in witnesses and follower.live and follower.is_in_sync(last_index, now_ms, lag_ms_max)
+        if node_id not in witnesses and follower.live and follower.is_in_sync(now_ms, lag_ms_max)
     ]

@@ -285,7 +285,7 @@ class MetadataService:
         others = [node_id for node_id in sorted(self.voter_ids - {self._node_id}) if self._links.is_live(node_id)]
         if group is None or not group.is_leader or not others:
             return
-        group.transfer(others[0])
+        group.transfer(next((node_id for node_id in others if group.has_caught_up(node_id)), others[0]))
         # If it does not work out, the others elect somebody when this node's links close.
         await self._changed.wait_while(lambda: group.is_leader, self._left_s(deadline_ms))
 

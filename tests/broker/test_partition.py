@@ -15,8 +15,10 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.raft.log_ends import LogEnds
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
+from barnabas_raftlog.raft.progress import Progress
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 
 from .wire_client import batch
@@ -61,6 +63,7 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.reviewing: list[Partition] = []
         self.now, self.wall = 0, 10_000
         self.live = {2, 3}
 
@@ -80,7 +83,7 @@ class Host:
         self.said.append(str(error))
 
     def review_soon(self, partition: Partition) -> None:
-        pass
+        self.reviewing.append(partition)
 
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         self.said.append((term, leader_id, isr))
@@ -104,7 +107,7 @@ class Waiter:
 
 
 def follower(match_index: int, *, live: bool = True, in_sync: bool = True) -> Any:
-    return SimpleNamespace(match_index=match_index, live=live, is_in_sync=lambda *_: in_sync)
+    return SimpleNamespace(match_index=match_index, live=live, is_in_sync=lambda *_: in_sync, lacks_something=False)
 
 
 def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
@@ -292,6 +295,28 @@ def test_in_sync_replicas_are_live_and_caught_up_and_announced_when_they_change(
     assert not partition.review(0), "what is dead costs nothing"
     assert host.said[-1] == (1, 1, (1,))
     assert partition.has_enough_replicas
+
+
+def test_who_stalls_leaves_the_in_sync_replicas_though_nothing_more_is_appended_or_committed() -> None:
+    log = FakeLog()
+    partition, host = make(log)
+    ends = LogEnds(0, 100)
+    followers = {peer: Progress(peer, bytes(16), ends, 1, 0, is_voter=True, live=True) for peer in (2, 3)}
+    partition.group.core.progress = followers
+    lead(partition)
+    host.reviewing.clear()
+    append(partition)
+    partition.on_appended(log.entries)
+    assert host.reviewing == [partition]
+    ends.note(1, 500)
+    followers[2].acknowledge(1)
+    assert partition.review(1_500), "it may leave without a further word"
+    assert list(partition.isr) == [1, 2, 3]
+    partition.review(1_501)
+    assert list(partition.isr) == [1, 2]
+    followers[3].acknowledge(1)
+    assert not partition.review(1_502), "all have everything"
+    assert list(partition.isr) == [1, 2, 3]
 
 
 def test_min_insync_above_a_majority_holds_the_answer_back() -> None:

@@ -10,9 +10,12 @@ INTERVAL_MS = 5_000
 class Led:
     """A partition that this node, number 2, leads unless told otherwise."""
 
-    def __init__(self, replicas: tuple[int, ...], isr: tuple[int, ...], *, can_serve: bool = True) -> None:
-        self.replicas, self.isr, self.can_serve = replicas, isr, can_serve
+    def __init__(self, replicas: tuple[int, ...], caught_up: tuple[int, ...], *, can_serve: bool = True) -> None:
+        self.replicas, self.caught_up, self.can_serve = replicas, caught_up, can_serve
         self.transferred: list[int] = []
+
+    def has_caught_up(self, node_id: int) -> bool:
+        return node_id in self.caught_up
 
     def transfer(self, node_id: int) -> None:
         self.transferred.append(node_id)
@@ -41,7 +44,7 @@ def test_what_belongs_here_or_is_not_led_here_stays() -> None:
     assert home.transferred == not_led.transferred == []
 
 
-def test_a_node_that_just_came_back_or_is_not_in_sync_has_to_wait() -> None:
+def test_a_node_that_just_came_back_or_has_not_caught_up_has_to_wait() -> None:
     recent, behind = Led((1, 2, 3), (1, 2, 3)), Led((3, 2, 1), (1, 2))
     leaders = Leaders([recent, behind])
     leaders.live_since_ms |= {1: 16_000, 3: 0}

@@ -69,7 +69,7 @@ def _wanted(sim: Simulator, node: Node) -> list[Configuration]:
                 wanted.append(_of(voters | {other.member}, learners, {other.node_id}))
     for member in present.learners:
         progress = core.progress.get(member.node_id)
-        caught_up = progress and progress.has_caught_up(core.log.last_index, sim.now_ms, CATCH_UP_MS)
+        caught_up = progress and progress.has_caught_up(sim.now_ms, CATCH_UP_MS)
         # Most operators wait for that. Promoting too early is allowed, and costs only time.
         if caught_up or (sim.rng.random() < 0.2 and sim.nodes[member.node_id].disk.log.partial_since is None):
             wanted += 2 * [of(voters | {member}, learners - {member})]

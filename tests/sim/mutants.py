@@ -20,12 +20,23 @@ from .operators import mutants_of, mutated
 
 PACKAGE = "barnabas_raftlog.raft"
 MODULES = (
-    *("quorum", "progress", "state", "uncertainty", "witness", "election", "follower", "replication", "leadership"),
+    *(
+        "quorum",
+        "log_ends",
+        "progress",
+        "state",
+        "uncertainty",
+        "witness",
+        "election",
+        "follower",
+        "replication",
+        "leadership",
+    ),
     *("reconnect", "membership", "membership_change", "core"),
 )
 """The core without its messages, which decide nothing, and without its invariants, which are a judge."""
 
-JUDGED = ("quorum", "state", "election", "follower", "progress")
+JUDGED = ("quorum", "state", "election", "follower", "log_ends", "progress")
 """Votes, elections, what is appended and acknowledged, what is committed: each mutant of these is noticed, or listed.
 
 Not yet the others: `scripts/mutants --module replication` shows what nothing notices there.

@@ -316,7 +316,7 @@ class Group:
         lag_ms_max = core.timing.election_timeout_ms
         if progress is None or progress.uncertain:
             return False
-        return progress.has_caught_up(core.log.last_index, self._driver.now(), lag_ms_max)
+        return progress.has_caught_up(self._driver.now(), lag_ms_max)
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to `node_id`; nothing happens if this node does not lead."""

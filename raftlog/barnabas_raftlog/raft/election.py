@@ -22,6 +22,7 @@ nobody could ever send it. A vote counts only with the directory id that the can
 """
 
 from .consent import has_consent, term_to_stand_in
+from .log_ends import LogEnds
 from .membership import Member
 from .messages import (
     LeadershipEnded,
@@ -231,9 +232,10 @@ def _become_leader(raft: RaftState) -> None:
     raft.role, raft.leader_id, raft.led_term = Role.LEADER, raft.node_id, raft.term
     raft.attempts = raft.ballots = 0
     raft.term_start_index = raft.log.last_index + 1
+    raft.ends = LogEnds(raft.log.last_index, raft.timing.heartbeat_interval_ms)
     raft.progress = {
         peer: Progress(
-            *(peer, raft.directories[peer], raft.term_start_index, raft.now_ms),
+            *(peer, raft.directories[peer], raft.ends, raft.term_start_index, raft.now_ms),
             is_voter=peer in raft.voters,
             live=peer not in raft.silent,
             is_witness=peer in raft.witnesses,
@@ -255,7 +257,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     if raft.role is Role.LEADER:
         raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
         raft.note("leadership ended", cause)
-        raft.progress = {}
+        raft.progress, raft.ends = {}, None
         raft.confirmed = raft.out_repeat_members = False
         raft.transfer_target = None
         raft.deadline_ms = None

@@ -52,6 +52,8 @@ INTERVALS_UNANSWERED = 3  # between heartbeats to one that does not answer; an e
 
 def on_proposed(raft: RaftState) -> None:
     """Send what the driver has appended to the log."""
+    assert raft.ends is not None
+    raft.ends.note(raft.log.last_index, raft.now_ms)
     if not raft.peers:
         advance_commit(raft)  # With a log that is durable at once there may be no `Persisted`.
         return
@@ -161,9 +163,6 @@ def _wake(raft: RaftState) -> None:
     raft.quiescent = False
     raft.active_since_ms = raft.now_ms
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms
-    for progress in raft.progress.values():
-        if progress.match_index >= raft.commit_index:
-            progress.caught_up_ms = raft.now_ms  # It was in sync all the time that nothing happened.
 
 
 def _fall_silent_when_done(raft: RaftState) -> bool:
@@ -281,7 +280,7 @@ def on_peer_live(raft: RaftState, event: PeerLive) -> None:
         return
     _wake(raft)
     _mark_live(raft, progress)
-    progress.match_index = 0
+    progress.forget_match(raft.now_ms)
     progress.become_probe(raft.log.last_index + 1)
     if may_send(raft):
         heartbeat(raft, progress)

@@ -87,9 +87,10 @@ def _lead(raft: RaftState) -> None:
     for peer in raft.peers:
         progress = followed.get(peer)
         if progress is None or progress.directory_id != raft.directories[peer]:
-            next_index = raft.log.last_index + 1
-            progress = Progress(peer, raft.directories[peer], next_index, raft.now_ms, is_voter=False, live=False)
-            progress.caught_up_ms = NEVER_MS  # Unlike those that a new leader finds, it never was.
+            assert raft.ends is not None
+            place = (raft.ends, raft.log.last_index + 1, raft.now_ms)
+            progress = Progress(peer, raft.directories[peer], *place, is_voter=False, live=False)
+            progress.assumed_ms = NEVER_MS  # Unlike those that a new leader finds, it never was.
             raft.silent.add(peer)
         progress.is_voter = peer in raft.voters
         progress.is_witness = peer in raft.witnesses

@@ -7,15 +7,21 @@ entries that the follower needs are gone; a snapshot is under way and nothing el
 
 Lost appends need no timer of their own. An active leader's heartbeats follow the last entry it has sent, so a
 follower with a hole refuses the next one, and the refusal takes the follower back to PROBE.
+
+*In sync* and *caught up* compare a follower with the leader as of a moment in the past (`log_ends`): while entries
+are appended a follower never has what the leader has at the same instant, however well it keeps up. What differs is how
+old that moment may be, and whether it must have been seen: a new leader takes its followers to have been in sync when
+its term began, because it cannot know better; nobody is promoted or handed a leadership on such an assumption.
 """
 
 from enum import Enum, auto
+
+from .log_ends import NEVER_MS, LogEnds
 
 __all__ = ["APPENDS_IN_FLIGHT_MAX", "NEVER_MS", "Progress", "ProgressState"]
 
 # A bound on bookkeeping, not on throughput: at 1 ms between nodes, 256 appends are 256,000 a second for one group.
 APPENDS_IN_FLIGHT_MAX = 256
-NEVER_MS = -1 << 62  # before any clock began
 
 
 class ProgressState(Enum):
@@ -34,12 +40,11 @@ class Progress:
     """
 
     __slots__ = (
-        "caught_up_ms",
+        "assumed_ms",
         "certain_index",
         "certain_round",
         "directory_id",
-        "end_index_seen",
-        "end_seen_ms",
+        "ends",
         "in_flight",
         "in_flight_bytes",
         "is_lost",
@@ -57,7 +62,6 @@ class Progress:
         "probe_round",
         "probe_sent",
         "round",
-        "since_ms",
         "snapshot_index",
         "snapshot_sent_ms",
         "state",
@@ -68,6 +72,7 @@ class Progress:
         self,
         peer: int,
         directory_id: bytes,
+        ends: LogEnds,
         next_index: int,
         now_ms: int,
         *,
@@ -75,7 +80,7 @@ class Progress:
         live: bool,
         is_witness: bool = False,
     ) -> None:
-        self.peer, self.directory_id, self.since_ms = peer, directory_id, now_ms
+        self.peer, self.directory_id, self.ends = peer, directory_id, ends
         self.is_voter, self.is_witness = is_voter, is_witness
         self.match_index = 0
         self.next_index = next_index
@@ -103,10 +108,9 @@ class Progress:
         self.last_answer_ms = now_ms
         self.snapshot_index = 0
         self.snapshot_sent_ms = 0
-        # When `match_index` last reached what was the leader's log end at that time: the base of the ISR.
-        self.caught_up_ms = now_ms
-        self.end_index_seen = next_index - 1
-        self.end_seen_ms = now_ms
+        # When it is taken to have had everything, whatever `match_index` says: as the term begins, or when what it had
+        # acknowledged ceased to count. `NEVER_MS`: it has to be seen.
+        self.assumed_ms = now_ms
 
     def become_probe(self, next_index: int) -> None:
         """Forget the window and ask where the logs match, starting before `next_index`."""
@@ -139,30 +143,41 @@ class Progress:
         self.in_flight_bytes += size_bytes
         self.next_index = last_index + 1
 
-    def acknowledge(self, match_index: int, last_index: int, now_ms: int) -> bool:
+    def acknowledge(self, match_index: int) -> bool:
         """Take in an acknowledgement; return True if `match_index` moved. A lower one is old news."""
-        moved = match_index > self.match_index
-        if moved:
-            self.match_index = match_index
-            window = self.in_flight
-            while window and window[0][0] <= match_index:
-                self.in_flight_bytes -= window.pop(0)[1]
-            if match_index >= self.next_index:
-                self.next_index = match_index + 1
-        # As Kafka defines it: in sync at the time when the log ended where this follower is now.
-        if self.match_index >= last_index:
-            self.caught_up_ms = now_ms
-        elif self.match_index >= self.end_index_seen:
-            self.caught_up_ms = self.end_seen_ms
-        self.end_index_seen, self.end_seen_ms = last_index, now_ms
-        return moved
+        if match_index <= self.match_index:
+            return False
+        self.match_index = match_index
+        window = self.in_flight
+        while window and window[0][0] <= match_index:
+            self.in_flight_bytes -= window.pop(0)[1]
+        if match_index >= self.next_index:
+            self.next_index = match_index + 1
+        return True
 
-    def has_caught_up(self, last_index: int, now_ms: int, lag_ms_max: int) -> bool:
-        """Tell whether it certainly had everything that there was at most `lag_ms_max` ago, as `is_in_sync` assumes."""
+    def forget_match(self, now_ms: int) -> None:
+        """What it acknowledged counts for nothing any more; how well it kept up until now still does."""
+        self.assumed_ms = self.caught_up_ms(now_ms)
+        self.match_index = 0
+
+    @property
+    def lacks_something(self) -> bool:
+        """True while an entry is on its way to it, or will be: time alone can then put it out of sync."""
+        return self.match_index < self.ends.last_index
+
+    def caught_up_ms(self, now_ms: int) -> int:
+        """Return the newest moment, known or assumed, at which the leader's log held nothing that is not here now.
+
+        It is never later than the true one, and earlier by no more than `log_ends` says.
+        """
+        return max(self.assumed_ms, self.ends.reached_ms(self.match_index, now_ms))
+
+    def is_in_sync(self, now_ms: int, lag_ms_max: int) -> bool:
+        """True if this replica has everything that there was `lag_ms_max` ago."""
+        return self.caught_up_ms(now_ms) >= now_ms - lag_ms_max
+
+    def has_caught_up(self, now_ms: int, lag_ms_max: int) -> bool:
+        """Tell whether it answers in step, and was seen to have everything that there was `lag_ms_max` ago."""
         if not self.live or self.state is not ProgressState.REPLICATE:
             return False
-        return self.match_index >= last_index or self.since_ms < self.caught_up_ms >= now_ms - lag_ms_max
-
-    def is_in_sync(self, last_index: int, now_ms: int, lag_ms_max: int) -> bool:
-        """True if this replica has everything, or had everything at most `lag_ms_max` ago."""
-        return self.match_index >= last_index or now_ms - self.caught_up_ms <= lag_ms_max
+        return self.ends.reached_ms(self.match_index, now_ms) >= now_ms - lag_ms_max

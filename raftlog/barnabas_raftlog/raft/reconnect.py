@@ -63,10 +63,10 @@ def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
     raft.silent.discard(digest.peer)
     progress.live = True
     progress.last_answer_ms = raft.now_ms
-    progress.match_index = 0
+    progress.forget_match(raft.now_ms)
     if progress.state is not ProgressState.PROBE:
         progress.become_probe(log.last_index + 1)
-    progress.acknowledge(log.last_index, log.last_index, raft.now_ms)
+    progress.acknowledge(log.last_index)
     progress.become_replicate()
     if raft.witnesses:
         leadership.tell_witnesses(raft, progress)

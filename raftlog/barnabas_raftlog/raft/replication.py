@@ -170,7 +170,7 @@ def on_answer(raft: RaftState, progress: Progress, response: AppendResponse) -> 
     last_index = raft.log.last_index
     match_index = response.match_index
     assert match_index <= last_index, f"node {response.source} has {match_index} of {last_index} entries"
-    moved = progress.acknowledge(match_index, last_index, raft.now_ms)
+    moved = progress.acknowledge(match_index)
     if progress.state is ProgressState.PROBE:
         if progress.match_index >= progress.next_index - 1:
             progress.become_replicate()

@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 import msgspec
 
+from .log_ends import LogEnds
 from .membership import NOBODY, Configuration, Member, same_directory
 from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Message, Place, Rng
 from .progress import Progress
@@ -73,6 +74,7 @@ class RaftState:
         "directories",
         "directory_id",
         "doubtful",
+        "ends",
         "given_up",
         "heard_ms",
         "is_blank",
@@ -192,6 +194,7 @@ class RaftState:
         self.ballots = 0  # real elections of others or of its own that this member took part in, since then
         # As a leader.
         self.progress = dict[int, Progress]()
+        self.ends: LogEnds | None = None
         self.term_start_index = 0  # Index of the first entry of the own term.
         self.led_term = 0
         self.round = 0

@@ -145,7 +145,7 @@ def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -
         raft.round += 1
         progress.certain_round = raft.round
         progress.match_index = 0
-        progress.caught_up_ms = NEVER_MS
+        progress.assumed_ms = NEVER_MS
         progress.become_probe((raft.log.last_index if response.rejected else response.match_index) + 1)
         raft.note("follower may have forgotten", f"node {progress.peer} counts again behind {progress.certain_index}")
         return True

@@ -61,10 +61,10 @@ def releasable_index(raft: RaftState) -> int:
             progress = raft.progress.get(node_id)
             index = min(index, 0 if progress is None else progress.match_index)
     if raft.learners and index > raft.released_index:
-        last_index, lag_ms_max = raft.log.last_index, raft.timing.election_timeout_ms
+        lag_ms_max = raft.timing.election_timeout_ms
         for node_id in raft.learners:
             progress = raft.progress.get(node_id)
-            if progress is not None and progress.has_caught_up(last_index, raft.now_ms, lag_ms_max):
+            if progress is not None and progress.has_caught_up(raft.now_ms, lag_ms_max):
                 index = min(index, progress.match_index)
     raft.released_index = max(raft.released_index, index)
     return raft.released_index

@@ -3,6 +3,7 @@
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
+from barnabas_raftlog.raft.log_ends import LogEnds
 from barnabas_raftlog.raft.messages import AppendResponse
 from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, ProgressState
 from barnabas_raftlog.raft.quorum import committable_index
@@ -11,7 +12,7 @@ from .group import Group
 
 
 def progress() -> Progress:
-    found = Progress(2, bytes(16), 5, 1_000, is_voter=True, is_witness=False, live=True)
+    found = Progress(2, bytes(16), LogEnds(4, 100), 5, 1_000, is_voter=True, is_witness=False, live=True)
     found.become_replicate()
     return found
 
@@ -29,42 +30,30 @@ def test_acknowledgement_frees_what_it_covers_and_no_more() -> None:
     follower = progress()
     for index in (1, 2, 3):
         follower.sent(index, 10)
-    assert follower.acknowledge(2, 3, 1_010)
+    assert follower.acknowledge(2)
     assert (list(follower.in_flight), follower.in_flight_bytes, follower.next_index) == ([(3, 10)], 10, 4)
-    assert not follower.acknowledge(2, 3, 1_020)
+    assert not follower.acknowledge(2)
 
 
 def test_follower_that_has_more_than_was_sent_is_sent_what_follows() -> None:
     follower = progress()
     assert follower.next_index == 1
-    follower.acknowledge(1, 9, 1_010)
+    follower.acknowledge(1)
     assert follower.next_index == 2
-    follower.acknowledge(7, 9, 1_010)
+    follower.acknowledge(7)
     assert follower.next_index == 8
 
 
-def test_in_sync_when_it_has_what_was_the_end_of_the_log_when_it_was_last_asked() -> None:
+def test_new_leaders_follower_is_taken_to_have_had_everything_when_the_term_began() -> None:
     follower = progress()
-    follower.acknowledge(3, 5, 2_000)
-    assert follower.caught_up_ms == 1_000
-    follower.acknowledge(4, 5, 2_000)
-    assert follower.caught_up_ms == 1_000
-    follower.acknowledge(5, 8, 3_000)
-    assert follower.caught_up_ms == 2_000
-    follower.acknowledge(8, 8, 4_000)
-    assert follower.caught_up_ms == 4_000
-    follower.acknowledge(8, 9, 5_000)
-    assert follower.caught_up_ms == 4_000
-
-
-def test_new_follower_is_taken_to_have_had_what_was_there_when_the_term_began() -> None:
-    follower = progress()
-    follower.acknowledge(4, 9, 2_000)
-    assert follower.caught_up_ms == 1_000
-    later = Progress(2, bytes(16), 5, 1_000, is_voter=True, is_witness=False, live=True)
-    later.end_seen_ms = 1_500
-    later.acknowledge(4, 9, 2_000)
-    assert later.caught_up_ms == 1_500
+    follower.ends.note(9, 1_500)
+    assert follower.caught_up_ms(2_000) == 1_000
+    follower.acknowledge(3)
+    assert follower.caught_up_ms(2_000) == 1_000
+    assert not follower.has_caught_up(2_000, 5_000)
+    follower.acknowledge(4)
+    assert follower.caught_up_ms(2_000) == 1_500
+    assert follower.has_caught_up(2_000, 5_000)
 
 
 def test_snapshot_under_way_replaces_what_was_in_flight() -> None:
@@ -81,25 +70,27 @@ def test_snapshot_under_way_replaces_what_was_in_flight() -> None:
 
 def test_caught_up_is_who_answers_in_step_and_had_everything_lately() -> None:
     follower = progress()
-    follower.match_index, follower.caught_up_ms = 8, 2_000
-    assert follower.has_caught_up(8, 9_000, 500)
-    assert not follower.has_caught_up(9, 2_501, 500)
-    assert follower.has_caught_up(9, 2_500, 500)
-    follower.caught_up_ms = follower.since_ms
-    assert not follower.has_caught_up(9, 1_001, 500)
+    follower.acknowledge(8)
+    follower.ends.note(8, 1_500)
+    assert follower.has_caught_up(9_000, 500)
+    follower.ends.note(9, 2_000)
+    assert follower.has_caught_up(2_500, 500)
+    assert not follower.has_caught_up(2_501, 500)
     follower.live = False
-    assert not follower.has_caught_up(8, 9_000, 500)
+    assert not follower.has_caught_up(2_500, 500)
     follower.live = True
     follower.become_probe(9)
-    assert not follower.has_caught_up(8, 9_000, 500)
+    assert not follower.has_caught_up(2_500, 500)
 
 
 def test_in_sync_is_who_has_everything_or_had_it_lately() -> None:
     follower = progress()
-    follower.match_index, follower.caught_up_ms = 8, 2_000
-    assert follower.is_in_sync(8, 9_000, 500)
-    assert follower.is_in_sync(9, 2_500, 500)
-    assert not follower.is_in_sync(9, 2_501, 500)
+    follower.acknowledge(8)
+    follower.ends.note(8, 1_500)
+    assert follower.is_in_sync(9_000, 500)
+    follower.ends.note(9, 2_000)
+    assert follower.is_in_sync(2_500, 500)
+    assert not follower.is_in_sync(2_501, 500)
 
 
 def test_commit_index_never_goes_back() -> None:

@@ -70,7 +70,7 @@ class Narrator:
     def has_caught_up(self, node: str, peer: str) -> None:
         core = self.group.cores[int(node)]
         progress = core.progress[int(peer)]
-        caught_up = progress.has_caught_up(core.log.last_index, self.group.now_ms, core.timing.election_timeout_ms)
+        caught_up = progress.has_caught_up(self.group.now_ms, core.timing.election_timeout_ms)
         self.group.lines.append(f"n{peer} {'has' if caught_up else 'has not'} caught up")
 
     def connect(self) -> None:
