@@ -63,8 +63,8 @@ def _required(kind: type, doc: str, *, low: int | None = None, high: int | None 
     return dataclasses.field(metadata={"kind": kind, "doc": doc, "low": low, "high": high, "choices": ()})
 
 
-def _number(default: int, doc: str, *, low: int = 0, high: int = _INT_MAX) -> Any:
-    meta = {"kind": int, "doc": doc, "low": low, "high": high, "choices": ()}
+def _number(default: int, doc: str, *, low: int = 0, high: int = _INT_MAX, for_tests: bool = False) -> Any:
+    meta = {"kind": int, "doc": doc, "low": low, "high": high, "choices": (), "for_tests": for_tests}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -207,6 +207,12 @@ class BrokerConfig:
     broker_session_timeout_ms: int = _number(3_000, "Silence after which the controller fences a broker.", low=200)
     controlled_shutdown_timeout_ms: int = _number(10_000, "How long a clean stop may take.", low=100, high=600_000)
     log_level: str = _text("INFO", "What is logged to stderr.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    test_link_delay_us: int = _number(
+        0, "How long what this broker sends to others is held back.", high=10_000_000, for_tests=True
+    )
+    test_link_jitter_us: int = _number(
+        0, "Up to how much longer each write and datagram takes.", high=10_000_000, for_tests=True
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -330,7 +336,10 @@ class BrokerConfig:
 
 
 def settings() -> list[Setting]:
-    """Return every setting in the order of declaration, for documentation and for completion."""
+    """Return every setting in the order of declaration, for documentation and for completion.
+
+    Those that only tests have a use for (`test.*`) are left out: docs/testing.md has them.
+    """
     return [
         Setting(
             name=field.name.replace("_", "."),
@@ -343,6 +352,7 @@ def settings() -> list[Setting]:
             doc=field.metadata["doc"],
         )
         for field in dataclasses.fields(BrokerConfig)
+        if not field.metadata.get("for_tests")
     ]
 
 

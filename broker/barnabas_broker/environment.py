@@ -6,7 +6,8 @@ run whole nodes, unchanged, on a virtual clock, network and disk, and repeat a f
 running node uses reads a clock, draws a random number, opens a file or a socket, or starts a thread by itself.
 
 The event loop is the other half of the machine, and needs no seam: asyncio passes it around already. TCP connections,
-timers and the default executor (cold reads) come from whatever loop runs the node.
+timers and the default executor (cold reads) come from whatever loop runs the node. On a real machine, the network
+between nodes can be made to take time (`link_delay`); the simulator's takes its own.
 
 Deliberately not here: the process (pid, signals, arguments), which belongs to `main`.
 """
@@ -23,9 +24,12 @@ from barnabas_raftlog.log.files import Files, OsFiles
 from barnabas_raftlog.log.kernel_sync import Syncer, open_kernel_sync
 from barnabas_raftlog.log.worker import ThreadWorker, Worker
 from barnabas_raftlog.multiraft.datagrams import Datagrams, DatagramSocket
+from barnabas_raftlog.multiraft.link_delay import LinkDelay
 from barnabas_raftlog.multiraft.links import monotonic_ms
 
-__all__ = ["NodeEnvironment", "wall_ms"]
+from .config import BrokerConfig
+
+__all__ = ["NodeEnvironment", "configured_delay", "wall_ms"]
 
 
 def wall_ms() -> int:
@@ -45,6 +49,7 @@ class NodeEnvironment(NamedTuple):
     """The real machine unless told otherwise.
 
     `random_bytes` is the only source of chance: incarnations, ids, nonces and the seed of election jitter.
+    `link_delay` is how long what this node sends to others takes; None where nothing shall hold it back.
     """
 
     monotonic_ms: Callable[[], int] = monotonic_ms
@@ -55,7 +60,14 @@ class NodeEnvironment(NamedTuple):
     new_worker: Callable[[asyncio.AbstractEventLoop, str], Worker] = ThreadWorker
     new_syncer: Callable[[asyncio.AbstractEventLoop], Syncer | None] = open_kernel_sync
     new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket
+    link_delay: LinkDelay | None = None
 
     def new_id(self) -> UUID:
         """Return an id that nobody has had (UUID version 4)."""
         return UUID(bytes=self.random_bytes(16), version=4)
+
+
+def configured_delay(config: BrokerConfig) -> LinkDelay | None:
+    """Return the delay that `test.link.delay.us` and `test.link.jitter.us` ask for; None when they ask for none."""
+    delay = LinkDelay(config.test_link_delay_us / 1000, config.test_link_jitter_us / 1000)
+    return None if delay.is_none else delay

@@ -37,7 +37,7 @@ from .config import BrokerConfig
 from .connections import Exchange, Limits, Listener
 from .context import BrokerContext
 from .dispatch import Dispatcher
-from .environment import NodeEnvironment
+from .environment import NodeEnvironment, configured_delay
 from .events import EventHistory
 from .failed_replicas import METHOD as REPLICA_FAILED
 from .hosted_topic import place_of
@@ -94,6 +94,7 @@ class Node:
             random_bytes=environment.random_bytes,
             new_datagrams=environment.new_datagrams,
             liveness_timeout_ms=config.raft_election_timeout_ms,
+            delay=environment.link_delay or configured_delay(config),
         )
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
         self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)

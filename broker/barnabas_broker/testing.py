@@ -10,6 +10,13 @@ thread, or use `RunningCluster`, which keeps the loop in a thread of its own:
     with RunningCluster(brokers=1) as cluster:
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
 
+The network between the brokers takes as long as `link_delay_ms` says, one way, and up to `link_jitter_ms` longer:
+
+    async with Cluster(brokers=3, link_delay_ms=10, link_jitter_ms=2) as cluster: ...
+    async with Cluster(brokers=3, link_delay_ms={(1, 2): 50}) as cluster: ...  # what 1 sends to 2, and nothing else
+
+Clients reach every broker at once, whatever it says.
+
 Not here: killing a broker the hard way. Within one process nobody dies; use `barnabas cluster start` for that.
 """
 
@@ -26,12 +33,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from barnabas_raftlog.multiraft.link_delay import LinkDelay
+
 from .config import BrokerConfig
+from .environment import NodeEnvironment
 from .node import Node
 
-__all__ = ["Cluster", "RunningCluster"]
+__all__ = ["Cluster", "RunningCluster", "Ways"]
 
 T = TypeVar("T")
+Ways = float | Mapping[tuple[int, int], float]
+"""Milliseconds of every way between two brokers, or of each (from, to); those that are not named take none."""
+
 START_TIMEOUT_S = 30.0
 REPORTED_EVENTS = 20
 SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log.retention.ms": -1}
@@ -41,7 +54,8 @@ SMALL = {"log.journal.file.bytes": 16 << 20, "log.segment.bytes": 64 << 20, "log
 class Cluster:
     """Brokers 1 to `brokers` of one cluster; `nodes` has those that run.
 
-    `settings` apply to each of them; broker i stands in `racks[i - 1]`, if there are as many.
+    `settings` apply to each of them; broker i stands in `racks[i - 1]`, if there are as many. A `link_delay_ms` or
+    `link_jitter_ms` below 0 or above 10 s is a ValueError.
     """
 
     def __init__(
@@ -51,7 +65,10 @@ class Cluster:
         directory: Path | None = None,
         settings: Mapping[str, str | int | bool] | None = None,
         racks: Sequence[str] = (),
+        link_delay_ms: Ways = 0.0,
+        link_jitter_ms: float = 0.0,
     ) -> None:
+        self._delays = {i + 1: _delay_of(i + 1, link_delay_ms, link_jitter_ms) for i in range(brokers)}
         self.nodes: dict[int, Node] = {}
         self._own_directory = directory is None
         self._directory = directory if directory is not None else Path(tempfile.mkdtemp(prefix="barnabas-"))
@@ -81,7 +98,7 @@ class Cluster:
 
     async def start(self, node_id: int) -> Node:
         """Start one broker; it is ready some time later."""
-        node = Node(self.configs[node_id])
+        node = Node(self.configs[node_id], NodeEnvironment(link_delay=self._delays[node_id]))
         await node.start()
         self.nodes[node_id] = node
         return node
@@ -130,8 +147,12 @@ class RunningCluster:
         *,
         settings: Mapping[str, str | int | bool] | None = None,
         racks: Sequence[str] = (),
+        link_delay_ms: Ways = 0.0,
+        link_jitter_ms: float = 0.0,
     ) -> None:
-        self.cluster = Cluster(brokers, settings=settings, racks=racks)
+        self.cluster = Cluster(
+            brokers, settings=settings, racks=racks, link_delay_ms=link_delay_ms, link_jitter_ms=link_jitter_ms
+        )
         self._started: Future[asyncio.AbstractEventLoop] = Future()
         self._stop: asyncio.Event
         self._thread = threading.Thread(target=self._main, name="brokers", daemon=True)
@@ -202,6 +223,15 @@ class RunningCluster:
         async with self.cluster:
             self._started.set_result(asyncio.get_running_loop())
             await self._stop.wait()
+
+
+def _delay_of(node_id: int, delay_ms: Ways, jitter_ms: float) -> LinkDelay | None:
+    if isinstance(delay_ms, Mapping):
+        delay = LinkDelay(0.0, jitter_ms, {to: ms for (sender, to), ms in delay_ms.items() if sender == node_id})
+    else:
+        delay = LinkDelay(delay_ms, jitter_ms)
+    delay.check()
+    return None if delay.is_none else delay
 
 
 def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":

@@ -18,7 +18,8 @@ from barnabas_raftlog.memory import unfilled
 
 from .byte_counts import ByteCounts, ByteWatch
 from .framing import FRAME_BYTES_MAX, Buffer, Frame, FrameKind, FrameSplitter, encode_frame, read_header
-from .handshake import Acceptor, Dialler, HandshakeRefusedError, Identity
+from .handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
+from .link_delay import DelayedNetwork
 
 __all__ = ["WRITE_BYTES_MAX", "Connection", "ConnectionOwner"]
 
@@ -42,10 +43,19 @@ class ConnectionOwner(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One end of one connection. `reason` says why it closed, None while it is open."""
+    """One end of one connection. `reason` says why it closed, None while it is open.
 
-    def __init__(self, owner: ConnectionOwner, handshake: Dialler | Acceptor, scratch: memoryview) -> None:
-        self._owner, self._handshake = owner, handshake
+    `delayed` is a network that takes time; without one, the kernel's is used as it is.
+    """
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        handshake: Dialler | Acceptor,
+        scratch: memoryview,
+        delayed: DelayedNetwork | None = None,
+    ) -> None:
+        self._owner, self._handshake, self._delayed = owner, handshake, delayed
         self._splitter = FrameSplitter(scratch, allocate=unfilled)
         self._transport: asyncio.Transport | None = None
         self._remote = "?"
@@ -129,6 +139,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        if self._delayed is not None:
+            self._transport = self._delayed.carry(self._transport, self, self._other_end)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
             self._remote, self._remote_address = f"{name[0]}:{name[1]}", name
@@ -160,6 +172,14 @@ class Connection(asyncio.BufferedProtocol):
             self.abort(f"malformed: {error}")
         except HandshakeRefusedError as error:
             self._refuse(error)
+
+    def _other_end(self) -> int | None:
+        """Return which node is at the other end; None while that is not known, and for an admin."""
+        if isinstance(self._handshake, Dialler):
+            node_id = self._handshake.target
+        else:
+            node_id = ADMIN if self._handshake.peer is None else self._handshake.peer.node_id
+        return None if node_id == ADMIN else node_id
 
     def _shake(self, header: tuple[Any, ...]) -> None:
         answer = self._handshake.receive(header)

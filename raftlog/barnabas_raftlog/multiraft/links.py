@@ -39,6 +39,7 @@ from .connection import Connection
 from .datagrams import Datagrams, DatagramSocket
 from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, encode_frame
 from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity
+from .link_delay import DelayedNetwork, LinkDelay
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
 from .notices import Notices
 from .peers import LinkStats, NodeAddress, Peer, PeerStatus
@@ -81,6 +82,7 @@ class Links:
         random_bytes: Callable[[int], bytes] = os.urandom,
         new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket,
         liveness_timeout_ms: int = 1_000,
+        delay: LinkDelay | None = None,
     ) -> None:
         assert 0 <= node_id < 1 << 31
         self.node_id = node_id
@@ -102,6 +104,10 @@ class Links:
         self._notices = Notices(clock, f"node {node_id}")
         self._services = Services(self._on_bug)
         self._datagrams = new_datagrams(self._on_datagram)
+        self.delay = delay
+        self._delayed = None if delay is None else DelayedNetwork(delay, self._rng)
+        if self._delayed is not None:
+            self._datagrams = self._delayed.datagrams(self._datagrams, self._node_at)
         self._strangers: dict[Connection, int] = {}  # accepted, not authenticated: deadline, oldest first
         self._admins: dict[Connection, None] = {}
         self._connections: dict[Connection, None] = {}  # in the order of their beginning
@@ -155,6 +161,8 @@ class Links:
             connection.abort("this node is closing")
         if self._connections:
             await self._all_closed.wait()
+        if self._delayed is not None:
+            self._delayed.close()
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(None)
 
@@ -253,6 +261,7 @@ class Links:
             self,
             Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES)),
             self._scratch,
+            self._delayed,
         )
 
     async def _dial(self, peer: Peer) -> None:
@@ -279,9 +288,11 @@ class Links:
         """Connect and shake hands. None if no connection came to be; one that is returned may be closed already."""
         loop = asyncio.get_running_loop()
         dialler = Dialler(self._me, peer.node_id, self._secret, self._random_bytes(NONCE_BYTES))
-        connection = Connection(self, dialler, self._scratch)
+        connection = Connection(self, dialler, self._scratch, self._delayed)
         try:
             async with asyncio.timeout(HANDSHAKE_MS / 1000):
+                if self._delayed is not None:
+                    await self._delayed.connecting(peer.node_id)
                 await loop.create_connection(lambda: connection, peer.address.host, peer.address.port)
                 await connection.authenticated
         except (OSError, TimeoutError) as error:
@@ -477,6 +488,10 @@ class Links:
             data = encode_datagram(datagram, peer.node_id, self._mark, self._secret)
             self.stats.datagrams_out += 1
             await self._datagrams.send(data, peer.datagram_address)
+
+    def _node_at(self, address: object) -> int:
+        """Return the node to which datagrams go by way of `address`."""
+        return next(peer.node_id for peer in self._peers.values() if peer.datagram_address == address)
 
     # Housekeeping.
 
