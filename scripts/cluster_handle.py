@@ -1,5 +1,6 @@
 """Drive a real cluster through the `barnabas` command, as a user would: for demo, kill rounds and benchmarks."""
 
+import argparse
 import json
 import os
 import shutil
@@ -50,6 +51,22 @@ def _is_free(port: int) -> bool:
     return True
 
 
+def add_link_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--link-delay` and `--link-jitter`, which `link_settings` turns into settings of a broker."""
+    parser.add_argument(
+        "--link-delay", type=float, default=0.0, metavar="MS", help="of what brokers send each other, one way"
+    )
+    parser.add_argument(
+        "--link-jitter", type=float, default=0.0, metavar="MS", help="up to so much longer, drawn for each write"
+    )
+
+
+def link_settings(delay_ms: float, jitter_ms: float = 0.0) -> dict[str, str]:
+    """Return the settings of brokers between which everything takes so long; none at all where it takes no time."""
+    times = {"test.link.delay.us": round(delay_ms * 1000), "test.link.jitter.us": round(jitter_ms * 1000)}
+    return {name: str(value) for name, value in times.items() if value}
+
+
 class Cluster:
     """A cluster of broker processes in `data`. Nodes count from 1."""
 
@@ -70,6 +87,11 @@ class Cluster:
         run("cluster", "start", "--data", self.data, *words, timeout_s=timeout_s + 10)
         self.ready_s = time.perf_counter() - began
         return self.ready_s
+
+    @property
+    def logs(self) -> list[Path]:
+        """What the brokers said, as long as their directories are there."""
+        return [self.data / f"broker-{k + 1}" / "broker.log" for k in range(self.brokers)]
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(run("cluster", "status", "--data", self.data, "--json"))

@@ -4,9 +4,17 @@ The load is `confluent-kafka` with acks=all and idempotence; each partition's re
 read back at the end shows every loss, duplicate and change of order. A second client follows the high watermarks all
 the while: they may stand still, never go back. The pause of a round is the longest time that any partition went without
 an acknowledgement after the kill, from the last acknowledgement before it.
+
+Before the first kill, and after the last, the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says
+otherwise) without a fault. All the while a third client looks at the in-sync replicas ten times a second
+(`in_sync_watch`). With three replicas `min.insync.replicas` is 2.
+
+Exit status: 1 when a record or an order was lost, a replica was out of sync without a fault, or a record was refused
+for that; else 0.
 """
 
 import argparse
+import math
 import statistics
 import sys
 import threading
@@ -14,13 +22,16 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from cluster_handle import Cluster, cluster, run
+from cluster_handle import Cluster, add_link_options, cluster, link_settings, run
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from in_sync_watch import InSyncWatch
 
 TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
 RECORDS_PER_SECOND = 3_000
 SETTLE_S = 1.0  # how long the load runs before each kill and after each return
 ROUND_LIMIT_S = 60.0
+LAG_MAX = "replica.lag.time.max.ms"
+LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before anybody is missed
 
 
 class Load(threading.Thread):
@@ -142,7 +153,9 @@ class Watermarks(threading.Thread):
 
 
 def create_topic(brokers: Cluster, topic: str = TOPIC, partitions: int = PARTITIONS, replicas: int = 3) -> None:
-    words = ("--partitions", partitions, "--replication-factor", replicas, "--bootstrap-server", brokers.bootstrap)
+    words = ["--partitions", partitions, "--replication-factor", replicas, "--bootstrap-server", brokers.bootstrap]
+    if replicas == 3:
+        words += ["--config", "min.insync.replicas=2"]
     run("topic", "create", topic, *words)
 
 
@@ -167,18 +180,19 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
     consumer.close()
 
 
-def one_at_a_time(brokers: Cluster, load: Load, rounds: int, replicas: int = 3) -> list[float]:
+def one_at_a_time(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
     pauses = []
     for number in range(rounds):
         victim = number % 3 + 1
         time.sleep(SETTLE_S)
         led = next(b["leaders"] for b in brokers.status()["brokers"] if b["node_id"] == victim)
-        killed_at = time.perf_counter()
-        brokers.kill(victim)
-        time.sleep(SETTLE_S)
-        load.wait_all_acked_after(killed_at + SETTLE_S / 2)
-        pauses.append(load.pause_around(killed_at))
-        took = brokers.start()
+        with watch.fault([victim]):
+            killed_at = time.perf_counter()
+            brokers.kill(victim)
+            time.sleep(SETTLE_S)
+            load.wait_all_acked_after(killed_at + SETTLE_S / 2)
+            pauses.append(load.pause_around(killed_at))
+            took = brokers.start()
         wait_whole(brokers, replicas=replicas)
         print(
             f"round {number + 1:2}: killed broker {victim} (led {led}): pause {pauses[-1]:.3f} s, back in {took:.2f} s"
@@ -186,13 +200,14 @@ def one_at_a_time(brokers: Cluster, load: Load, rounds: int, replicas: int = 3) 
     return pauses
 
 
-def all_at_once(brokers: Cluster, load: Load, rounds: int, replicas: int = 3) -> list[float]:
+def all_at_once(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
     pauses = []
     for number in range(rounds):
         time.sleep(SETTLE_S)
-        killed_at = time.perf_counter()
-        brokers.kill(1, 2, 3)
-        took = brokers.start()
+        with watch.fault([1, 2, 3]):
+            killed_at = time.perf_counter()
+            brokers.kill(1, 2, 3)
+            took = brokers.start()
         load.wait_all_acked_after(time.perf_counter())
         pauses.append(load.pause_around(killed_at))
         wait_whole(brokers, replicas=replicas)
@@ -226,6 +241,45 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
     return wrong
 
 
+def percentile(values: list[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
+
+
+def run_rounds(options: argparse.Namespace, brokers: Cluster) -> list[str]:
+    """Run all rounds, print what they took, and return what was wrong."""
+    replicas = options.replication_factor
+    lag_max_s = int(brokers.settings[LAG_MAX]) / 1000
+    create_topic(brokers, replicas=replicas)
+    wait_whole(brokers, replicas=replicas)
+    load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
+    round_trip_s = 2 * (options.link_delay + options.link_jitter) / 1000
+    watch = InSyncWatch(brokers.bootstrap, brokers.logs, lag_max_s, round_trip_s)
+    threads = (load, watermarks, watch)
+    for thread in threads:
+        thread.start()
+    try:
+        load.wait_all_acked_after(time.perf_counter())
+        time.sleep(2 * lag_max_s)
+        single = one_at_a_time(brokers, load, watch, options.rounds, replicas)
+        every = all_at_once(brokers, load, watch, options.rounds, replicas)
+        time.sleep(watch.excuses.grace_s + 2 * lag_max_s)
+    finally:
+        load.finish()
+        watermarks.finish()
+        without_excuse = watch.finish()
+    for name, pauses in (("one broker", single), ("all three", every)):
+        print(
+            f"{name}: {len(pauses)} kills, pause median {statistics.median(pauses):.3f} s, "
+            f"p99 {percentile(pauses, 0.99):.3f} s, longest {max(pauses):.3f} s"
+        )
+    print(f"{sum(load.acked):,} records acknowledged, {watermarks.answers:,} high watermarks seen; {watch.summary()}")
+    lost = load.failures + watermarks.went_back + read_back(brokers.bootstrap, load.acked)
+    print("nothing acknowledged was lost, doubled or reordered" if not lost else f"{len(lost)} violations")
+    return lost + without_excuse
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="rounds of each kind")
@@ -234,30 +288,14 @@ def main() -> int:
     )
     parser.add_argument("--keep", action="store_true", help="leave the brokers' data and logs")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    add_link_options(parser)
     options = parser.parse_args()
-    with cluster(settings=dict(item.split("=", 1) for item in options.settings), keep=options.keep) as brokers:
-        replicas = options.replication_factor
-        create_topic(brokers, replicas=replicas)
-        load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
-        load.start()
-        watermarks.start()
-        try:
-            load.wait_all_acked_after(time.perf_counter())
-            single = one_at_a_time(brokers, load, options.rounds, replicas)
-            every = all_at_once(brokers, load, options.rounds, replicas)
-        finally:
-            load.finish()
-            watermarks.finish()
-        wrong = load.failures + watermarks.went_back + read_back(brokers.bootstrap, load.acked)
-    for name, pauses in (("one broker", single), ("all three", every)):
-        ranked = sorted(pauses)
-        print(
-            f"{name}: {len(pauses)} kills, pause median {statistics.median(pauses):.3f} s, longest {ranked[-1]:.3f} s"
-        )
-    print(f"{sum(load.acked):,} records acknowledged, {watermarks.answers:,} high watermarks seen")
+    settings = {LAG_MAX: str(LAG_MAX_MS), **link_settings(options.link_delay, options.link_jitter)}
+    settings |= dict(item.split("=", 1) for item in options.settings)
+    with cluster(settings=settings, keep=options.keep) as brokers:
+        wrong = run_rounds(options, brokers)
     for line in wrong[:20]:
         print(line, file=sys.stderr)
-    print("nothing acknowledged was lost, doubled or reordered" if not wrong else f"{len(wrong)} violations")
     return 1 if wrong else 0
 
 

@@ -275,13 +275,14 @@ class Machines:
     def __init__(
         self, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None, disk_bytes: int = 3 << 30
     ) -> None:
+        self.settings = dict(settings or {})
         library = folder / "shim.so"
         command("gcc", "-O1", "-shared", "-fPIC", "-o", library, SHIM, "-ldl")
         self.all = [Machine(node_id, folder, library, disk_bytes) for node_id in range(1, count + 1)]
         self._cuts: dict[tuple[str, str], int] = {}
         for machine in self.all:
             values: dict[str, str | int] = {
-                **(settings or {}),
+                **self.settings,
                 "node.id": machine.node_id,
                 "cluster.id": "torture",
                 "listeners": f"{machine.address}:{CLIENT_PORT}",

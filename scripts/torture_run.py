@@ -3,10 +3,13 @@
 A round: all replicas in sync, a second of load, a fault that the seed chose, a while of it, the mending, all replicas
 in sync again. Measured is, from the moment the fault strikes, how long every partition took to acknowledge a record
 that was sent after that moment: the slowest partition counts, so this is never less than what any one client waits.
-Where that time went is read out of the brokers' logs (torture_times.py).
+Where that time went is read out of the brokers' logs (torture_times.py). Before the first fault, and after the last,
+the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says otherwise) without one; who is in sync, and
+whether records are refused for that (`min.insync.replicas` is 2), is looked at all the while (in_sync_watch.py).
 
-Exit status: 0 nothing lost and nothing hung, 1 otherwise, 2 this computer cannot do what was asked for. Whether the
-times are within the targets is said in the last lines and is not in the status: it says as much about the computer.
+Exit status: 0 nothing lost, nothing hung, and nobody out of sync without a fault; 1 otherwise; 2 this computer cannot
+do what was asked for. Whether the times are within the targets is said in the last lines and is not in the status: it
+says as much about the computer.
 """
 
 import argparse
@@ -23,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import torture_faults
+from cluster_handle import add_link_options, link_settings
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from in_sync_watch import InSyncWatch
 from torture_load import (
     IMPATIENT,
     TOPIC,
@@ -46,6 +51,8 @@ from barnabas_broker.cli_check import verdict
 
 PARTITIONS = 6
 SETTLE_S = 1.0
+LAG_MAX = "replica.lag.time.max.ms"
+LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before anybody is missed
 FAILED, CANNOT = 1, 2
 
 
@@ -118,8 +125,14 @@ def wait_whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
         time.sleep(0.05)
 
 
-def strike(load: Load, machines: Machines, fault: torture_faults.Fault, chance: random.Random) -> tuple[str, Pause]:
-    """Run one round; return whom it struck and what it cost."""
+def strike(
+    load: Load,
+    machines: Machines,
+    fault: torture_faults.Fault,
+    chance: random.Random,
+    watch: InSyncWatch | None = None,
+) -> tuple[str, Pause]:
+    """Run one round; return whom it struck and what it cost. `watch` is told who has an excuse."""
     leaders = wait_whole(load.bootstrap)
     time.sleep(SETTLE_S)
     load.check_alive()
@@ -130,9 +143,15 @@ def strike(load: Load, machines: Machines, fault: torture_faults.Fault, chance: 
     moment, struck_at = time.monotonic(), time.time()
     load.marked.mark(moment)
     load.recorder.fault(fault.name, "")
+    if watch is not None:
+        watch.strike(machines.others())  # Whom it strikes is not known before.
     struck = fault.strike(scene)
+    if watch is not None and fault.needs != "links":  # else who is cut off misses the others
+        watch.spare(machines.others(*struck))
     time.sleep(max(0.0, moment + hold_s - time.monotonic()))
     fault.mend(scene, struck)
+    if watch is not None:
+        watch.mend(machines.others())
     target = ",".join(map(str, struck))
     load.recorder.fault_ended(fault.name, target)
     waits = load.marked.wait_for_marks()
@@ -170,35 +189,68 @@ def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
     return rows
 
 
-def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder: Path) -> int:
+def round_trip_s(options: argparse.Namespace) -> float:
+    """Return what a question from one broker to another takes at most, by what the links were told."""
+    one_way_ms: float = options.link_delay + options.link_jitter
+    return 2 * one_way_ms / 1000
+
+
+def run_rounds(
+    options: argparse.Namespace,
+    faults: list[torture_faults.Fault],
+    machines: Machines,
+    recorder: Recorder,
+    pauses: dict[str, list[Pause]],
+) -> list[str]:
+    """Run all rounds, fill `pauses`, and return who was out of sync, and what was refused for it, without a fault.
+
+    Raises:
+        RuntimeError: something hung, or a broker did not start.
+    """
     chance = random.Random(options.seed)
-    machines = Machines(folder, settings=dict(item.split("=", 1) for item in options.settings))
+    print(f"three brokers ready in {machines.start():.2f} s")
+    create_topic(machines.bootstrap, min_insync_replicas="2")
+    wait_whole(machines.bootstrap)
+    lag_max_s = int(machines.settings[LAG_MAX]) / 1000
+    watch = InSyncWatch(machines.bootstrap, [one.log for one in machines.all], lag_max_s, round_trip_s(options))
+    load = Load(recorder, machines.bootstrap, options.records_per_s)
+    load.start()
+    watch.start()
+    time.sleep(2 * lag_max_s)
+    for number, fault in enumerate(torture_faults.deck(chance, faults, options.rounds), 1):
+        began = time.monotonic()
+        target, pause = strike(load, machines, fault, chance, watch)
+        pauses[fault.name].append(pause)
+        wrong = recorder.checker.summary().violations
+        print(
+            f"round {number:3}: {fault.name:22} broker {target:6} first acknowledged after {pause.seconds:6.3f} s "
+            f"({pause.partition}: {pause.phases or 'no election'}); round {time.monotonic() - began:5.1f} s"
+            + (f"; {wrong} VIOLATIONS" if wrong else ""),
+            flush=True,
+        )
+        if wrong:
+            break  # What comes after would only bury it.
+    else:
+        time.sleep(watch.excuses.grace_s + 2 * lag_max_s)
+    load.finish()
+    without_excuse = watch.finish()
+    wait_whole(load.bootstrap)
+    audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
+    for line in load.trouble()[:20]:
+        print(f"note: {line}")
+    print(f"{watch.summary()}; without an excuse: {len(without_excuse)}")
+    return without_excuse
+
+
+def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder: Path) -> int:
+    settings = {LAG_MAX: str(LAG_MAX_MS), **link_settings(options.link_delay, options.link_jitter)}
+    settings |= dict(item.split("=", 1) for item in options.settings)
+    machines = Machines(folder, settings=settings)
     recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
     pauses: dict[str, list[Pause]] = defaultdict(list)
-    hung = ""
+    hung, without_excuse = "", list[str]()
     try:
-        print(f"three brokers ready in {machines.start():.2f} s")
-        create_topic(machines.bootstrap)
-        load = Load(recorder, machines.bootstrap, options.records_per_s)
-        load.start()
-        for number, fault in enumerate(torture_faults.deck(chance, faults, options.rounds), 1):
-            began = time.monotonic()
-            target, pause = strike(load, machines, fault, chance)
-            pauses[fault.name].append(pause)
-            wrong = recorder.checker.summary().violations
-            print(
-                f"round {number:3}: {fault.name:22} broker {target:6} first acknowledged after {pause.seconds:6.3f} s "
-                f"({pause.partition}: {pause.phases or 'no election'}); round {time.monotonic() - began:5.1f} s"
-                + (f"; {wrong} VIOLATIONS" if wrong else ""),
-                flush=True,
-            )
-            if wrong:
-                break  # What comes after would only bury it.
-        load.finish()
-        wait_whole(load.bootstrap)
-        audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
-        for line in load.trouble()[:20]:
-            print(f"note: {line}")
+        without_excuse = run_rounds(options, faults, machines, recorder, pauses)
     except RuntimeError as error:  # HangError, or a broker that does not start
         hung = str(error)
         print(f"HUNG: {hung}", file=sys.stderr)
@@ -209,17 +261,16 @@ def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder:
         machines.stop()
         recorder.close()
     summary = recorder.checker.summary()
-    for violation in recorder.checker.violations[:20]:
-        print(violation, file=sys.stderr)
+    for line in (*recorder.checker.violations[:20], *without_excuse[:20]):
+        print(line, file=sys.stderr)
     print(verdict(summary))
     rows = report(pauses)
     if options.json:
-        Path(options.json).write_text(
-            json.dumps({"hung": hung, "by_fault": rows, **summary._asdict()}, indent=2) + "\n"
-        )
-    failed = bool(hung or summary.violations or summary.unread)
+        found = {"hung": hung, "without_excuse": without_excuse, "by_fault": rows, **summary._asdict()}
+        Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+    failed = bool(hung or without_excuse or summary.violations or summary.unread)
     if failed:
-        print(f"again: scripts/torture --rounds {options.rounds} --seed {options.seed}", file=sys.stderr)
+        print(f"again: scripts/torture {' '.join(sys.argv[1:])}", file=sys.stderr)
         leave_evidence(folder, recorder.path)
     return FAILED if failed else 0
 
@@ -256,6 +307,7 @@ def main() -> int:
     parser.add_argument("--json", help="write the result to this file")
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    add_link_options(parser)
     options = parser.parse_args()
     try:
         faults = choose(options)

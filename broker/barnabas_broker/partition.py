@@ -82,6 +82,7 @@ class Partition:
         "index",
         "is_confirmed",
         "is_leader",
+        "is_refusing",
         "isr",
         "lag_ms_max",
         "leader_id",
@@ -126,6 +127,7 @@ class Partition:
         self.leader_id: int | None = None
         self.is_leader = self.is_confirmed = False
         self.isr: tuple[int, ...] = ()
+        self.is_refusing = False  # acks=all, for too few replicas in sync; said once, until they are enough again
         self.observer: PartitionObserver | None = None
         self.settings: TopicSettings | None = None
         self._led_term = 0
@@ -390,6 +392,7 @@ class Partition:
             self._fail_waiters(self.not_leading_code)
         if is_leader and led_term != term:
             self._led_term = term
+            self.is_refusing = False
             self._turned_away.clear()
             self._gaps_until_ms = self.host.now_ms() + (GAP_MS if self.log.log_end_offset else 0)
             # Until a majority has answered nobody knows better; a batch that too few have does not commit.
@@ -466,6 +469,7 @@ class Partition:
         isr = in_sync(*about, now_ms, self.lag_ms_max)
         if isr != self.isr:
             self.isr = isr
+            self.is_refusing = self.is_refusing and not self.has_enough_replicas
             self.host.announce(self, self._led_term, self.host.node_id, isr)
 
     def _is_short(self, index: int) -> bool:

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from barnabas_broker.handlers import produce
+from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .wire_client import Wire, batch, offsets_of, produce_request
@@ -108,6 +109,19 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_appending(wire: Wire, t
     wire.create(f"{topic}-two", min_insync_replicas="2")
     assert wire.produce(f"{topic}-two", batch()).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert wire.produce(f"{topic}-two", batch(), acks=1).base_offset == 0
+
+
+def test_an_operator_hears_once_that_too_few_replicas_are_in_sync(
+    one_broker: RunningCluster, wire: Wire, topic: str
+) -> None:
+    name = f"{topic}-two"
+    wire.create(name, min_insync_replicas="2")
+    for _ in range(3):
+        wire.produce(name, batch())
+    events = [event for event in one_broker.cluster.nodes[1].events.to_list() if event["group"] == f"{name}-0"]
+    assert [(event["kind"], event["cause"]) for event in events if event["kind"] == "acks=all refused"] == [
+        ("acks=all refused", "in sync are [1], min.insync.replicas is 2")
+    ]
 
 
 class TestIdempotence:

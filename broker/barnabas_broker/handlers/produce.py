@@ -103,8 +103,11 @@ class _Produce:
         for wait in self.waits:
             if not wait.is_closed:
                 wait.partition.forget(wait)
-                enough = wait.partition.has_enough_replicas
-                wait.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                if wait.partition.has_enough_replicas:
+                    wait.on_failed(ErrorCode.REQUEST_TIMED_OUT)
+                else:
+                    _say_too_few(self.broker, wait.partition)
+                    wait.on_failed(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _abandon(self) -> None:
         """The client is gone. What it produced stays; only the answer is nobody's."""
@@ -264,6 +267,15 @@ def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refuse
     return broker.partitions.expects_leader_of(hosted, index)
 
 
+def _say_too_few(broker: BrokerContext, partition: Partition) -> str:
+    """Return why acks=all is refused here; an operator hears of it once, until there are enough replicas again."""
+    text = f"in sync are {list(partition.isr)}, min.insync.replicas is {partition.min_insync}"
+    if not partition.is_refusing:
+        partition.is_refusing = True
+        broker.events.add("acks=all refused", f"{partition.topic_name}-{partition.index}", text)
+    return text
+
+
 def _append(
     produce: _Produce, partition: Partition, data: PartitionProduceData, result: PartitionProduceResponse, acks: int
 ) -> None:
@@ -275,10 +287,7 @@ def _append(
         raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
     header = _checked(frame, partition, produce.exchange.version)
     if acks == -1 and not partition.has_enough_replicas:
-        raise _Refused(
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"in sync are {list(partition.isr)}, min.insync.replicas is {partition.min_insync}",
-        )
+        raise _Refused(ErrorCode.NOT_ENOUGH_REPLICAS, _say_too_few(produce.broker, partition))
     try:
         base_offset, index = partition.append(header, frame)
     except NotLeaderError as error:

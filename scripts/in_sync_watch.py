@@ -1,0 +1,166 @@
+"""Are all replicas in sync, but for those that a fault struck? Asked ten times a second; and was anything refused?
+
+A replica is *excused* from the moment in which a fault strikes its broker until `replica.lag.time.max.ms` and two round
+trips after the mending: then it must be back. Any other that is missing from its partition's in-sync replicas is a
+failure, as is a produce request that a broker refused for too few of them while nobody was excused.
+
+`Excuses` is pure; `InSyncWatch` asks as any client does, for the metadata of all topics, and reads what the brokers
+logged. A partition whose leader is not known at the moment has no in-sync replicas to speak of: that is what pauses
+measure.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+__all__ = ["Excuses", "InSync", "InSyncWatch", "refusals"]
+
+INTERVAL_S = 0.1
+ANSWER_TIMEOUT_S = 2.0
+# 2026-11-21 23:18:03,221 INFO barnabas_broker.events: torture-3: acks=all refused: in sync are [1], ...
+_REFUSED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.events: (.*acks=all refused.*)")
+
+
+class InSync(NamedTuple):
+    """What a client was told of one partition."""
+
+    replicas: frozenset[int]
+    in_sync: frozenset[int]
+
+
+class Excuses:
+    """Who may be out of sync when, and who was without an excuse. Times are seconds of any one clock."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.grace_s = grace_s
+        self._spans: list[tuple[int, float, float]] = []
+        self._open: dict[int, float] = {}
+        self._missing: set[tuple[str, int]] = set()
+        self.samples = 0
+        self.violations: list[str] = []
+
+    def strike(self, node_ids: Iterable[int], at_s: float) -> None:
+        for node_id in node_ids:
+            self._open.setdefault(node_id, at_s)
+
+    def mend(self, node_ids: Iterable[int], at_s: float) -> None:
+        for node_id in node_ids:
+            if (since_s := self._open.pop(node_id, None)) is not None:
+                self._spans.append((node_id, since_s, at_s + self.grace_s))
+
+    def spare(self, node_ids: Iterable[int], at_s: float) -> None:
+        """These were not struck after all: no grace."""
+        for node_id in node_ids:
+            if (since_s := self._open.pop(node_id, None)) is not None:
+                self._spans.append((node_id, since_s, at_s))
+
+    def excused(self, from_s: float, to_s: float) -> set[int]:
+        """Return who was excused at any time between."""
+        closed = {node_id for node_id, since_s, until_s in self._spans if since_s <= to_s and from_s <= until_s}
+        return closed | {node_id for node_id, since_s in self._open.items() if since_s <= to_s}
+
+    def sample(self, asked_s: float, answered_s: float, partitions: Mapping[str, InSync]) -> None:
+        """Judge one answer. One replica that stays missing is one violation."""
+        self.samples += 1
+        excused = self.excused(asked_s, answered_s)
+        missing = {
+            (name, node_id)
+            for name, partition in partitions.items()
+            for node_id in partition.replicas - partition.in_sync - excused
+        }
+        for name, node_id in sorted(missing - self._missing):
+            self.violations.append(f"{name}: replica {node_id} is out of sync without a fault, at {asked_s:.1f} s")
+        self._missing = missing
+
+
+def refusals(lines: Iterable[str]) -> list[tuple[float, str]]:
+    """Return what brokers say that they refused for too few replicas in sync: seconds since 1970, and the event."""
+    found = (_REFUSED.match(line) for line in lines)
+    # Local time, as logged.
+    return [
+        (datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S,%f").timestamp(), match[2])  # noqa: DTZ007
+        for match in found
+        if match is not None
+    ]
+
+
+class InSyncWatch(threading.Thread):
+    """Samples until `finish`, which returns what was wrong. `round_trip_s`: between two brokers."""
+
+    def __init__(self, bootstrap: str, logs: Iterable[Path], lag_max_s: float, round_trip_s: float = 0.0) -> None:
+        super().__init__(name="in sync", daemon=True)
+        self.excuses = Excuses(lag_max_s + 2 * round_trip_s)
+        self.refused_in_faults = 0
+        self._logs = list(logs)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "socket.timeout.ms": 2_000, "log_level": 0})
+        self._lock = threading.Lock()
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        while not self._stop_asked.wait(INTERVAL_S):
+            asked_s = time.time()
+            try:
+                topics = self._admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
+            except KafkaException:
+                continue  # Whoever was asked has just been killed.
+            partitions = {
+                f"{topic.topic}-{number}": InSync(frozenset(known.replicas), frozenset(known.isrs))
+                for topic in topics.values()
+                for number, known in topic.partitions.items()
+                if known.leader > 0
+            }
+            with self._lock:
+                self.excuses.sample(asked_s, time.time(), partitions)
+
+    def strike(self, node_ids: Iterable[int]) -> None:
+        """A fault is about to strike these brokers."""
+        with self._lock:
+            self.excuses.strike(node_ids, time.time())
+
+    def spare(self, node_ids: Iterable[int]) -> None:
+        """It has struck, and not these."""
+        with self._lock:
+            self.excuses.spare(node_ids, time.time())
+
+    def mend(self, node_ids: Iterable[int]) -> None:
+        """These brokers serve again."""
+        with self._lock:
+            self.excuses.mend(node_ids, time.time())
+
+    @contextmanager
+    def fault(self, node_ids: Iterable[int]) -> Iterator[None]:
+        """A fault of these brokers lasts for as long as the block."""
+        struck = list(node_ids)
+        self.strike(struck)
+        try:
+            yield
+        finally:
+            self.mend(struck)
+
+    def finish(self) -> list[str]:
+        """Stop, read the logs, and return every replica and every refusal that had no excuse."""
+        self._stop_asked.set()
+        self.join()
+        wrong = list(self.excuses.violations)
+        for log in self._logs:
+            with log.open(errors="replace") as lines:
+                for at_s, text in refusals(lines):
+                    if self.excuses.excused(at_s, at_s):
+                        self.refused_in_faults += 1
+                    else:
+                        wrong.append(f"refused without a fault: {text}")
+        return wrong
+
+    def summary(self) -> str:
+        return (
+            f"in-sync replicas sampled {self.excuses.samples:,} times; "
+            f"partitions refused acks=all {self.refused_in_faults} times during faults"
+        )
