@@ -29,16 +29,12 @@ from .compacted_log import CompactedLog
 from .frame_walk import check_terms
 from .segment import Segment
 from .segment_check import SegmentCheck, SegmentPlace
-from .timestamps import Answer, TimestampReads
+from .timestamps import Answer, FilePart, SegmentDroppedError, TimestampReads
 
 __all__ = ["ReplicaLog"]
 
 REPLAY_BYTES = 1 << 20
 T = TypeVar("T")
-
-
-class _SegmentGoneError(Exception):
-    """The segment that was being read is not part of the log any more."""
 
 
 class ReplicaLog(CompactedLog):
@@ -83,8 +79,8 @@ class ReplicaLog(CompactedLog):
             segment = self._segments[self._segment_number(start_offset)]
             limit = min(limit, self._end_of(segment))
             try:
-                frames = await self._guard(self._range(segment, (start_offset, limit, bytes_max)), segment)
-            except _SegmentGoneError:
+                frames = await self.guard(self._range(segment, (start_offset, limit, bytes_max)), segment)
+            except SegmentDroppedError:
                 continue
             if frames or limit >= end_offset:
                 return frames
@@ -109,19 +105,19 @@ class ReplicaLog(CompactedLog):
         if segment is not self._active:
             self._host.used_index(segment)
 
-    async def _guard(self, reading: Awaitable[T], *segments: Segment) -> T:
-        """Await a read of `segments`.
+    async def guard(self, reading: Awaitable[T], segment: Segment) -> T:
+        """Await a read of `segment`.
 
         Raises:
-            _SegmentGoneError: it failed, and one of the segments is not part of the log any more.
+            SegmentDroppedError: it failed, and the segment is not part of the log any more.
             StorageFailedError: it failed.
         """
         try:
             return await reading
         except (OSError, CorruptBatchError) as error:
-            if self.failed is None and not self.is_deleted and any(one not in self._segments for one in segments):
-                raise _SegmentGoneError from error
-            self._on_unreadable(segments, error)
+            if self.failed is None and not self.is_deleted and segment not in self._segments:
+                raise SegmentDroppedError from error
+            self._on_unreadable((segment,), error)
             raise StorageFailedError(f"cannot read {self.name}: {error}") from error
 
     def segments_to_scrub(self) -> list[Segment]:
@@ -232,9 +228,9 @@ class ReplicaLog(CompactedLog):
                 segment = self._segment_of_index(index)
                 job = partial(self._entries_of, self._epochs.rows(), segment, index, REPLAY_BYTES, blocking=True)
                 try:
-                    await self._guard(cold.index_of(segment), segment)
-                    run = await self._guard(cold.in_thread(job), segment)
-                except _SegmentGoneError:
+                    await self.guard(cold.index_of(segment), segment)
+                    run = await self.guard(cold.in_thread(job), segment)
+                except SegmentDroppedError:
                     continue
             for entry in run:
                 yield entry
@@ -274,11 +270,18 @@ class ReplicaLog(CompactedLog):
 
     async def _from_timestamps(self, ask: Callable[[TimestampReads], Awaitable[Answer]]) -> Answer:
         while True:
-            segments = list(self._segments)
-            files = [(segment, self._bytes_in_file(segment)) for segment in segments]
-            reads = TimestampReads(self._host.cold, files, self._tail, self.log_start_offset)
-            with suppress(_SegmentGoneError):
-                return await self._guard(ask(reads), *segments)
+            answer = await ask(TimestampReads(self._host.cold, self, self._tail, self.log_start_offset))
+            if answer is None or answer[0] >= self.log_start_offset:
+                return answer
+            # The log's start has moved beyond it meanwhile.
+
+    def file_part(self, offset: int) -> FilePart | None:
+        """Return the part of a segment's file that has `offset`, as it is now; None: the tail has it, or nothing."""
+        if self._tail.holds_offset(offset) or offset >= self.log_end_offset:
+            return None
+        segment = self._segments[self._segment_number(offset)]
+        end_offset = min(self._end_of(segment), self._tail_offset())
+        return FilePart(segment, self._bytes_in_file(segment), end_offset)
 
     def _bytes_in_file(self, segment: Segment) -> int:
         """Return how many bytes of `segment` are surely in its file: those before what the tail cache holds."""

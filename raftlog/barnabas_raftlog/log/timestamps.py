@@ -7,8 +7,9 @@ Records below the log's start do not count, also where it lies inside a segment 
 that holds the start has the largest timestamp of all, but below the start, the answer is the start itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import BatchHeader, parse_header
@@ -17,22 +18,49 @@ from .cold_reads import ColdReads, Hint
 from .segment import Segment
 from .tail_cache import LogTail
 
-__all__ = ["Answer", "TimestampReads"]
+__all__ = ["Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampReads"]
 
+T = TypeVar("T")
 Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
+Batch = tuple[BatchHeader, memoryview]
 LAST = 1 << 62
 
 
-class TimestampReads:
-    """Answers one question about one log. `segments`: each with the number of bytes that are surely in its file."""
+class SegmentDroppedError(Exception):
+    """The segment that was being read is not part of the log any more."""
 
-    def __init__(
-        self, cold: ColdReads, segments: list[tuple[Segment, int]], tail: LogTail, log_start_offset: int
-    ) -> None:
+
+class FilePart(NamedTuple):
+    """What of a segment is surely in its file: so many bytes, up to `end_offset` (exclusive)."""
+
+    segment: Segment
+    size_bytes: int
+    end_offset: int
+
+
+class LogParts(Protocol):
+    """Where the batches of a log are *now*. What was said is old after each `await`: the tail cache lets go of more."""
+
+    def file_part(self, offset: int) -> FilePart | None:
+        """Return the part of a segment's file that has `offset`; None: the tail cache has it, or nothing."""
+
+    async def guard(self, reading: Awaitable[T], segment: Segment) -> T:
+        """Await a read of `segment`; raise SegmentDroppedError if it failed because that was dropped meanwhile."""
+
+
+class TimestampReads:
+    """Answers one question about one log.
+
+    The log is read by parts, from the first offset on. Where the next one is, in a file or in memory, is asked when its
+    turn comes, so that nothing is missed which moves from memory to a file meanwhile; and each part ends further on, so
+    that the end is reached however fast the log moves.
+    """
+
+    def __init__(self, cold: ColdReads, parts: LogParts, tail: LogTail, log_start_offset: int) -> None:
         self._cold = cold
-        self._start = log_start_offset
-        self._segments = segments
+        self._parts = parts
         self._tail = tail
+        self._start = log_start_offset
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
         found = await self._first_batch(timestamp_ms, end_offset, self._start)
@@ -43,26 +71,30 @@ class TimestampReads:
             found = await self._first_batch(timestamp_ms, end_offset, found[0].end_offset)
         return None if found is None else await self._decode(found, timestamp_ms, end_offset)
 
-    async def _first_batch(
-        self, timestamp_ms: int, end_offset: int, start_offset: int
-    ) -> tuple[BatchHeader, memoryview] | None:
+    async def _first_batch(self, timestamp_ms: int, end_offset: int, start_offset: int) -> Batch | None:
         """Return the first batch that is as late and goes beyond `start_offset`; it may begin before that."""
 
         def is_late(_: int, header: BatchHeader) -> bool:
             late = header.record_count > 0 and header.max_timestamp >= timestamp_ms
             return late and header.end_offset > start_offset
 
-        for segment, size_bytes in self._segments:
-            if segment.max_timestamp < timestamp_ms or segment.base_offset >= end_offset:
-                continue
+        async def look(segment: Segment, size_bytes: int) -> Batch | None:
             await self._cold.index_of(segment)
             row_offset = segment.time_index.first_at(timestamp_ms)
             offset = LAST if row_offset is None else max(row_offset - 1, start_offset)
-            hint = segment.index.before_offset(offset)
-            found = await self._seek(segment, hint, size_bytes, is_late)
-            if found is not None:
-                return found
-        for entry in self._tail.entries_from_offset(start_offset):
+            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_late)
+
+        position = start_offset
+        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+            if part.segment.max_timestamp >= timestamp_ms:
+                try:
+                    found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
+                except SegmentDroppedError:
+                    continue
+                if found is not None:
+                    return found
+            position = part.end_offset
+        for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
             header = parse_header(entry.frame)
             if is_late(entry.index, header):
                 return header, memoryview(entry.frame)
@@ -70,66 +102,82 @@ class TimestampReads:
 
     async def largest(self, end_offset: int) -> Answer:
         best: tuple[int, int] | None = None  # timestamp, -base offset
-        for segment, size_bytes in self._segments:
-            if segment.base_offset >= end_offset:
-                break
-            if self._start <= segment.max_timestamp_offset < end_offset:
-                found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
-            else:
-                found = await self._largest_in(segment, size_bytes, end_offset)
-            best = max(filter(None, (best, found)), default=None)
-        if best is None or best[0] < 0:
-            return None
-        answer = await self._decode(await self._frame_at(-best[1]), best[0], end_offset)
-        return None if answer is None else (max(answer[0], self._start), answer[1], answer[2])
-
-    async def _largest_in(self, segment: Segment, size_bytes: int, end_offset: int) -> tuple[int, int] | None:
-        """Return (timestamp, -base offset) of the latest batch of a segment that goes beyond `end_offset`."""
-        await self._cold.index_of(segment)
-        hint = segment.index.before_offset(end_offset - 1)
-        latest = segment.time_index.latest(hint[1] + 1) if hint else None
-        if latest is None or latest[1] < self._start:
-            # The rows speak of what was deleted, too: from the start on, every header counts.
-            hint, latest = segment.index.before_offset(self._start), None
-        best = (latest[0], -latest[1]) if latest else (-1, 0)
+        position = self._start
 
         def note(_: int, header: BatchHeader) -> bool:
             nonlocal best
             if header.end_offset > end_offset:
                 return True
             if header.record_count > 0 and header.end_offset > self._start:
-                best = max(best, (header.max_timestamp, -header.base_offset))
+                best = max(filter(None, (best, (header.max_timestamp, -header.base_offset))))
             return False
 
-        await self._seek(segment, hint, size_bytes, note)
-        for entry in self._tail.entries_from_offset(hint[1] if hint else segment.base_offset):
+        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+            segment = part.segment
+            if self._start <= segment.max_timestamp_offset < end_offset:
+                found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
+            else:
+                try:
+                    found = await self._parts.guard(self._largest_in(part, end_offset, note), segment)
+                except SegmentDroppedError:
+                    continue
+            best = max(filter(None, (best, found)), default=None)
+            position = part.end_offset
+        for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
             if note(entry.index, parse_header(entry.frame)):
                 break
-        return best
+        if best is None or best[0] < 0:
+            return None
+        batch = await self._batch_at(-best[1])
+        answer = None if batch is None else await self._decode(batch, best[0], end_offset)
+        return None if answer is None else (max(answer[0], self._start), answer[1], answer[2])
 
-    async def _frame_at(self, offset: int) -> tuple[BatchHeader, memoryview]:
-        """Return the batch that begins at `offset`."""
-        for entry in self._tail.entries_from_offset(offset):
-            header = parse_header(entry.frame)
-            if header.base_offset == offset and header.record_count > 0:
-                return header, memoryview(entry.frame)
-        segment, size_bytes = next(item for item in reversed(self._segments) if item[0].base_offset <= offset)
+    async def _largest_in(
+        self, part: FilePart, end_offset: int, note: Callable[[int, BatchHeader], bool]
+    ) -> tuple[int, int] | None:
+        """Return what the time index says of a part that goes beyond `end_offset`; `note` the headers it leaves."""
+        segment = part.segment
         await self._cold.index_of(segment)
+        hint = segment.index.before_offset(end_offset - 1)
+        latest = segment.time_index.latest(hint[1] + 1) if hint else None
+        if latest is None or latest[1] < self._start:
+            # The rows speak of what was deleted, too: from the start on, every header counts.
+            hint, latest = segment.index.before_offset(self._start), None
+        await self._seek(segment, hint, part.size_bytes, note)
+        return (latest[0], -latest[1]) if latest else None
+
+    async def _batch_at(self, offset: int) -> Batch | None:
+        """Return the batch that begins at `offset`, or the one after it if that was dropped; None: there is none."""
 
         def is_there(_: int, header: BatchHeader) -> bool:
-            return header.end_offset > offset
+            return header.record_count > 0 and header.end_offset > offset
 
-        found = await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_there)
-        assert found is not None, offset
-        return found
+        async def look(segment: Segment, size_bytes: int) -> Batch | None:
+            await self._cold.index_of(segment)
+            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_there)
+
+        position = offset
+        while (part := self._parts.file_part(position)) is not None:
+            try:
+                found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
+            except SegmentDroppedError:
+                continue
+            if found is not None:
+                return found
+            position = part.end_offset
+        for entry in self._tail.entries_from_offset(position):
+            header = parse_header(entry.frame)
+            if is_there(entry.index, header):
+                return header, memoryview(entry.frame)
+        return None
 
     async def _seek(
         self, segment: Segment, hint: Hint | None, size_bytes: int, found: Callable[[int, BatchHeader], bool]
-    ) -> tuple[BatchHeader, memoryview] | None:
+    ) -> Batch | None:
         """Return the first batch in the file for which `found`, with its bytes."""
         cold = self._cold
 
-        def seek(blocking: bool) -> tuple[BatchHeader, memoryview] | None:
+        def seek(blocking: bool) -> Batch | None:
             place = cold.seek(segment, hint, size_bytes, found, blocking=blocking)
             if place is None:
                 return None
@@ -139,9 +187,7 @@ class TimestampReads:
 
         return await cold.run(seek)
 
-    async def _decode(
-        self, batch: tuple[BatchHeader, memoryview], timestamp_ms: int, end_offset: int, start_offset: int = 0
-    ) -> Answer:
+    async def _decode(self, batch: Batch, timestamp_ms: int, end_offset: int, start_offset: int = 0) -> Answer:
         header, frame = batch
         if header.base_offset >= end_offset:
             return None

@@ -1,6 +1,8 @@
 """Offsets by timestamp against the plain question to every record, from memory, from files, and after truncation."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import ControlKind
 
 from .frames import data_frame
-from .node import Node
+from .node import Node, fill
 
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2500), st.integers(0, 40)), min_size=1, max_size=25)
 
@@ -75,3 +77,81 @@ def test_a_start_inside_a_batch_hides_what_lies_before_it() -> None:
     for asked, expected in ((0, 4), (1003, 4), (1005, 5), (1010, None)):
         answer = asyncio.run(found(asked))
         assert answer == (None if expected is None else (expected, 1000 + expected, 1))
+
+
+def while_the_disk_works(log: ReplicaLog, act: Callable[[], None]) -> None:
+    """Let `act` happen in every moment in which a lookup waits for the disk."""
+    cold, original = log._host.cold, log._host.cold.in_thread
+
+    async def in_thread(job: Callable[[], Any]) -> Any:
+        act()
+        return await original(job)
+
+    cold.in_thread = in_thread  # type: ignore[method-assign]
+
+
+def test_what_leaves_memory_during_a_lookup_is_not_missed() -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 12, 500, timestamp_ms=1000)  # two records each, timestamps 1000 to 1011
+    node.work()
+    assert 1 < log._tail.first_index <= 9, "the batch that is looked for is in memory, others are not"
+    node.files.cold = True
+    pushed = list[int]()
+
+    def push() -> None:
+        if not pushed:
+            pushed.append(log.last_index)
+            fill(log, 12, 500, timestamp_ms=900)
+            node.work()
+
+    while_the_disk_works(log, push)
+    assert asyncio.run(log.offset_for_timestamp(1008, 24)) == (16, 1008, 1)
+    assert pushed
+    assert log._tail.first_index > 9
+    pushed.clear()
+    fill(log, 3, 500, timestamp_ms=2000)  # the newest batch has the largest timestamp of all, beyond the end
+    end = log.log_end_offset
+    fill(log, 1, 500, timestamp_ms=3000)
+    node.work()
+    assert log._tail.holds_offset(end - 2)
+    assert asyncio.run(log.max_timestamp(end)) == (end - 2, 2002, 1)
+    assert pushed
+
+
+@given(BATCHES, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), min_size=1), st.floats(0, 1))
+@settings(max_examples=80, deadline=None)
+def test_answers_are_those_of_the_log_as_it_was_when_they_were_asked_for(
+    batches: list[tuple[int, int, int]], pushes: list[tuple[int, int]], end_share: float
+) -> None:
+    node = Node()
+    log = node.log()
+    model = list[tuple[int, int]]()  # base offset and timestamp of each data batch
+
+    def append(records: int, size: int, timestamp: int) -> None:
+        if records:
+            model.append((log.log_end_offset, timestamp))
+            log.append_batch(1, data_frame(records, size, timestamp))
+        else:
+            log.append_control(1, ControlKind.NO_OP)
+
+    def push() -> None:
+        for count, timestamp in pushes[:1]:
+            for _ in range(count):
+                append(1, 900, timestamp)
+            pushes.append(pushes.pop(0))
+        node.work()
+
+    for batch in batches:
+        append(*batch)
+    node.work()
+    node.files.cold = True
+    while_the_disk_works(log, push)
+    for wanted in range(0, 42, 3):
+        ends = [offset for offset, _ in model] + [log.log_end_offset]
+        end_offset = ends[round(end_share * (len(ends) - 1))]
+        visible = [(offset, timestamp) for offset, timestamp in model if offset < end_offset]
+        first = next(((offset, timestamp, 1) for offset, timestamp in visible if timestamp >= wanted), None)
+        largest = max(visible, key=lambda item: (item[1], -item[0]), default=None)
+        assert asyncio.run(log.offset_for_timestamp(wanted, end_offset)) == first
+        assert asyncio.run(log.max_timestamp(end_offset)) == (largest and (*largest, 1))
