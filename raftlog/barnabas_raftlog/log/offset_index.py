@@ -135,15 +135,15 @@ class TimeIndex:
             self._timestamps.append(max_timestamp)
             self._offsets.append(base_offset)
 
-    def first_at(self, timestamp_ms: int) -> int | None:
-        """Return the base offset in the first row whose timestamp is at or after `timestamp_ms`; None: no row has.
+    def before(self, timestamp_ms: int) -> int | None:
+        """Return the base offset in the last row whose timestamp is before `timestamp_ms`; None: no row has.
 
-        The first batch with such a timestamp then lies between the last row of the offset index before this offset,
-        and this offset: when that row was made, no batch up to it was as late.
+        The first batch with such a timestamp lies behind it: when that row was made, no batch up to it was as late.
+        That holds whatever rows are lost, which a bound from above, by the row after it, would not.
         """
         assert not self.missing, "load the index first"
-        number = bisect_left(self._timestamps, timestamp_ms)
-        return self._offsets[number] if number < len(self._offsets) else None
+        number = bisect_left(self._timestamps, timestamp_ms) - 1
+        return self._offsets[number] if number >= 0 else None
 
     def latest(self, end_offset: int) -> tuple[int, int] | None:
         """Return the last row (max_timestamp, base_offset) below `end_offset`."""

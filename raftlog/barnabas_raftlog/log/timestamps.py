@@ -1,7 +1,7 @@
 """Which record is the first at a timestamp, and which has the largest one (ListOffsets). Batch headers first.
 
-The time index says in which 4 KiB to look; the headers there say which batch; only that batch is decoded, in a thread,
-because it may be compressed. A batch that cannot be decoded is answered as a whole, with its first offset.
+The time index says from which batch on to look; the headers from there say which it is; only that one is decoded, in a
+thread, because it may be compressed. A batch that cannot be decoded is answered as a whole, with its first offset.
 
 Records below the log's start do not count, also where it lies inside a segment or a batch. One exception: if the batch
 that holds the start has the largest timestamp of all, but below the start, the answer is the start itself.
@@ -23,7 +23,6 @@ __all__ = ["Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampRe
 T = TypeVar("T")
 Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
 Batch = tuple[BatchHeader, memoryview]
-LAST = 1 << 62
 
 
 class SegmentDroppedError(Exception):
@@ -80,8 +79,8 @@ class TimestampReads:
 
         async def look(segment: Segment, size_bytes: int) -> Batch | None:
             await self._cold.index_of(segment)
-            row_offset = segment.time_index.first_at(timestamp_ms)
-            offset = LAST if row_offset is None else max(row_offset - 1, start_offset)
+            before = segment.time_index.before(timestamp_ms)
+            offset = start_offset if before is None else max(before, start_offset)
             return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_late)
 
         position = start_offset
@@ -138,11 +137,10 @@ class TimestampReads:
         """Return what the time index says of a part that goes beyond `end_offset`; `note` the headers it leaves."""
         segment = part.segment
         await self._cold.index_of(segment)
-        hint = segment.index.before_offset(end_offset - 1)
-        latest = segment.time_index.latest(hint[1] + 1) if hint else None
-        if latest is None or latest[1] < self._start:
-            # The rows speak of what was deleted, too: from the start on, every header counts.
-            hint, latest = segment.index.before_offset(self._start), None
+        latest = segment.time_index.latest(end_offset)
+        if latest is not None and latest[1] < self._start:
+            latest = None  # The rows speak of what was deleted, too: from the start on, every header counts.
+        hint = segment.index.before_offset(latest[1] if latest else self._start)
         await self._seek(segment, hint, part.size_bytes, note)
         return (latest[0], -latest[1]) if latest else None
 

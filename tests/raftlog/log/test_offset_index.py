@@ -57,9 +57,10 @@ def test_a_search_by_time_begins_before_the_first_late_batch(
     if through_file:
         reloaded(segment)
     late = [place for place in places if place[3] >= timestamp]
-    row_offset = segment.time_index.first_at(timestamp)
-    hint = segment.index.before_offset(1 << 60 if row_offset is None else row_offset - 1)
+    before = segment.time_index.before(timestamp)
+    hint = segment.index.before_offset(before or 0)
     if late:
+        assert (before or 0) <= late[0][1]
         assert (hint[2] if hint else 0) <= late[0][2]
     assert segment.max_timestamp == max((place[3] for place in places), default=-1)
 

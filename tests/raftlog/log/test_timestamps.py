@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.storage import StorageConfig
 from barnabas_raftlog.log.timestamps import Answer
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import ControlKind
@@ -155,3 +156,20 @@ def test_answers_are_those_of_the_log_as_it_was_when_they_were_asked_for(
         largest = max(visible, key=lambda item: (item[1], -item[0]), default=None)
         assert asyncio.run(log.offset_for_timestamp(wanted, end_offset)) == first
         assert asyncio.run(log.max_timestamp(end_offset)) == (largest and (*largest, 1))
+
+
+def test_a_lost_time_index_costs_a_longer_walk_and_no_record() -> None:
+    config = StorageConfig(
+        journal_file_bytes=1 << 20, journal_step_bytes=64 << 10, segment_bytes=64 << 10, tail_cache_bytes=4 << 10
+    )
+    node = Node(config=config)
+    fill(node.log(), 150, 500)  # timestamps 1000 to 1149
+    node.work()
+    node.close()
+    lost = [inode for name, inode in node.files.names.items() if name.endswith(".timeindex") and inode]
+    assert lost
+    for inode in lost:
+        inode.truncate(0)
+    log = Node(node.files, config=config).log()
+    assert asyncio.run(log.offset_for_timestamp(1003, 300)) == (6, 1003, 1)
+    assert asyncio.run(log.max_timestamp(200)) == (198, 1099, 1)
