@@ -47,7 +47,7 @@ class Batch:
     """
 
     __slots__ = (
-        *("append_time_ms", "attempts", "base_offset", "base_timestamp_ms", "buffer", "charged_bytes", "count"),
+        *("append_time_ms", "base_offset", "base_timestamp_ms", "buffer", "charged_bytes", "count"),
         *("error", "frame", "is_done", "is_observed", "last_error", "limit_bytes", "max_timestamp_ms", "observers"),
         *("opened_at_s", "parts", "queue", "under_way", "whole"),
     )
@@ -57,7 +57,7 @@ class Batch:
         self.charged_bytes = limit_bytes
         self.buffer = bytearray(HEADER_BYTES)
         self.frame: bytearray | None = None
-        self.count = self.attempts = 0
+        self.count = 0
         self.base_timestamp_ms = self.max_timestamp_ms = -1
         self.base_offset = self.append_time_ms = -1
         self.is_done = self.is_observed = False
@@ -115,6 +115,12 @@ class Batch:
         while batch is not None and not batch.is_observed:
             batch = batch.whole
         return batch is not None
+
+    @property
+    def may_be_written(self) -> bool:
+        """True if it is not done, and an attempt to send it is out, or may have appended it."""
+        under_way = self.under_way
+        return under_way is not None and (under_way.is_out or under_way.may_be_appended)
 
     @property
     def size_bytes(self) -> int:

@@ -2,12 +2,14 @@
 
 The question that decides everything is whether the batch may be in the log although the answer is an error. Kafka's
 errors do not say, so here is what we know of brokers: a leader that is deposed, times out or misses replicas answers so
-*after* it has appended; what it checks before it appends was surely not appended. Every code that is not listed is
-counted among those of which nobody knows.
+*after* it has appended; what it checks before it appends was surely not appended. Of every code that is not listed, and
+of codes newer than our list, nobody knows; UNKNOWN_SERVER_ERROR is one of them.
 """
 
 from collections.abc import Sequence
 from typing import Final
+
+from barnabas_raftlog.wire.schema import NO_UUID
 
 from .accumulator import Batch
 from .cluster_view import ClusterView
@@ -30,7 +32,7 @@ TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST
 _APPENDED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _GAP: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
-# Checked before anything is appended, and true again a moment later only by the sender's doing.
+# Checked before anything is appended, and perhaps otherwise a moment later.
 _NOT_NOW: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -41,17 +43,34 @@ _NOT_NOW: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
+# Checked before anything is appended, and never otherwise.
+_REFUSED: Final = TOO_LARGE | {
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.POLICY_VIOLATION,
+    ErrorCode.TRANSACTION_ABORTABLE,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ErrorCode.UNSUPPORTED_VERSION,
+}
 
 
 def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: ProducerSettings) -> ProduceRequest:
-    """Return the request that carries these batches, at most one of a partition, of topics that `view` knows.
+    """Return the request that carries these batches, numbered, at most one of a partition, of topics in `view`.
 
     It holds views of the batches' own memory.
     """
     topics: dict[str, TopicProduceData] = {}
     for under_way in chosen:
         batch = under_way.item
-        batch.attempts += 1
         name = batch.queue.topic
         data = topics.get(name)
         if data is None:
@@ -59,8 +78,7 @@ def request_of(chosen: Sequence[UnderWay[Batch]], view: ClusterView, settings: P
             data = topics[name] = TopicProduceData(name=name)
             if topic_id is not None:
                 data.topic_id = topic_id
-        frame = batch.number(settings.compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
-        data.partition_data.append(PartitionProduceData(index=batch.queue.partition, records=frame))
+        data.partition_data.append(PartitionProduceData(index=batch.queue.partition, records=batch.frame))
     return ProduceRequest(
         acks=settings.acks, timeout_ms=int(settings.request_timeout_s * 1000), topic_data=list(topics.values())
     )
@@ -76,21 +94,21 @@ def outcome_of(code: int) -> Outcome:
         return Outcome.FENCED
     if code in _NOT_NOW:
         return Outcome.NOT_NOW
-    if code in RETRIABLE:
-        return Outcome.UNKNOWN
-    return Outcome.REFUSED
+    if code in _REFUSED:
+        return Outcome.REFUSED
+    return Outcome.UNKNOWN if code in RETRIABLE else Outcome.DOUBTFUL
 
 
-def rows_of(response: ProduceResponse, view: ClusterView) -> dict[tuple[str, int], PartitionProduceResponse]:
-    """Return the outcomes by topic name and partition; those of topic ids that `view` does not know are left out."""
+def rows_of(request: ProduceRequest, response: ProduceResponse) -> dict[tuple[str, int], PartitionProduceResponse]:
+    """Return the outcomes by topic name and partition; what the request did not name is left out.
+
+    An answer is about the topic that was asked, also when one of another id has its name by now.
+    """
+    names = {topic.topic_id: topic.name for topic in request.topic_data if topic.topic_id != NO_UUID}
     rows = {}
     for topic in response.responses:
-        name = topic.name
-        if not name:
-            found = view.topics_by_id.get(topic.topic_id)
-            if found is None:
-                continue
-            name = found.name
-        for row in topic.partition_responses:
-            rows[name, row.index] = row
+        name = topic.name or names.get(topic.topic_id)
+        if name:
+            for row in topic.partition_responses:
+                rows[name, row.index] = row
     return rows

@@ -29,6 +29,7 @@ Not here: transactions; interceptors, and serializers: keys and values are bytes
 
 import asyncio
 import logging
+import random
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -118,12 +119,15 @@ class Producer:
             timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
         )
+        # One generator for all that leaves something to chance: who seeds it has the same run again.
+        self._jitter = random.Random()
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             metadata_max_age_s=metadata_max_age_s,
             allow_auto_topic_creation=True,
+            jitter=self._jitter,
         )
         self._accumulator = Accumulator(buffer_bytes, batch_bytes)
         self._record_bytes_max = min(request_bytes_max, self._accumulator.record_bytes_max)
@@ -145,6 +149,7 @@ class Producer:
             self._accumulator,
             self._settings,
             self._identity,
+            self._jitter,
             on_room=self._room.on_room,
             on_failed=self._on_failed,
             on_metadata=self._on_metadata,

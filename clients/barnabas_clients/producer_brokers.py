@@ -2,6 +2,7 @@
 
 from .accumulator import Batch, PartitionQueue
 from .connection import Connection
+from .protocol.produce import ProduceRequest
 from .sequences import UnderWay
 
 __all__ = ["Asked", "Node"]
@@ -23,7 +24,9 @@ class Node:
 class Asked:
     """A request under way, and where; suspicious when the answer is late."""
 
-    __slots__ = ("chosen", "connection", "node")
+    __slots__ = ("chosen", "connection", "node", "request")
 
-    def __init__(self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
-        self.node, self.connection, self.chosen = node, connection, chosen
+    def __init__(
+        self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]], request: ProduceRequest
+    ) -> None:
+        self.node, self.connection, self.chosen, self.request = node, connection, chosen, request

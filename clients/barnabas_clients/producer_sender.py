@@ -20,13 +20,12 @@ Not here: collecting records (producer.py); throttling, which brokers enforce by
 
 import asyncio
 import logging
-import random
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from .accumulator import Accumulator, Batch, PartitionQueue
-from .backoff import Backoff
+from .backoff import Backoff, Jitter
 from .cluster_view import BrokerAddress
 from .connection import Connection
 from .connections import SUSPICION_S, Cluster
@@ -39,7 +38,7 @@ from .producer_upkeep import Upkeep
 from .protocol.error_codes import STALE_METADATA, ErrorCode
 from .protocol.errors import KafkaError, error_for
 from .protocol.metadata import MetadataRequest
-from .protocol.produce import PartitionProduceResponse, ProduceResponse
+from .protocol.produce import ProduceResponse
 from .sequences import Identity, Outcome, UnderWay, Verdict
 
 __all__ = ["LANE", "Sender"]
@@ -66,6 +65,7 @@ class Sender:
         accumulator: Accumulator,
         settings: ProducerSettings,
         identity: Identity | None,
+        jitter: Jitter,
         *,
         on_room: Callable[[], None],
         on_failed: Callable[[Batch], None],
@@ -75,8 +75,10 @@ class Sender:
         self._cluster, self._accumulator, self._settings, self._identity = cluster, accumulator, settings, identity
         self._on_room, self._on_failed, self._on_metadata = on_room, on_failed, on_metadata
         self._loop = asyncio.get_running_loop()
-        self._backoff, self._jitter = Backoff(), random.Random()
-        self._upkeep = Upkeep(cluster, settings.request_timeout_s, self._on_learned, self._list_all, self._on_trouble)
+        self._backoff, self._jitter = Backoff(), jitter
+        self._upkeep = Upkeep(
+            cluster, settings.request_timeout_s, jitter, self._on_learned, self._list_all, self._on_trouble
+        )
         self._nodes: dict[int, Node] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
         self._suspects: dict[Asked, None] = {}
@@ -107,11 +109,13 @@ class Sender:
         for timer in (self._linger_timer, self._deadline_timer, self._age_timer):
             if timer is not None:
                 timer.cancel()
+
+        def closed(batch: Batch) -> ClientError:
+            return ClientClosedError(f"the producer was closed before a batch for {batch.queue} was acknowledged")
+
         for batch in list(self._accumulator.incomplete):
             if not batch.is_done:
-                error = ClientClosedError(f"the producer was closed before a batch for {batch.queue} was acknowledged")
-                error.may_be_done = batch.attempts > 0
-                self._fail(batch, error)
+                self._fail(batch, closed)
         await self._upkeep.close()
 
     # What the producer says.
@@ -169,13 +173,18 @@ class Sender:
     def _on_deadline(self) -> None:
         self._deadline_timer = None
         now, limit_s = self._loop.time(), self._settings.delivery_timeout_s
+
+        def late(batch: Batch) -> ClientError:
+            return DeadlineExceededError(
+                f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.last_error}"
+            )
+
         for batch in list(self._accumulator.incomplete):
             if batch.opened_at_s + limit_s > now + _CLOCK_S:
                 self._deadline_timer = self._loop.call_at(batch.opened_at_s + limit_s, self._on_deadline)
                 return
             if not batch.is_done:
-                text = f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.last_error}"
-                self._fail(batch, DeadlineExceededError(text, may_be_done=batch.attempts > 0))
+                self._fail(batch, late)
 
     def _on_age(self) -> None:
         self._upkeep.learn()
@@ -311,21 +320,37 @@ class Sender:
                 may_be_done=True,
             )
             self._close_case(lost.item, error)
-        again = sequences.next_again()
-        if again is not None:
-            epoch = again.epoch
-            sequences.sent_again(again)
+        under_way = sequences.next_again()
+        if under_way is not None:
+            epoch = under_way.epoch
+            sequences.sent_again(under_way)
             self.counters.retries += 1
-            self.counters.epochs += again.epoch != epoch
-            return again
-        if not sequences.may_begin():
-            if self._identity is not None:
-                self._upkeep.identify(self._identity)
+            self.counters.epochs += under_way.epoch != epoch
+        elif sequences.may_begin():
+            under_way = self._begin(queue)
+        elif self._identity is not None:
+            self._upkeep.identify(self._identity)
+        if under_way is None:
             return None
+        batch, compression = under_way.item, self._settings.compression
+        try:
+            if batch.frame is None:
+                batch.encode(compression)
+            batch.number(compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
+        except Exception as cause:  # noqa: BLE001 - whatever is wrong with one batch, those behind it go on
+            _log.exception("a batch for %s cannot be encoded", queue)
+            broken = ClientError(f"a batch for {queue} cannot be encoded: {cause!r}")
+            broken.__cause__ = cause
+            self._settle(under_way, Outcome.REFUSED, broken)
+            return None
+        return under_way
+
+    def _begin(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
+        """Give the next batch that has not been sent yet its number, if one is complete or due."""
         batch = self._accumulator.take(queue)
         if batch is None:
             return None
-        batch.encode(self._settings.compression)
+        sequences = queue.sequences
         now = self._loop.time()
         if now - queue.used_at_s > REST_S and not sequences.pipeline:
             sequences.rest()
@@ -353,7 +378,7 @@ class Sender:
                 self._settle(under_way, Outcome.NOT_NOW if error.retriable else Outcome.REFUSED, error)
             return
         node.in_flight += 1
-        asked = Asked(node, connection, chosen)
+        asked = Asked(node, connection, chosen, request)
         watch = self._loop.call_later(SUSPICION_S, self._on_late, asked)
         answer.add_done_callback(lambda done: self._on_answer(asked, watch, done))
 
@@ -371,31 +396,32 @@ class Sender:
         if answer.cancelled() or self._is_closed:
             return
         if failure is None:
-            self._on_response(chosen, answer.result())
+            self._on_response(asked, answer.result())
         else:
             assert isinstance(failure, ClientError)
             if isinstance(failure, DeadlineExceededError):
                 # Whatever is behind the unanswered request shares its fate.
                 self._upkeep.spawn(asked.connection.close())
             self._upkeep.learn()
-            outcome = Outcome.UNKNOWN if failure.retriable else Outcome.REFUSED
             for under_way in chosen:
-                self._settle(under_way, outcome, failure)
+                # It has left, and no answer says what became of it.
+                self._settle(under_way, Outcome.UNKNOWN, failure)
         if node.ready:
             self._schedule(node)
 
-    def _on_response(self, chosen: list[UnderWay[Batch]], response: ProduceResponse) -> None:
+    def _on_response(self, asked: Asked, response: ProduceResponse) -> None:
         endpoints = {
             row.node_id: BrokerAddress(row.node_id, row.host, row.port, row.rack) for row in response.node_endpoints
         }
-        rows = rows_of(response, self._cluster.view)
-        for under_way in chosen:
+        rows = rows_of(asked.request, response)
+        for under_way in asked.chosen:
             batch = under_way.item
             queue = batch.queue
             answered = rows.get((queue.topic, queue.partition))
             if answered is None:
-                # The topic is another one by now, or the broker forgot a partition.
-                answered = PartitionProduceResponse(index=queue.partition, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+                error: ClientError | KafkaError = ClientError(f"{queue}: the answer does not mention it")
+                self._settle(under_way, Outcome.UNKNOWN, error)
+                continue
             if answered.error_code == ErrorCode.NONE:
                 batch.base_offset, batch.append_time_ms = answered.base_offset, answered.log_append_time_ms
                 self._settle(under_way, Outcome.APPENDED, None)
@@ -411,7 +437,12 @@ class Sender:
             self._settle(under_way, outcome_of(answered.error_code), error, is_moved=is_moved)
 
     def _settle(
-        self, under_way: UnderWay[Batch], outcome: Outcome, error: Exception | None, *, is_moved: bool = False
+        self,
+        under_way: UnderWay[Batch],
+        outcome: Outcome,
+        error: ClientError | KafkaError | None,
+        *,
+        is_moved: bool = False,
     ) -> None:
         """Take note of how an attempt of a batch ended, and decide when its queue goes on."""
         batch, queue = under_way.item, under_way.item.queue
@@ -425,6 +456,7 @@ class Sender:
             self._close_case(batch, None)
         elif verdict is Verdict.FAILED:
             assert error is not None
+            error.may_be_done = under_way.may_be_appended
             self._close_case(batch, error)
         elif is_divisible:
             self._split(under_way)
@@ -460,13 +492,15 @@ class Sender:
             self._finish(batch, error)
         self._on_room()
 
-    def _fail(self, batch: Batch, error: Exception) -> None:
+    def _fail(self, batch: Batch, why: Callable[[Batch], ClientError]) -> None:
         """Give up on a batch, whatever its state; memory that is on the wire is given back when the answer comes."""
         if batch.parts:
             for _, part in batch.parts:
                 if not part.is_done:
-                    self._fail(part, error)
+                    self._fail(part, why)
             return
+        error = why(batch)
+        error.may_be_done = batch.may_be_written
         under_way = batch.under_way
         if under_way is None:
             self._accumulator.withdraw(batch)

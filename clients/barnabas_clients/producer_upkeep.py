@@ -6,11 +6,10 @@ Failing to get it is nobody's error yet: batches carry the reason along (`last_e
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .backoff import Backoff
+from .backoff import Backoff, Jitter
 from .connections import Cluster
 from .errors import ClientError
 from .protocol.errors import KafkaError, error_for
@@ -33,6 +32,7 @@ class Upkeep:
         self,
         cluster: Cluster,
         request_timeout_s: float,
+        jitter: Jitter,
         on_learned: Callable[[], bool],
         on_identity: Callable[[], None],
         on_trouble: Callable[[Exception], None],
@@ -40,7 +40,7 @@ class Upkeep:
         self.topics: set[str] = set()
         self._cluster, self._request_timeout_s = cluster, request_timeout_s
         self._on_learned, self._on_identity, self._on_trouble = on_learned, on_identity, on_trouble
-        self._backoff, self._jitter = Backoff(), random.Random()
+        self._backoff, self._jitter = Backoff(), jitter
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stale = self._is_learning = self._is_identifying = self._is_closed = False
 

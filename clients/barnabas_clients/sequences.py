@@ -12,8 +12,8 @@ sent again as often as necessary, as long as it keeps its number and whatever pr
 - *Refused for good* (too large, say), and no attempt of it can have been appended: its numbers are free, and the next
   batch takes them. If others are under way behind it, they cannot have been appended either, for the leader saw a gap
   before them: they begin a new *epoch*, from number 0.
-- *Given up* at its deadline, perhaps appended: nobody here can know. The next batch has the number that it would have
-  had. If the leader takes it, the one given up had arrived. If the leader sees a gap, it had not.
+- *Given up* at its deadline, or failed for good, perhaps appended: nobody here can know. The next batch has the number
+  that it would have had. If the leader takes it, the one given up had arrived. If the leader sees a gap, it had not.
 - *A gap* before a batch whose predecessors were all acknowledged or given up means that the leader lacks one of them,
   and a new epoch begins. But a batch of which an attempt *can* have been appended is not repeated in it. (The
   connection broke, and what was sent into it may still reach the log from the buffers of a broker that stood still,
@@ -57,6 +57,8 @@ class Outcome(Enum):
     """It may have been appended, or may be still; another attempt tells."""
     REFUSED = "refused"
     """Not appended by this attempt, and no other will do better."""
+    DOUBTFUL = "doubtful"
+    """No other attempt will do better, and this one may have appended it."""
     GAP = "gap"
     """The leader misses what precedes it, or knows nothing of this producer and expects a beginning."""
     FENCED = "fenced"
@@ -190,10 +192,11 @@ class Sequences(Generic[Item]):
             self.pipeline.remove(batch)
             self._is_proven = self._identity is not None
             return Verdict.DELIVERED
-        if outcome is Outcome.UNKNOWN:
+        if outcome is Outcome.UNKNOWN or outcome is Outcome.DOUBTFUL:
             batch.may_be_appended = True
         is_lost = outcome is Outcome.GAP or outcome is Outcome.FENCED
-        if outcome is Outcome.REFUSED or batch.is_given_up or (is_lost and self._identity is None):
+        is_final = outcome is Outcome.REFUSED or outcome is Outcome.DOUBTFUL
+        if is_final or batch.is_given_up or (is_lost and self._identity is None):
             self._remove(batch)
             return Verdict.FAILED
         if is_lost and batch is self.pipeline[0] and not batch.is_after_gap:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import servers
 
@@ -17,19 +17,29 @@ from barnabas_clients.protocol.metadata import (
     MetadataResponseTopic,
 )
 
-Answer = registry.Message | bytes
+
+class Hangup(NamedTuple):
+    """In place of an answer: the connection ends when this part of the answer is sent, from 0 to 1."""
+
+    answer: registry.Message | None = None
+    part: float = 0.0
+
+
+Answer = registry.Message | bytes | Hangup
 Handler = Callable[[Any], Awaitable[Answer]]
 
 
 class FakeBroker:
     """Answers the requests of each connection in order. `answers` maps a request class to its handler.
 
-    A handler returns a response, or bytes to be sent as they are. `seen` lists (request, version).
+    A handler returns a response, bytes to be sent as they are, or a `Hangup`. `seen` lists (request, version). A class
+    in `interrupts` makes the broker hang up when the first bytes of such a request have come, once.
     """
 
     def __init__(self, node_id: int = 1) -> None:
         self.node_id = node_id
-        self.port = 0
+        self.host, self.port = "127.0.0.1", 0
+        self.interrupts: set[type[registry.Message]] = set()
         self.offered = {api.key: (api.versions[0], api.versions[-1]) for api in registry.APIS.values()}
         self.answers: dict[type[registry.Message], Handler] = {ApiVersionsRequest: self.api_versions}
         self.seen: list[tuple[Any, int]] = []
@@ -58,17 +68,27 @@ class FakeBroker:
             contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError),
         ):
             while True:
-                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = await reader.readexactly(2)
+                request_type = registry.APIS[int.from_bytes(frame, "big")].request
+                if request_type in self.interrupts:
+                    self.interrupts.remove(request_type)
+                    writer.transport.abort()
+                    return
+                frame += await reader.readexactly(size - 2)
                 header = registry.read_request_header(frame)
-                request_type = registry.APIS[header.api_key].request
                 request: Any = request_type.decode(frame, header.api_version, header.body_position)
                 self.seen.append((request, header.api_version))
                 answer = await self.answers[request_type](request)
-                if isinstance(answer, bytes):
-                    writer.write(answer)
-                else:
-                    version = header.api_version
-                    writer.writelines(registry.encode_response(header.api_key, version, header.correlation_id, answer))
+                message = answer.answer if isinstance(answer, Hangup) else answer
+                if isinstance(message, registry.Message):
+                    message = b"".join(
+                        registry.encode_response(header.api_key, header.api_version, header.correlation_id, message)
+                    )
+                if isinstance(answer, Hangup):
+                    writer.write((message or b"")[: int(len(message or b"") * answer.part)])
+                    return
+                writer.write(message or b"")
                 await writer.drain()
 
     def drop_connections(self) -> None:
@@ -122,7 +142,7 @@ class FakeCluster:
             cluster_id="c",
             controller_id=self.brokers[0].node_id,
             brokers=[
-                MetadataResponseBroker(node_id=broker.node_id, host="127.0.0.1", port=broker.port)
+                MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port)
                 for broker in self.brokers
             ],
             topics=[

@@ -86,6 +86,8 @@ class KafkaError(BarnabasError):
     """An answer with an error code."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    may_be_done = False
+    """The request may have been carried out all the same, or an earlier attempt of it; told by the producer alone."""
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
         if code is not None:

@@ -29,6 +29,10 @@ MUTANTS = {
         "if not self.pipeline:",
     ),
     "a lost answer is taken for a refusal": ("            batch.may_be_appended = True\n", "            pass\n"),
+    "a doubtful answer is taken for a refusal": (
+        " or outcome is Outcome.DOUBTFUL:\n            batch.may_be",
+        ":\n            batch.may_be",
+    ),
     "epochs do not count": ("            self.epoch += 1\n", "            pass\n"),
 }
 
@@ -42,7 +46,9 @@ def history(machine_type: type[ProducerMachine], seed: int) -> None:
         epoch=chance.choice([0, 0, EPOCH_MAX - 1]),
         sequence=chance.choice([0, 0, SEQUENCE_MODULUS - 7]),
     )
-    faults = chance.choice([[], [Outcome.NOT_NOW], [Outcome.REFUSED], [Outcome.UNKNOWN], list(Outcome)[1:4]])
+    faults = chance.choice(
+        [[], [Outcome.NOT_NOW], [Outcome.REFUSED], [Outcome.UNKNOWN], [Outcome.DOUBTFUL], list(Outcome)[1:5]]
+    )
     for _ in range(STEPS):
         _step(machine, chance, faults)
         machine.nothing_is_doubled()

@@ -99,7 +99,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.next_unseen() is not None)
     @rule(
-        fault=st.sampled_from([None, None, None, Outcome.NOT_NOW, Outcome.REFUSED, Outcome.UNKNOWN]),
+        fault=st.sampled_from([None, None, None, Outcome.NOT_NOW, Outcome.REFUSED, Outcome.UNKNOWN, Outcome.DOUBTFUL]),
         after=st.booleans(),
     )
     def leader_takes(self, fault: Outcome | None, after: bool) -> None:
@@ -108,7 +108,7 @@ class ProducerMachine(RuleBasedStateMachine):
         if fault is None:
             attempt.outcome = self.leader.take(attempt.copy)
         else:
-            if fault is Outcome.UNKNOWN and after:
+            if after and fault in {Outcome.UNKNOWN, Outcome.DOUBTFUL}:
                 self.leader.take(attempt.copy)
             attempt.outcome = fault
 
@@ -141,13 +141,13 @@ class ProducerMachine(RuleBasedStateMachine):
         self.sequences.rest()
 
     def settle(self, under_way: UnderWay[int], outcome: Outcome) -> None:
-        was_uncertain = under_way.may_be_appended
+        is_uncertain = under_way.may_be_appended or outcome is Outcome.DOUBTFUL
         # By name: a mutant's members are its own.
         verdict = Verdict[self.sequences.on_outcome(under_way, self.module.Outcome[outcome.name]).name]
         if verdict is Verdict.DELIVERED:
             self.delivered.add(under_way.item)
         elif verdict is Verdict.FAILED and not under_way.is_given_up:
-            (self.uncertain if was_uncertain else self.refused).add(under_way.item)
+            (self.uncertain if is_uncertain else self.refused).add(under_way.item)
 
     # What must hold.
 
