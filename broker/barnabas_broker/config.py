@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 __all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "settings"]
 
@@ -162,7 +163,9 @@ class BrokerConfig:
     )
     log_tail_cache_bytes: int = _number(32 * _MIB, "Recent batches kept in memory, over all partitions.", low=_MIB)
 
-    message_max_bytes: int = _number(1_048_588, "Largest record batch, as stored.", low=61)
+    message_max_bytes: int = _number(
+        1_048_588, "Largest record batch, as stored; 63 MiB at most.", low=61, high=BATCH_BYTES_MAX
+    )
     fetch_max_bytes: int = _number(55 * _MIB, "Largest answer to one fetch; one batch may exceed it.", low=1024)
     socket_request_max_bytes: int = _number(
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024

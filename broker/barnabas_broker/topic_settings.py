@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from barnabas_metadata_quorum.topic_configs import KEEPING, TOPIC_CONFIGS
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 from .config import BrokerConfig
 
@@ -70,7 +71,8 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
     is_deleted = "delete" in policy
     return TopicSettings(
         flush_mode=value("flush.mode"),
-        max_message_bytes=int(value("max.message.bytes")),
+        # What was set when nobody looked at it may be more than fits between brokers.
+        max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
         min_insync_replicas=int(value("min.insync.replicas")),
         segment_bytes=int(value("segment.bytes")),
         segment_ms=int(value("segment.ms")),

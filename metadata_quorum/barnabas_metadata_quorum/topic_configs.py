@@ -13,6 +13,8 @@ Not here: how a set of configurations changes (`config_changes`), and the broker
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
+from barnabas_raftlog.records.header import BATCH_BYTES_MAX
+
 from .topic_names import INTERNAL_TOPICS
 
 __all__ = [
@@ -112,7 +114,8 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "Age of a record at which compaction begins, however little there is to do.",
         ),
         TopicConfig(
-            "max.message.bytes", "INT", "1048588", _integer(0, INT32_MAX), "Size limit of one record batch.",
+            # A larger one would fit no frame between brokers, and its partition could not replicate it.
+            "max.message.bytes", "INT", "1048588", _integer(0, BATCH_BYTES_MAX), "Size limit of one record batch.",
         ),
         TopicConfig(
             "message.timestamp.type", "STRING", "CreateTime",

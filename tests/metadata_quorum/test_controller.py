@@ -247,6 +247,8 @@ def test_a_topic_gets_the_defaults_it_does_not_name() -> None:
         (NewTopic("t", configs={"flush.mode": "sometimes"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"segment.bytes": "1048575"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"max.message.bytes": "many"}), RefusalReason.INVALID_CONFIG),
+        (NewTopic("t", configs={"max.message.bytes": str(63 << 20)}), None),
+        (NewTopic("t", configs={"max.message.bytes": str((63 << 20) + 1)}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"max.message.bytes": "9" * 5_000}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"min.insync.replicas": "0"}), RefusalReason.INVALID_CONFIG),
         (NewTopic("t", configs={"min.insync.replicas": "2"}), None),

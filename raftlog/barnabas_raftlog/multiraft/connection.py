@@ -4,9 +4,9 @@ A connection knows nothing of peers or Raft. It runs its side of the handshake, 
 in the callback in which the bytes arrived: no task, no queue and no timer per connection. Whatever a
 peer does wrong ends here: the connection closes with a reason, and nobody else notices.
 
-Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB) and a write buffer of
-`WRITE_BYTES_MAX`; who sends beyond that loses the connection, because its reader is stuck. Those who can wait look
-at `buffered_bytes` first.
+Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB; where another node sends
+entries, `ENTRY_FRAME_BYTES_MAX`) and a write buffer of `WRITE_BYTES_MAX`, or of a larger frame and half of that; who
+sends beyond that loses the connection, because its reader is stuck. Those who can wait look at `buffered_bytes` first.
 """
 
 import asyncio
@@ -17,7 +17,16 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.memory import unfilled
 
 from .byte_counts import ByteCounts, ByteWatch
-from .framing import FRAME_BYTES_MAX, Buffer, Frame, FrameKind, FrameSplitter, encode_frame, read_header
+from .framing import (
+    ENTRY_FRAME_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    Buffer,
+    Frame,
+    FrameKind,
+    FrameSplitter,
+    encode_frame,
+    read_header,
+)
 from .handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
 from .link_delay import DelayedNetwork
 
@@ -114,8 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         """Queue one frame; the buffers must not change until it is written. Nothing happens on a closed one."""
         if self.reason is None and self._transport is not None:
             self._transport.writelines(buffers)
-            self.bytes_out += sum([len(buffer) for buffer in buffers])
-            if self._transport.get_write_buffer_size() > WRITE_BYTES_MAX:
+            size_bytes = sum([len(buffer) for buffer in buffers])
+            self.bytes_out += size_bytes
+            if self._transport.get_write_buffer_size() > max(WRITE_BYTES_MAX, WRITE_BYTES_MAX // 2 + size_bytes):
                 self.abort("it does not read what we send")
 
     def abort(self, reason: str) -> None:
@@ -186,7 +196,8 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             self.send(encode_frame(answer))
         if self._handshake.done:
-            self._splitter.bytes_max = FRAME_BYTES_MAX
+            takes_entries = not self.is_outgoing and self.peer.node_id != ADMIN
+            self._splitter.bytes_max = ENTRY_FRAME_BYTES_MAX if takes_entries else FRAME_BYTES_MAX
             self._owner.on_authenticated(self)
             if not self.authenticated.done():
                 self.authenticated.set_result(None)

@@ -23,6 +23,7 @@ import msgpack
 from barnabas_raftlog.errors import MalformedMessageError
 
 __all__ = [
+    "ENTRY_FRAME_BYTES_MAX",
     "FRAME_BYTES_MAX",
     "HELLO_BYTES_MAX",
     "SCRATCH_BYTES",
@@ -38,6 +39,10 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 FRAME_BYTES_MAX = 64 << 20  # Bounds one append, one snapshot and one RPC body; more is a malformed length.
+# A frame with a single entry may be larger: logs exist that took batches above `BATCH_BYTES_MAX`, and those must go on.
+# Kafka's lengths have 31 bits, so no batch is larger than this.
+ENTRY_FRAME_BYTES_MAX = (1 << 31) + (1 << 20)
+ENTRY_HEADER_BYTES_MAX = 4096
 HELLO_BYTES_MAX = 4096  # Before the handshake is done nobody may make this node allocate more than this.
 SCRATCH_BYTES = 256 << 10  # 1,450 MB/s at 16 KiB frames against 995 with 64 KiB (measured on uvloop).
 
@@ -84,7 +89,7 @@ def frame_of(body: memoryview, *, owned: bool) -> Frame:
     if len(body) < 4:
         raise MalformedMessageError(f"frame of {len(body)} bytes has no room for a header")
     header_bytes = _LENGTH.unpack_from(body)[0]
-    if header_bytes > len(body) - 4:
+    if header_bytes > (len(body) - 4 if len(body) <= FRAME_BYTES_MAX else ENTRY_HEADER_BYTES_MAX):
         raise MalformedMessageError(f"header of {header_bytes} bytes in a frame of {len(body)}")
     return Frame(body[4 : 4 + header_bytes], body[4 + header_bytes :], owned)
 

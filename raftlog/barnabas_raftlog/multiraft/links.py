@@ -353,8 +353,11 @@ class Links:
 
     def on_frame(self, connection: Connection, header: tuple[Any, ...], frame: Frame) -> None:
         self.stats.frames_in += 1
-        self.stats.bytes_in += len(frame.header) + len(frame.payload) + 8
+        size_bytes = len(frame.header) + len(frame.payload) + 8
+        self.stats.bytes_in += size_bytes
         kind, source = header[0], connection.peer.node_id
+        if size_bytes > FRAME_BYTES_MAX + 4 and kind != FrameKind.RAFT:
+            raise MalformedMessageError(f"frame of kind {kind} and {size_bytes} bytes")
         if kind == FrameKind.REPLY and connection.is_outgoing:
             if source in self._peers:
                 self._peers[source].calls.on_reply(header, frame.payload)

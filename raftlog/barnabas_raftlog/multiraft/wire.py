@@ -14,6 +14,10 @@ Decoding trusts nothing. Every count and size is checked against what is there, 
 leader epoch are verified (`records.header.verify`), and a contradiction raises `MalformedMessageError`, which closes
 that connection.
 
+*Size.* A frame has at most `FRAME_BYTES_MAX`, and no more than `BATCH_BYTES_MAX` are taken into a log. An older log may
+hold a larger batch: that entry travels alone in a frame, the only kind of frame that may be larger (up to
+`ENTRY_FRAME_BYTES_MAX`), or its partition could never go on. A snapshot that fits no frame is not sent, and reported.
+
 *Memory.* An entry is a view of the received frame, so one small entry in a log's tail cache would pin the entries of
 all other groups that came in the same frame. When more than one message carries payload, each gets its own copy
 (one memcpy; entries of one message share it and leave the cache together). A frame with a single append is never
@@ -63,6 +67,7 @@ GROUP_ID_BYTES = 20
 METADATA_GROUP = GroupId(bytes(GROUP_ID_BYTES))
 SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its receiver can start on it.
 BULK_BYTES = 64 << 10  # copied in more time than a frame of its own takes
+PAYLOAD_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)  # The rest is for headers.
 SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers decode in a few milliseconds.
 INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
 
@@ -80,7 +85,7 @@ def payload_bytes_of(message: Message) -> int:
 def encode_messages(
     messages: Sequence[Addressed], directory_id: bytes = UNKNOWN_DIRECTORY
 ) -> tuple[list[list[Buffer]], list[Addressed]]:
-    """Return the frames that carry `messages` in order, and those that are too large for any frame."""
+    """Return the frames that carry `messages` in order, and those that are too large for any frame: no appends."""
     frames: list[list[Buffer]] = []
     oversized: list[Addressed] = []
     headers: list[tuple[object, ...]] = []
@@ -89,12 +94,13 @@ def encode_messages(
     for group_id, message in messages:
         size = payload_bytes_of(message)
         is_split = size >= BULK_BYTES or filled >= BULK_BYTES or filled + size > SPLIT_BYTES
-        if (size and filled and is_split) or len(headers) == SPLIT_MESSAGES:
-            frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
-            headers, payloads, filled = [], [], 0
-        if size > FRAME_BYTES_MAX - (1 << 20):
+        if size > PAYLOAD_BYTES_MAX and type(message) is InstallSnapshot:
             oversized.append((group_id, message))
             continue
+        is_alone = size > PAYLOAD_BYTES_MAX or filled > PAYLOAD_BYTES_MAX
+        if (size and filled and is_split) or len(headers) == SPLIT_MESSAGES or (headers and is_alone):
+            frames.append(encode_frame((_RAFT, headers, directory_id), payloads, filled))
+            headers, payloads, filled = [], [], 0
         headers.append(_encode(group_id, message, payloads))
         filled += size
     if headers:
@@ -172,6 +178,8 @@ def decode_messages(
     _, messages, directory_id = header
     if type(directory_id) is not bytes or len(directory_id) != DIRECTORY_ID_BYTES:
         raise MalformedMessageError(f"directory id {directory_id!r} is not {DIRECTORY_ID_BYTES} bytes")
+    if len(payload) > FRAME_BYTES_MAX and not _is_one_entry(messages):
+        raise MalformedMessageError(f"{len(payload)} payload bytes that are not of one entry")
     payload = payload.toreadonly()
     share = owned and (len(messages) == 1 or sum(1 for item in messages if _carries_payload(item)) <= 1)
     decoded: list[Addressed] = []
@@ -205,6 +213,12 @@ def _carries_payload(item: object) -> bool:
     if type(item) is not tuple or not item:
         return False
     return item[0] == _INSTALL or (item[0] == _APPEND and bool(item[-1]))
+
+
+def _is_one_entry(messages: tuple[Any, ...]) -> bool:
+    """Tell whether this can only be a single append of a single entry, which alone may be larger than other frames."""
+    item = messages[0] if len(messages) == 1 else None
+    return type(item) is tuple and item[:1] == (_APPEND,) and type(item[-1]) is tuple and len(item[-1]) == 1
 
 
 def _check(numbers: tuple[int, ...]) -> None:

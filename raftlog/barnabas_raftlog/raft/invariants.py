@@ -40,6 +40,7 @@ def check_member(core: RaftState) -> None:
         assert core.deadline_ms is not None or core.is_outside, "a member that is not silent waits for nothing"
     if core.role is not Role.LEADER:
         assert not core.progress, "followers of one that does not lead"
+        assert core.ends is None, "samples of a log that another one leads"
         assert not core.confirmed, "confirmed without leading"
         assert core.commit_index <= core.verified_index <= last_index, f"{core.verified_index=} {last_index=}"
         assert core.reported_index <= core.verified_index, f"{core.reported_index=} {core.verified_index=}"

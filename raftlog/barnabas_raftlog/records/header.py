@@ -15,6 +15,7 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
+    "BATCH_BYTES_MAX",
     "HEADER_BYTES",
     "BatchHeader",
     "ControlKind",
@@ -29,6 +30,8 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
+BATCH_BYTES_MAX = 63 << 20
+"""The largest batch that is taken, whatever is configured: with what is said of it, it fits a frame between nodes."""
 SIZE_PREFIX_BYTES = 12  # base_offset and batch_length: what precedes the bytes that batch_length counts
 CRC_POSITION, CRC_START = 17, 21
 MAGIC = 2

@@ -1,11 +1,20 @@
 """The frame splitter against the stupid version, and everything a stream can do wrong."""
 
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft.framing import FrameSplitter, encode_frame, frame_of, read_header
+from barnabas_raftlog.multiraft.framing import (
+    ENTRY_HEADER_BYTES_MAX,
+    FRAME_BYTES_MAX,
+    FrameSplitter,
+    encode_frame,
+    frame_of,
+    read_header,
+)
 
 
 def feed(splitter: FrameSplitter, data: bytes, cuts: list[int]) -> list[tuple[bytes, bytes]]:
@@ -51,6 +60,14 @@ def test_two_splitters_share_a_scratch() -> None:
 def test_impossible_length_is_refused(prefix: bytes) -> None:
     with pytest.raises(MalformedMessageError, match="frame of"):
         feed(FrameSplitter(memoryview(bytearray(64)), 10_000), prefix, [64])
+
+
+def test_a_frame_that_is_larger_than_others_has_a_small_header() -> None:
+    for header_bytes, is_allowed in ((ENTRY_HEADER_BYTES_MAX, True), (ENTRY_HEADER_BYTES_MAX + 1, False)):
+        body = memoryview(bytearray(FRAME_BYTES_MAX + 1))
+        body[:4] = header_bytes.to_bytes(4, "big")
+        with nullcontext() if is_allowed else pytest.raises(MalformedMessageError):
+            assert len(frame_of(body, owned=True).header) == header_bytes
 
 
 def test_header_longer_than_its_frame_is_refused() -> None:

@@ -12,7 +12,7 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import links as links_module
 from barnabas_raftlog.multiraft.admin import ask
 from barnabas_raftlog.multiraft.connection import Connection
-from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame
+from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.wire import encode_messages
@@ -270,6 +270,18 @@ def test_a_bug_in_a_handler_is_answered_and_reported(run: Runner) -> None:
                 await nodes[2].links.wait()
 
     run(main())
+
+
+def test_only_entries_come_in_frames_that_are_larger_than_others(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            body = bytes(FRAME_BYTES_MAX)
+            nodes[1].links.send_frames(2, [encode_frame((FrameKind.POST, "note"), [body], len(body))])
+            await nodes[1].until(lambda: (2, False) in nodes[1].changes)
+
+    run(main())
+    assert "malformed: frame of kind 9 and" in caplog.text
 
 
 def test_posts_arrive_in_order_and_are_dropped_without_a_link(run: Runner) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.multiraft import wire
-from barnabas_raftlog.multiraft.framing import frame_of, read_header
+from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, frame_of, read_header
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
@@ -24,7 +24,7 @@ from barnabas_raftlog.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from barnabas_raftlog.records.header import ControlKind, control_frame
+from barnabas_raftlog.records.header import BATCH_BYTES_MAX, HEADER_BYTES, ControlKind, control_frame
 
 SOURCE, TARGET = 1, 2
 DISK = bytes(range(16))
@@ -213,6 +213,50 @@ def test_large_batches_are_split_and_giants_reported() -> None:
     frames, oversized = encode_messages([(group, append_of(1)), (group, giant)])
     assert [message for _, message in oversized] == [giant]
     assert len(frames) == 1
+
+
+def test_an_entry_that_is_larger_than_any_frame_travels_alone() -> None:
+    """Logs hold such batches from before there was a limit; dropped, they would stop their partitions for ever."""
+    group = GroupId(bytes(20))
+    ended, giant = LeadershipEnded(1, SOURCE, TARGET), append_of(64 << 20)
+    messages: list[Message] = [ended, giant, ended, append_of(10)]
+    frames, oversized = encode_messages([(group, message) for message in messages])
+    assert not oversized
+    decoded = [[message for _, message in decode(b"".join(frame))] for frame in frames]
+    assert [[type(message) for message in frame] for frame in decoded] == [
+        [LeadershipEnded],
+        [AppendEntries],
+        [LeadershipEnded, AppendEntries],
+    ]
+    assert decoded[1] == [giant]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [append_of(32 << 20, 32 << 20)],
+        [append_of(64 << 20), LeadershipEnded(1, SOURCE, TARGET)],
+        [InstallSnapshot(1, SOURCE, TARGET, 1, 1, bytes((64 << 20) + 1))],
+    ],
+    ids=["two entries", "two messages", "a snapshot"],
+)
+def test_nothing_but_a_single_entry_may_be_larger_than_a_frame(
+    messages: list[Message], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as larger:
+        larger.setattr(wire, "PAYLOAD_BYTES_MAX", 1 << 30)
+        larger.setattr(wire, "SPLIT_BYTES", 1 << 30)
+        (frame,), _ = encode_messages([(GroupId(bytes(20)), message) for message in messages])
+    with pytest.raises(MalformedMessageError, match="not of one entry"):
+        decode(b"".join(frame))
+
+
+def test_every_batch_that_is_taken_fits_a_frame() -> None:
+    assert BATCH_BYTES_MAX <= wire.PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX
+    frames, oversized = encode_messages([(GroupId(bytes(20)), append_of(BATCH_BYTES_MAX - HEADER_BYTES - 1))])
+    assert not oversized
+    (frame,) = frames
+    assert sum(len(part) for part in frame) <= FRAME_BYTES_MAX
 
 
 def test_many_small_messages_do_not_make_one_endless_frame(monkeypatch: pytest.MonkeyPatch) -> None:
