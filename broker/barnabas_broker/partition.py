@@ -44,7 +44,13 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
 from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
 from .partition_host import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
-from .producer_state import OutOfOrderSequenceError, ProducerBatch, ProducerTable
+from .producer_state import (
+    ANY_ID,
+    OutOfOrderSequenceError,
+    PerhapsForgottenError,
+    ProducerBatch,
+    ProducerTable,
+)
 from .replica_progress import copies_of, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .replica_state import note_entries
 from .topic_settings import TopicSettings
@@ -216,7 +222,9 @@ class Partition:
             # The batch before it was, in a hand-over, or by another replica, and will be brought again.
             if producer_id in self._turned_away or self.host.now_ms() < self._gaps_until_ms:
                 raise NotLeaderError(self.leader_id) from error
-            raise
+            if not isinstance(error, PerhapsForgottenError):
+                raise
+            original = None
         self._turned_away.discard(producer_id)
         return original
 
@@ -415,7 +423,7 @@ class Partition:
         except BarnabasError:
             # Of another version. The log is what counts; without the table a repetition may pass for something new.
             start_offset, producers = 0, ProducerTable()
-            producers.is_complete = False
+            producers.forgotten_id_max = ANY_ID
         producers.applied_index = max(producers.applied_index, index)
         producers.commit_index = index
         self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)

@@ -9,11 +9,11 @@ offset, and to notice a gap.
 - *Order.* Within an epoch the next batch starts where the last one ended, modulo 2**31; a new epoch starts at 0; an
   older epoch is refused.
 - *Unknown producers.* Kafka accepts any first sequence from a producer it has no state of (KIP-360), because
-  retention may have deleted that state. We accept it for the same reason only: when records were deleted from the
-  start of the log or this table has forgotten somebody. A table that is *complete* knows better: there, a first
-  sequence other than 0 is a gap, and accepting it would lose what lies before it. That happens: a producer
-  pipelines batches 0, 1, 2 to a node that becomes leader between 0 and 1. Refused as out of order, 1 and 2 are
-  repeated after 0 by every client.
+  retention may have deleted that state. Accepted where nothing was forgotten, it would lose what lies before it. That
+  happens: a producer pipelines batches 0, 1, 2 to a node that becomes leader between 0 and 1. Refused as out of order,
+  1 and 2 are repeated after 0 by every client. So the table says whether it may have forgotten the one that asks
+  (`PerhapsForgottenError`), and leaves it to the caller who is accepted then. It need not know whom it has forgotten:
+  a cluster gives ids out in ascending order, in blocks, so whoever is above all of them is new.
 - *Truncation.* The table follows the log. Batches are kept until five later ones of their producer have
   committed, and what is committed is never truncated; so truncating the log from an index leaves exactly the table
   of the log that remains.
@@ -31,17 +31,31 @@ import msgpack
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError
 
-__all__ = ["InvalidProducerEpochError", "OutOfOrderSequenceError", "ProducerBatch", "ProducerTable"]
+__all__ = [
+    "ANY_ID",
+    "InvalidProducerEpochError",
+    "OutOfOrderSequenceError",
+    "PerhapsForgottenError",
+    "ProducerBatch",
+    "ProducerTable",
+]
 
 DUPLICATES_COUNT = 5
 SEQUENCE_MODULUS = 1 << 31
 PRODUCERS_MAX = 20_000
 """Per partition; beyond it the one that wrote longest ago is forgotten. About 1 KiB each."""
-_BLOB_VERSION = 1
+ANY_ID = (1 << 63) - 1
+"""`forgotten_id_max` of a table that does not know whom it has forgotten."""
+_BLOB_VERSION = 2
+_BLOB_VERSION_WITH_A_FLAG = 1  # whether nobody was forgotten, in the place of `forgotten_id_max`; read, not written
 
 
 class OutOfOrderSequenceError(BarnabasError):
     """A batch that does not follow the last one of its producer: one before it is missing."""
+
+
+class PerhapsForgottenError(OutOfOrderSequenceError):
+    """A batch in the middle of a producer that is unknown here, but was perhaps forgotten; then it may be in order."""
 
 
 class InvalidProducerEpochError(BarnabasError):
@@ -64,16 +78,18 @@ class ProducerTable:
 
     Invariant: for each producer the batches ascend in index, there is at least one, and all but the last five of
     the committed ones are gone. Batches above `commit_index` are all there, whoever forgot what.
+
+    `forgotten_id_max`: the largest producer id that was ever forgotten; -1 if none was.
     """
 
-    __slots__ = ("_producers", "applied_index", "commit_index", "is_complete")
+    __slots__ = ("_producers", "applied_index", "commit_index", "forgotten_id_max")
 
     def __init__(self) -> None:
         # In the order of the last write: the first is the next to be forgotten.
         self._producers: dict[int, list[ProducerBatch]] = {}
         self.applied_index = 0
         self.commit_index = 0
-        self.is_complete = True
+        self.forgotten_id_max = -1
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -83,12 +99,14 @@ class ProducerTable:
 
         Raises:
             OutOfOrderSequenceError: a batch before this one is missing.
+            PerhapsForgottenError: a batch before this one is missing, or was forgotten with its producer.
             InvalidProducerEpochError: the producer was replaced by one of a later epoch.
         """
         batches = self._producers.get(producer_id)
         if batches is None:
-            if base_sequence != 0 and self.is_complete:
-                raise OutOfOrderSequenceError(
+            if base_sequence != 0:
+                is_new = producer_id > self.forgotten_id_max
+                raise (OutOfOrderSequenceError if is_new else PerhapsForgottenError)(
                     f"producer {producer_id} is new here, its first sequence is {base_sequence} instead of 0"
                 )
             return None
@@ -172,9 +190,7 @@ class ProducerTable:
                 break
             gone.append(producer_id)
         for producer_id in gone:
-            del self._producers[producer_id]
-        if gone:
-            self.is_complete = False
+            self._forget(producer_id)
         return len(gone)
 
     def batches(self, producer_id: int) -> tuple[ProducerBatch, ...]:
@@ -188,7 +204,9 @@ class ProducerTable:
     def to_blob(self) -> bytes:
         """Return the table as of `applied_index`, to be saved with that index."""
         producers = [(key, [tuple(batch) for batch in batches]) for key, batches in self._producers.items()]
-        blob: bytes = msgpack.packb((_BLOB_VERSION, self.applied_index, self.commit_index, self.is_complete, producers))
+        blob: bytes = msgpack.packb(
+            (_BLOB_VERSION, self.applied_index, self.commit_index, self.forgotten_id_max, producers)
+        )
         return blob
 
     @classmethod
@@ -200,7 +218,7 @@ class ProducerTable:
         """
         table = cls()
         try:
-            version, table.applied_index, table.commit_index, table.is_complete, producers = msgpack.unpackb(
+            version, table.applied_index, table.commit_index, table.forgotten_id_max, producers = msgpack.unpackb(
                 blob, use_list=True, strict_map_key=False
             )
             table._producers = {
@@ -208,7 +226,9 @@ class ProducerTable:
             }
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise CorruptBatchError(f"saved producer table cannot be read: {error}") from error
-        if version != _BLOB_VERSION:
+        if version == _BLOB_VERSION_WITH_A_FLAG:
+            table.forgotten_id_max = -1 if table.forgotten_id_max else ANY_ID
+        elif version != _BLOB_VERSION:
             raise CorruptBatchError(f"saved producer table has version {version}, this is {_BLOB_VERSION}")
         return table
 
@@ -216,5 +236,8 @@ class ProducerTable:
         oldest = next(iter(self._producers))
         # An uncommitted first writer stays, or truncation could not bring back what was before it.
         if self._producers[oldest][-1].log_index <= self.commit_index:
-            del self._producers[oldest]
-            self.is_complete = False
+            self._forget(oldest)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._producers[producer_id]
+        self.forgotten_id_max = max(self.forgotten_id_max, producer_id)

@@ -14,7 +14,7 @@ from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import parse_header
 
 from .log_starts import LogStarts, decode_replica_state
-from .producer_state import ProducerTable
+from .producer_state import ANY_ID, ProducerTable
 
 __all__ = ["ReplayedLog", "ReplicaState", "load_replica_state", "note_entries"]
 
@@ -92,7 +92,7 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
         except BarnabasError as error:
             logger.warning("what was saved beside a log is of no use, replaying the log: %s", error)
     if not is_known:
-        producers.is_complete = False
+        producers.forgotten_id_max = ANY_ID
     # What was dropped from the log was committed.
     producers.applied_index = max(producers.applied_index, base_index)
     producers.commit_index = max(producers.commit_index, base_index)

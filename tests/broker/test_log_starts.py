@@ -76,7 +76,8 @@ def test_the_state_of_a_replica_survives_a_round_trip() -> None:
 def test_a_table_that_an_older_version_saved_is_read() -> None:
     table = ProducerTable()
     table.append(7, 0, 0, 2, 5, 10, 1_000)
-    offset, again = decode_replica_state(table.to_blob())
+    batches = [tuple(batch) for batch in table.batches(7)]
+    offset, again = decode_replica_state(msgpack.packb((1, 5, 0, True, [(7, batches)])))
     assert (offset, again.batches(7)) == (0, table.batches(7))
 
 

@@ -392,8 +392,25 @@ def test_a_witness_that_is_to_be_a_replica_begins_with_nothing() -> None:
     log.entries.clear()
     partition.install(InstallSnapshot(2, 1, 1, 0, 0, b""))
     assert (partition.high_watermark, partition.producers.applied_index, partition.producers.commit_index) == (0, 0, 0)
-    assert partition.producers.is_complete
+    assert partition.producers.forgotten_id_max == -1
     log.add(2, bytearray(batch(5)))
     partition.on_appended(log.entries)
     partition.on_committed(1)
     assert partition.high_watermark == 5
+
+
+def test_a_gap_of_a_producer_that_was_perhaps_forgotten_is_sent_back_only_while_a_leadership_is_new() -> None:
+    """Later batch 0 has surely come, or the producer is an old one: Kafka, too, takes it at its word then (KIP-360)."""
+    partition, host = make(FakeLog([1]))
+    partition.on_appended(partition.log.entries)  # type: ignore[attr-defined]
+    partition.producers.forgotten_id_max = 9
+    lead(partition)
+    for sequence in (1, 2):
+        with pytest.raises(NotLeaderError):
+            append(partition, producer_id=5, epoch=0, sequence=sequence)
+    for sequence in (0, 1):
+        append(partition, producer_id=5, epoch=0, sequence=sequence)
+    host.now += GAP_MS
+    append(partition, producer_id=6, epoch=0, sequence=3)
+    with pytest.raises(OutOfOrderSequenceError):
+        append(partition, producer_id=10, epoch=0, sequence=3)  # newer than all that were forgotten

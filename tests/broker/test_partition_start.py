@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_broker.log_starts import decode_replica_state, encode_replica_state, encode_start
 from barnabas_broker.partition import Partition
-from barnabas_broker.producer_state import ProducerTable
+from barnabas_broker.producer_state import ANY_ID, ProducerTable
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame
@@ -139,7 +139,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
 def test_a_snapshot_of_another_version_costs_the_table_and_nothing_else() -> None:
     partition, _ = make(ShrinkingLog())
     partition.install(InstallSnapshot(1, 1, 2, 3, 1, b"\x93\x09"))
-    assert (partition.producers.applied_index, partition.producers.is_complete) == (3, False)
+    assert (partition.producers.applied_index, partition.producers.forgotten_id_max) == (3, ANY_ID)
 
 
 def test_a_start_beyond_what_is_left_of_the_log_takes_what_is_left() -> None:

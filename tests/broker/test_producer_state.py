@@ -1,5 +1,6 @@
 """The producer table against a model that keeps the whole log and looks at all of it each time."""
 
+import msgpack
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -7,14 +8,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas_broker import producer_state
 from barnabas_broker.producer_state import (
+    ANY_ID,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
+    PerhapsForgottenError,
     ProducerTable,
 )
 from barnabas_raftlog.errors import CorruptBatchError
 
 LAST = (1 << 31) - 1
 PRODUCERS = st.integers(1, 3)
+SEQUENCES = st.integers(0, 12) | st.integers(LAST - 5, LAST)
 
 
 def add(table: ProducerTable, index: int, base_sequence: int, delta: int = 0, *, epoch: int = 0, pid: int = 1) -> None:
@@ -22,18 +26,28 @@ def add(table: ProducerTable, index: int, base_sequence: int, delta: int = 0, *,
 
 
 class TableFollowsTheLog(RuleBasedStateMachine):
-    """`log` is the truth: (producer, epoch, base_sequence, delta) at index position + 1, or None without a producer."""
+    """`log` is the truth: (producer, epoch, base_sequence, delta) at index position + 1, or None without a producer.
+
+    `forgotten`: how many of its first entries belong to producers that were forgotten before they wrote again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.table = ProducerTable()
         self.log: list[tuple[int, int, int, int] | None] = []
         self.commit_index = 0
+        self.forgotten: dict[int, int] = {}
+
+    def entries_of(self, pid: int) -> list[tuple[int, tuple[int, int, int, int]]]:
+        """Return index and entry of each batch of a producer since it was last forgotten."""
+        since = self.forgotten.get(pid, 0)
+        return [(i + 1, entry) for i, entry in enumerate(self.log) if entry and entry[0] == pid and i >= since]
 
     def expected(self, pid: int, epoch: int, base: int, delta: int) -> object:
-        mine = [(i + 1, entry) for i, entry in enumerate(self.log) if entry and entry[0] == pid]
+        mine = self.entries_of(pid)
         if not mine:
-            return None if base == 0 else OutOfOrderSequenceError
+            is_new = all(pid > known for known in self.forgotten)
+            return None if base == 0 else OutOfOrderSequenceError if is_new else PerhapsForgottenError
         _, last_epoch, last_base, last_delta = mine[-1][1]
         if epoch < last_epoch:
             return InvalidProducerEpochError
@@ -46,16 +60,20 @@ class TableFollowsTheLog(RuleBasedStateMachine):
                 return index
         return OutOfOrderSequenceError
 
-    @rule(pid=PRODUCERS, epoch=st.integers(0, 2), base=st.integers(0, 12), delta=st.integers(0, 2))
+    @rule(pid=PRODUCERS, epoch=st.integers(0, 2), base=SEQUENCES, delta=st.integers(0, 2))
     def produce(self, pid: int, epoch: int, base: int, delta: int) -> None:
         expected = self.expected(pid, epoch, base, delta)
         if isinstance(expected, type):
             assert issubclass(expected, Exception)
-            with pytest.raises(expected):
+            with pytest.raises(expected) as raised:
                 self.table.check(pid, epoch, base, delta)
-            return
-        original = self.table.check(pid, epoch, base, delta)
-        assert (original.log_index if original else None) == expected
+            assert raised.type is expected
+            if expected is not PerhapsForgottenError:
+                return
+            original = None
+        else:
+            original = self.table.check(pid, epoch, base, delta)
+            assert (original.log_index if original else None) == expected
         if original is None:
             self.log.append((pid, epoch, base, delta))
             add(self.table, len(self.log), base, delta, epoch=epoch, pid=pid)
@@ -65,8 +83,8 @@ class TableFollowsTheLog(RuleBasedStateMachine):
     @rule(pid=PRODUCERS, delta=st.integers(0, 1), count=st.integers(1, 4))
     def produce_in_order(self, pid: int, delta: int, count: int) -> None:
         for _ in range(count):
-            mine = [entry for entry in self.log if entry and entry[0] == pid]
-            epoch, base = (mine[-1][1], mine[-1][2] + mine[-1][3] + 1) if mine else (0, 0)
+            mine = [entry for _, entry in self.entries_of(pid)]
+            epoch, base = (mine[-1][1], (mine[-1][2] + mine[-1][3] + 1) % 2**31) if mine else (0, 0)
             self.produce(pid, epoch, base, delta)
 
     @rule()
@@ -87,6 +105,15 @@ class TableFollowsTheLog(RuleBasedStateMachine):
         self.table.truncate_from(index)
 
     @rule()
+    def forget_the_oldest(self) -> None:
+        """They are as old as their last index; those that are not committed stay."""
+        pid = next(iter(self.table.producer_ids()), None)
+        last = self.entries_of(pid)[-1][0] if pid is not None else 0
+        assert self.table.forget_before(last + 1) == (0 < last <= self.commit_index)
+        if pid is not None and last <= self.commit_index:
+            self.forgotten[pid] = last
+
+    @rule()
     def save_and_load(self) -> None:
         self.table = ProducerTable.from_blob(self.table.to_blob())
 
@@ -96,7 +123,7 @@ class TableFollowsTheLog(RuleBasedStateMachine):
 
     @invariant()
     def knows_exactly_the_producers_of_the_log(self) -> None:
-        order = {entry[0]: index for index, entry in enumerate(self.log) if entry}
+        order = {pid: mine[-1][0] for pid in (1, 2, 3) if (mine := self.entries_of(pid))}
         assert list(self.table.producer_ids()) == sorted(order, key=lambda pid: order[pid])
 
 
@@ -106,12 +133,25 @@ TestTableFollowsTheLog.settings = settings(max_examples=60, stateful_step_count=
 
 def test_sequence_wraps_at_2_to_the_31() -> None:
     table = ProducerTable()
-    table.is_complete = False
     add(table, 1, LAST - 1, 3)  # LAST-1, LAST, 0, 1
     assert table.check(1, 0, 2, 0) is None
     original = table.check(1, 0, LAST - 1, 3)
     assert original is not None
     assert original.last_sequence == 1
+
+
+def test_the_sequence_after_the_last_one_is_0() -> None:
+    table = ProducerTable()
+    add(table, 1, LAST - 4, 4)  # ends with LAST
+    assert table.check(1, 0, 0, 9) is None
+    with pytest.raises(OutOfOrderSequenceError):
+        table.check(1, 0, 1, 0)
+    add(table, 2, 0, 9)
+    assert table.check(1, 0, 10, 0) is None
+    for index, base, delta in ((1, LAST - 4, 4), (2, 0, 9)):
+        original = table.check(1, 0, base, delta)
+        assert original is not None
+        assert original.log_index == index
 
 
 def test_history_of_a_producer_is_bounded_once_committed() -> None:
@@ -122,14 +162,25 @@ def test_history_of_a_producer_is_bounded_once_committed() -> None:
     assert len(table.batches(1)) <= 7
 
 
-def test_unknown_producer_with_a_gap_is_refused_only_by_a_complete_table() -> None:
+def test_whoever_is_newer_than_all_that_were_forgotten_must_begin_with_0() -> None:
     table = ProducerTable()
-    with pytest.raises(OutOfOrderSequenceError):
-        table.check(7, 0, 5, 0)
-    add(table, 1, 0)
+    add(table, 1, 0, pid=5)
     table.commit_index = 1
     assert table.forget_before(2) == 1
-    assert table.check(7, 0, 5, 0) is None
+    for known in (table, ProducerTable.from_blob(table.to_blob())):
+        with pytest.raises(PerhapsForgottenError):
+            known.check(5, 0, 1, 0)
+        with pytest.raises(OutOfOrderSequenceError) as raised:
+            known.check(6, 0, 1, 0)
+        assert not isinstance(raised.value, PerhapsForgottenError)
+        assert known.check(6, 0, 0, 0) is None
+
+
+@pytest.mark.parametrize(("is_complete", "forgotten_id_max"), [(True, -1), (False, ANY_ID)])
+def test_a_table_that_was_saved_with_a_flag_is_read(is_complete: bool, forgotten_id_max: int) -> None:
+    table = ProducerTable.from_blob(msgpack.packb((1, 7, 6, is_complete, [])))
+    assert (table.applied_index, table.commit_index, table.forgotten_id_max) == (7, 6, forgotten_id_max)
+    assert ProducerTable.from_blob(table.to_blob()).forgotten_id_max == forgotten_id_max
 
 
 def test_uncommitted_producers_are_not_forgotten() -> None:
@@ -145,9 +196,10 @@ def test_oldest_writer_is_forgotten_when_there_are_too_many(monkeypatch: pytest.
     for index, pid in enumerate((1, 2, 1, 3), start=1):
         add(table, index, index - 1 if pid == 1 else 0, pid=pid)
     assert list(table.producer_ids()) == [1, 3]
+    assert table.forgotten_id_max == 2
 
 
-@pytest.mark.parametrize("blob", [b"", b"\x00", b"\x95\x02\x00\x00\xc3\x90"])
+@pytest.mark.parametrize("blob", [b"", b"\x00", b"\x95\x03\x00\x00\xc3\x90"])
 def test_unreadable_blob_is_refused(blob: bytes) -> None:
     with pytest.raises(CorruptBatchError):
         ProducerTable.from_blob(blob)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 
 from barnabas_broker.log_starts import encode_replica_state, encode_start
-from barnabas_broker.producer_state import ProducerTable
+from barnabas_broker.producer_state import ANY_ID, ProducerTable
 from barnabas_broker.replica_state import ReplicaState, load_replica_state
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
@@ -57,7 +57,7 @@ def table_as_of(index: int) -> ProducerTable:
 
 async def test_a_whole_log_says_everything() -> None:
     state = await load(Log(1, 6, {4: 2}))
-    assert (state.producers.applied_index, state.producers.is_complete, state.saved_index) == (6, True, 0)
+    assert (state.producers.applied_index, state.producers.forgotten_id_max, state.saved_index) == (6, -1, 0)
     assert state.starts.offset == 0, "nobody knows yet that it is committed"
     assert state.starts.commit(4)
     assert state.starts.offset == 2
@@ -67,7 +67,7 @@ async def test_what_was_saved_counts_for_what_was_deleted() -> None:
     log = Log(11, 5)
     log.saved = (12, encode_replica_state(9, table_as_of(12)))
     state = await load(log)
-    assert (state.producers.applied_index, state.producers.is_complete, state.saved_index) == (15, True, 12)
+    assert (state.producers.applied_index, state.producers.forgotten_id_max, state.saved_index) == (15, -1, 12)
     assert state.starts.offset_as_of(12) == 9
     assert state.producers.batches(5)[-1].base_offset == 14
 
@@ -89,5 +89,5 @@ async def test_without_what_was_saved_a_shortened_log_admits_that_it_does_not_kn
         log = Log(11, 4)
         log.saved = saved
         state = await load(log)
-        assert (state.producers.applied_index, state.producers.is_complete) == (14, False)
+        assert (state.producers.applied_index, state.producers.forgotten_id_max) == (14, ANY_ID)
         assert state.producers.commit_index == 10, "what is gone was committed"

@@ -491,7 +491,7 @@ class World:
             return
         base_offset, (_, last_sequence, count, _) = max(acknowledged)
         producers = member.partition.producers
-        assert producers.is_complete
+        assert producers.forgotten_id_max == -1
         try:
             original = producers.check(producer_id, 0, last_sequence, count - 1)
         except BarnabasError as error:
