@@ -7,6 +7,12 @@ The one conversion is `high_watermark_at`; nothing else here, or anywhere, compu
 of two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after
 its original is recognised. What `append` returns is the index to wait for: the batch's own, or the original's.
 
+*Turned away.* A producer sends further batches before it knows what became of the first. If that was refused for a
+reason that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it
+are refused for the same reason, until it comes again: clients bring all of them again, in order. Called out of order,
+they would give up, or begin a new epoch and may store something twice. A batch that is refused for what it is (too
+large, damaged) is not waited for: it need not come again.
+
 *Leadership.* A leader that is not confirmed takes appends (they count only when committed) but answers no reads:
 what it knows of the commit index may be older than what clients have seen. When leadership ends, whoever waits here
 is answered at once.
@@ -32,6 +38,7 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
@@ -56,14 +63,29 @@ from .replica_state import note_entries
 from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
 
-__all__ = ["Partition", "high_watermark_at"]
+__all__ = ["NotEnoughReplicasError", "Partition", "high_watermark_at"]
 
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 GAP_MS = 5_000
-"""For so long after a change of leaders a batch that does not follow its producer's last one is sent back, to be
-brought again behind the one that is missing, before any is called out of order. Clients wait for a second at most."""
+"""For so long after a change of leaders, or after something was refused that may come again, a batch that does not
+follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
+of order. Clients wait for a second at most."""
+TURNED_AWAY_MAX = 1_000
+"""Producers, per partition, that are remembered as turned away; beyond it the one is forgotten that was first."""
+
+
+class NotEnoughReplicasError(BarnabasError):
+    """Fewer replicas are in sync than `min.insync.replicas`; nothing was appended."""
+
+
+class _TurnedAway(NamedTuple):
+    """What a producer was refused for, and until when a gap in what it sends is put down to that."""
+
+    until_ms: int
+    kind: type[BarnabasError]
+    text: str
 
 
 def high_watermark_at(log: GroupLog, commit_index: int) -> int:
@@ -138,7 +160,7 @@ class Partition:
         self.settings: TopicSettings | None = None
         self._led_term = 0
         self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
-        self._turned_away = set[int]()  # producers, in this leadership, and nothing was taken from them since
+        self._turned_away: dict[int, _TurnedAway] = {}  # in this leadership, and nothing was taken from them since
         self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
@@ -174,30 +196,41 @@ class Partition:
 
     # What requests do.
 
-    def append(self, header: BatchHeader, frame: bytearray | memoryview) -> tuple[int, int]:
+    def append(
+        self, header: BatchHeader, frame: bytearray | memoryview, *, needs_replicas: bool = False
+    ) -> tuple[int, int]:
         """Append a checked batch unless it is a repetition; return its (or the original's) base offset and index.
+
+        `needs_replicas`: only while as many replicas are in sync as `min.insync.replicas` asks for.
 
         Raises:
             NotLeaderError: another node leads, or nobody.
+            NotEnoughReplicasError: they are not, or a batch before this one was refused for that.
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
-            StorageFailedError: nothing was appended.
+            StorageFailedError: nothing was appended; or so it was with a batch before this one.
         """
         producers, producer_id = self.producers, header.producer_id
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
-        # Before its sequence is judged. While leadership is handed on, the batch before this one was refused; called
-        # out of order, librdkafka would begin a new epoch and send again what it took for not appended elsewhere.
+        # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
         try:
+            if needs_replicas and not self.has_enough_replicas:
+                raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
             self.group.check_may_propose()
-        except NotLeaderError:
-            self._turned_away.add(producer_id)
+        except (NotLeaderError, NotEnoughReplicasError) as error:
+            self._turn_away(producer_id, error)
             raise
         original = self._original(header) if producer_id >= 0 else None
         if original is not None:
             return original.base_offset, original.log_index
         base_offset = self.log.log_end_offset
-        index = self.group.propose(frame).index
+        try:
+            index = self.group.propose(frame).index
+        except StorageFailedError as error:
+            self._turn_away(producer_id, error)
+            raise
         if producer_id >= 0:
+            self._turned_away.pop(producer_id, None)
             producers.append(
                 producer_id,
                 header.producer_epoch,
@@ -213,20 +246,33 @@ class Partition:
 
     def _original(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch of which this is a repetition; raise if it is not this one's turn."""
-        producer_id = header.producer_id
         try:
-            original = self.producers.check(
-                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            return self.producers.check(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
             )
         except OutOfOrderSequenceError as error:
-            # The batch before it was, in a hand-over, or by another replica, and will be brought again.
-            if producer_id in self._turned_away or self.host.now_ms() < self._gaps_until_ms:
-                raise NotLeaderError(self.leader_id) from error
+            self._send_back(header.producer_id, error)
             if not isinstance(error, PerhapsForgottenError):
                 raise
-            original = None
-        self._turned_away.discard(producer_id)
-        return original
+            return None
+
+    def _turn_away(self, producer_id: int, error: BarnabasError) -> None:
+        if producer_id < 0:
+            return
+        if len(self._turned_away) >= TURNED_AWAY_MAX and producer_id not in self._turned_away:
+            del self._turned_away[next(iter(self._turned_away))]
+        self._turned_away[producer_id] = _TurnedAway(self.host.now_ms() + GAP_MS, type(error), str(error))
+
+    def _send_back(self, producer_id: int, gap: OutOfOrderSequenceError) -> None:
+        """Raise if the batch before this one was turned away, or was by another replica, and will be brought again."""
+        now_ms = self.host.now_ms()
+        turned_away = self._turned_away.get(producer_id)
+        if turned_away is not None and now_ms < turned_away.until_ms:
+            if turned_away.kind is not NotLeaderError:
+                raise turned_away.kind(turned_away.text) from gap
+            raise NotLeaderError(self.leader_id) from gap
+        if now_ms < self._gaps_until_ms:
+            raise NotLeaderError(self.leader_id) from gap
 
     def drop_before(self, offset: int) -> int:
         """Let the log start at `offset` on every replica; return the index to wait for.

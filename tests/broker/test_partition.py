@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.partition import GAP_MS, SAVE_ENTRIES, Partition, high_watermark_at
+from barnabas_broker import partition as partition_module
+from barnabas_broker.partition import GAP_MS, SAVE_ENTRIES, NotEnoughReplicasError, Partition, high_watermark_at
 from barnabas_broker.partition_host import PartitionLog
 from barnabas_broker.producer_state import OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -145,9 +146,9 @@ def lead(partition: Partition, term: int = 1) -> None:
     partition.on_leadership(term, 1, is_leader=True, confirmed=True)
 
 
-def append(partition: Partition, **fields: int) -> tuple[int, int]:
+def append(partition: Partition, *, needs_replicas: bool = False, **fields: int) -> tuple[int, int]:
     frame = bytearray(batch(**fields))
-    return partition.append(parse_header(frame), frame)
+    return partition.append(parse_header(frame), frame, needs_replicas=needs_replicas)
 
 
 @given(st.lists(st.integers(0, 4), max_size=12), st.data())
@@ -414,3 +415,37 @@ def test_a_gap_of_a_producer_that_was_perhaps_forgotten_is_sent_back_only_while_
     append(partition, producer_id=6, epoch=0, sequence=3)
     with pytest.raises(OutOfOrderSequenceError):
         append(partition, producer_id=10, epoch=0, sequence=3)  # newer than all that were forgotten
+
+
+def test_a_gap_behind_a_refusal_is_put_down_to_it_for_a_while_only() -> None:
+    """Whoever refused it may have given it up; the answers to what comes behind must not go on for ever."""
+    partition, host = make(FakeLog(), min_insync=3)
+    lead(partition)
+    append(partition, producer_id=5, epoch=0, sequence=0)
+    partition.isr = (1,)
+    for _ in range(2):
+        with pytest.raises(NotEnoughReplicasError):
+            append(partition, needs_replicas=True, producer_id=5, epoch=0, sequence=1)
+        host.now += GAP_MS - 1
+    partition.isr = (1, 2, 3)
+    for _ in range(2):
+        with pytest.raises(NotEnoughReplicasError):
+            append(partition, needs_replicas=True, producer_id=5, epoch=0, sequence=2)
+    host.now += 1
+    with pytest.raises(OutOfOrderSequenceError):
+        append(partition, needs_replicas=True, producer_id=5, epoch=0, sequence=2)
+    append(partition, needs_replicas=True, producer_id=5, epoch=0, sequence=1)
+
+
+def test_only_so_many_producers_are_remembered_as_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "TURNED_AWAY_MAX", 2)
+    partition, _ = make(FakeLog(), min_insync=3)
+    lead(partition)
+    partition.isr = (1,)
+    for producer_id in (5, 6, 5, 7):
+        with pytest.raises(NotEnoughReplicasError):
+            append(partition, needs_replicas=True, producer_id=producer_id, epoch=0, sequence=0)
+    partition.isr = (1, 2, 3)
+    for producer_id, expected in ((5, OutOfOrderSequenceError), (6, NotEnoughReplicasError)):
+        with pytest.raises(expected):
+            append(partition, producer_id=producer_id, epoch=0, sequence=1)

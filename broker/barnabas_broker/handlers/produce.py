@@ -16,7 +16,8 @@ its place in the log. The records are a view of the request's own memory, in whi
 - A batch that does not follow its producer's last one is called out of order only when a majority has said, after it
   came, that this node still leads. A deposed leader that has not heard of it lacks what its successor has stored, and
   clients that are called out of order give up, or begin a new epoch and may store something twice. Nor in the first
-  seconds of a leadership: librdkafka may bring what it sent later first, when another replica has turned it away.
+  seconds of a leadership: librdkafka may bring what it sent later first, when another replica has turned it away. Nor
+  behind a batch that was refused for a reason that passes: it is refused for the same one (see `partition`).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from contextlib import suppress
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
 from barnabas_broker.hosted_topic import HostedTopic
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partitions import ELECTION_S
 from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
 from barnabas_broker.waiting import Deadline
@@ -103,11 +104,9 @@ class _Produce:
         for wait in self.waits:
             if not wait.is_closed:
                 wait.partition.forget(wait)
-                if wait.partition.has_enough_replicas:
-                    wait.on_failed(ErrorCode.REQUEST_TIMED_OUT)
-                else:
-                    _say_too_few(self.broker, wait.partition)
-                    wait.on_failed(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                _note_too_few(self.broker, wait.partition)
+                enough = wait.partition.has_enough_replicas
+                wait.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _abandon(self) -> None:
         """The client is gone. What it produced stays; only the answer is nobody's."""
@@ -267,13 +266,12 @@ def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refuse
     return broker.partitions.expects_leader_of(hosted, index)
 
 
-def _say_too_few(broker: BrokerContext, partition: Partition) -> str:
-    """Return why acks=all is refused here; an operator hears of it once, until there are enough replicas again."""
-    text = f"in sync are {list(partition.isr)}, min.insync.replicas is {partition.min_insync}"
-    if not partition.is_refusing:
+def _note_too_few(broker: BrokerContext, partition: Partition) -> None:
+    """Tell an operator if acks=all is refused here for want of replicas: once, until there are enough again."""
+    if not partition.has_enough_replicas and not partition.is_refusing:
         partition.is_refusing = True
-        broker.events.add("acks=all refused", f"{partition.topic_name}-{partition.index}", text)
-    return text
+        about = f"in sync are {list(partition.isr)}, min.insync.replicas is {partition.min_insync}"
+        broker.events.add("acks=all refused", f"{partition.topic_name}-{partition.index}", about)
 
 
 def _append(
@@ -286,10 +284,11 @@ def _append(
     if not isinstance(frame, memoryview) or not frame:
         raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
     header = _checked(frame, partition, produce.exchange.version)
-    if acks == -1 and not partition.has_enough_replicas:
-        raise _Refused(ErrorCode.NOT_ENOUGH_REPLICAS, _say_too_few(produce.broker, partition))
     try:
-        base_offset, index = partition.append(header, frame)
+        base_offset, index = partition.append(header, frame, needs_replicas=acks == -1)
+    except NotEnoughReplicasError as error:
+        _note_too_few(produce.broker, partition)
+        raise _Refused(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
     except NotLeaderError as error:
         raise _Refused(partition.not_leading_code, str(error)) from error
     except OutOfOrderSequenceError as error:
