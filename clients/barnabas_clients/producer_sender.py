@@ -394,6 +394,8 @@ class Sender:
         node.in_flight -= 1
         failure = None if answer.cancelled() else answer.exception()
         if answer.cancelled() or self._is_closed:
+            for under_way in chosen:
+                self._accumulator.release(under_way.item)
             return
         if failure is None:
             self._on_response(asked, answer.result())

@@ -84,14 +84,25 @@ def _imported(module: str) -> ModuleType:
 
 
 @contextmanager
+def in_place(module: ModuleType, tree: ast.Module) -> Iterator[None]:
+    """Have the functions of any module do what `tree` says, which is that module with a mistake in it."""
+    with ExitStack() as stack:
+        _replace(stack, module, _codes(tree))
+        yield
+
+
+@contextmanager
 def _in_place(module: str, tree: ast.Module) -> Iterator[None]:
     with ExitStack() as stack:
         for name in MODULES:
-            codes = _codes(tree) if name == module else _limited(name)
-            for function in _functions(_imported(name)):
-                stack.callback(setattr, function, "__code__", function.__code__)
-                function.__code__ = codes[function.__qualname__]
+            _replace(stack, _imported(name), _codes(tree) if name == module else _limited(name))
         yield
+
+
+def _replace(stack: ExitStack, module: ModuleType, codes: dict[str, CodeType]) -> None:
+    for function in _functions(module):
+        stack.callback(setattr, function, "__code__", function.__code__)
+        function.__code__ = codes[function.__qualname__]
 
 
 @cache

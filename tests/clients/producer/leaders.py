@@ -13,8 +13,9 @@ from typing import NamedTuple
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, Hangup
 
 from barnabas_clients.delivery import Receipt
-from barnabas_clients.errors import BarnabasError
+from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_clients.protocol.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from barnabas_clients.protocol.produce import (
@@ -24,9 +25,10 @@ from barnabas_clients.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas_clients.sequences import Outcome
+from barnabas_clients.sequences import SEQUENCE_MODULUS, Outcome
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
+from barnabas_raftlog.wire.schema import Records
 
 from .naive_leader import Copy, NaiveLeader
 
@@ -57,6 +59,8 @@ class Ending(Enum):
     """The connection ends in the middle of the answer."""
     UNANSWERED = auto()
     """The connection ends when the batches are in the log."""
+    EMPTY = auto()
+    """An answer comes, when the batches are in the log, and does not mention them."""
     UNREAD = auto()
     """The connection ends before anything was looked at."""
 
@@ -67,7 +71,9 @@ class PartitionLog:
     def __init__(self, *, takes_any_first: bool = False) -> None:
         self.table = NaiveLeader(takes_any_first=takes_any_first)
         self.records: list[Record] = []
-        self._places: dict[tuple[int, int, int], tuple[int, list[Record]]] = {}
+        self._places: dict[tuple[int, int, int, int], int] = {}
+        # (producer id, epoch, sequence) of each record in the log, and its value
+        self._numbers: dict[tuple[int, int, int], bytes | None] = {}
 
     @property
     def values(self) -> list[bytes | None]:
@@ -77,18 +83,22 @@ class PartitionLog:
         """Append a batch, or refuse it; return the code and the offset of its first record."""
         header = parse_header(frame)
         records = list(read_records(frame))
-        number = (header.producer_id, header.producer_epoch, header.base_sequence)
-        known = self._places.get(number)
-        if known is not None and header.producer_id >= 0:
-            assert [record.value for record in known[1]] == [record.value for record in records], (
-                f"{number} stands for {known[1]}, and comes with {records}"
-            )
         before = len(self.table.log)
-        outcome = self.table.take(Copy(before, header.record_count, *number))
+        copy = Copy(before, len(records), header.producer_id, header.producer_epoch, header.base_sequence)
+        outcome = self.table.take(copy)
+        numbered = {
+            (copy.producer_id, copy.epoch, (copy.base_sequence + place) % SEQUENCE_MODULUS): record.value
+            for place, record in enumerate(records)
+            if copy.producer_id >= 0
+        }
         if len(self.table.log) > before:
-            known = self._places[number] = (len(self.records), records)
+            self._places[copy[1:]] = len(self.records)
+            self._numbers |= numbered
             self.records += records
-        return CODES[outcome], -1 if known is None else known[0]
+        for number, value in numbered.items():
+            held = self._numbers.get(number, value)
+            assert held == value, f"{number} stands for {held!r}, and comes with {value!r}"
+        return CODES[outcome], self._places.get(copy[1:], -1)
 
 
 class Leaders(FakeCluster):
@@ -119,6 +129,8 @@ class Leaders(FakeCluster):
         if ending is Ending.UNREAD:
             return Hangup()
         response = ProduceResponse(responses=[self._topic(broker, topic) for topic in request.topic_data])
+        if ending is Ending.EMPTY:
+            return ProduceResponse()
         if self.gives_hints:
             response.node_endpoints = [
                 NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port) for each in self.brokers
@@ -129,7 +141,7 @@ class Leaders(FakeCluster):
         return Hangup(response, parts[ending]) if ending in parts else response
 
     def _topic(self, broker: FakeBroker, topic: TopicProduceData) -> TopicProduceResponse:
-        rows = [self._partition(broker, part.index, bytes(part.records or b"")) for part in topic.partition_data]
+        rows = [self._partition(broker, part.index, _joined(part.records)) for part in topic.partition_data]
         return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
 
     def _partition(self, broker: FakeBroker, index: int, frame: bytes) -> PartitionProduceResponse:
@@ -148,12 +160,18 @@ class Leaders(FakeCluster):
         return row
 
 
+def _joined(records: Records | None) -> bytes:
+    """Return a request's batch; decoded, it is a view."""
+    assert isinstance(records, bytes | bytearray | memoryview)
+    return bytes(records)
+
+
 class Sent(NamedTuple):
     """A record that was given to a producer, and what the producer has said of it."""
 
     partition: int
     value: bytes
-    told: Receipt | BarnabasError
+    told: Receipt | ClientError | KafkaError
 
 
 def check(logs: list[PartitionLog], sent: Iterable[Sent], *, is_idempotent: bool = True) -> list[str]:
@@ -172,7 +190,7 @@ def check(logs: list[PartitionLog], sent: Iterable[Sent], *, is_idempotent: bool
             is_right = offset is not None and (told.offset == -1 or values[told.offset : told.offset + 1] == [value])
             if not is_right or told.partition != partition:
                 wrong.append(f"{partition} {value!r} was told {told}, and is at {offset}")
-        elif value in values and not told.may_be_done:  # type: ignore[attr-defined]
+        elif value in values and not told.may_be_done:
             wrong.append(f"{partition} {value!r} was told {told!r}, not done, and is at {values.index(value)}")
     for partition, log in enumerate(logs):
         places = [order[partition, value or b""] for value in log.values]

@@ -8,7 +8,7 @@ from clients.fake_broker import FakeBroker, serving
 
 from barnabas_clients import Producer
 from barnabas_clients.delivery import Receipt
-from barnabas_clients.errors import BarnabasError
+from barnabas_clients.errors import ClientError
 from barnabas_clients.produce_exchange import outcome_of
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
@@ -129,7 +129,7 @@ async def send_all(leaders: Leaders, *, idempotent: bool) -> list[list[Sent]]:
             ]
             outcomes = await asyncio.gather(*(each for _, _, each in deliveries), return_exceptions=True)
             for (number, value, _), outcome in zip(deliveries, outcomes, strict=True):
-                assert isinstance(outcome, Receipt | BarnabasError), (leaders.logs, outcome)
+                assert isinstance(outcome, Receipt | ClientError | KafkaError), (leaders.logs, outcome)
                 told[number].append(Sent(number, value, outcome))
         metrics = producer.metrics()
         assert (metrics.buffered_batches, metrics.buffered_bytes, metrics.requests_in_flight) == (0, 0, 0)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 
-from barnabas_clients import Producer
+from barnabas_clients import Producer, accumulator
 from barnabas_clients.delivery import Delivery, RecordsLostError
-from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import InvalidRecordError, MessageTooLargeError
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -23,6 +23,7 @@ from barnabas_clients.protocol.produce import (
     TopicProduceResponse,
 )
 from barnabas_clients.sequences import Outcome
+from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
 
@@ -214,6 +215,29 @@ async def test_text_in_place_of_bytes_is_refused_and_nothing_of_it_is_sent() -> 
         assert producer.metrics().buffered_batches == 0
         assert (await producer.send_and_wait("t", b"bytes")).offset == 0
         assert leader.values == [b"bytes"]
+
+
+async def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader()
+    compress = accumulator.compress
+
+    def compress_some(compression: Compression, content: Any) -> bytes:
+        if b"bad" in bytes(content):
+            raise ValueError("no way to compress it")
+        return bytes(compress(compression, content))
+
+    monkeypatch.setattr(accumulator, "compress", compress_some)
+    async with producing(leader, compression="gzip") as producer:
+        for name in (b"bad", b"good", b"bad", b"better"):
+            delivery = await producer.send("t", name)
+            await asyncio.wait([asyncio.ensure_future(delivery)])
+            if name == b"bad":
+                with pytest.raises(ClientError, match="a batch for t-0 cannot be encoded") as caught:
+                    await delivery
+                assert not caught.value.may_be_done
+                assert isinstance(caught.value.__cause__, ValueError)
+        assert leader.values == [b"good", b"better"]
+        assert producer.metrics().buffered_bytes == 0
 
 
 async def test_a_full_buffer_makes_send_wait_and_a_cancelled_send_has_taken_nothing() -> None:
