@@ -16,6 +16,7 @@ time, and compaction.
 
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from barnabas_raftlog.errors import StorageFailedError
@@ -24,8 +25,8 @@ from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
 
 from .checkpoint import ReplicaRow
+from .disk_errors import is_disk_full, is_passing
 from .errors import DiskFullError, StorageBusyError
-from .files import is_disk_full
 from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
@@ -60,6 +61,7 @@ class AppendLog:
                  "on_failed", "on_loaded", "on_rolled", "operations", "partial_since", "size_bytes", "start_index",
                  "under_way")  # fmt: skip
 
+    durable_when_failed: tuple[int, list[tuple[int, int, int]]] | None = None  # as in the checkpoint's row
     _is_named = False  # whether a loss of power leaves the replica's directory where it is
 
     def __init__(
@@ -333,20 +335,24 @@ class AppendLog:
             return False
         if self._journaled and not host.commits.may_write_here(size):
             return False
-        fd = host.opened.acquire(segment.log)
+        try:
+            fd = host.opened.acquire(segment.log)
+        except OSError:
+            return False  # The queue tries the same, and deals with what comes of it.
         try:
             host.files.write(fd, buffers, position)
         except OSError as error:
-            if self._journaled:
-                return False  # The queue tries the same, and deals with what comes of it.
+            if self._journaled or is_passing(error):
+                return False  # As above.
             if is_disk_full(error):
-                host.files.truncate(fd, position)
+                with suppress(OSError):  # What is left of it is never a whole frame that nobody was sent.
+                    host.files.truncate(fd, position)
                 raise DiskFullError(f"no room for {self.name}: {error}") from error
             self._fail(f"cannot write {segment.log.path}: {error}")
             assert self.failed is not None
             raise self.failed from error
         finally:
-            host.opened.release(segment.log)
+            host.opened.release(segment.log, fd)
         if position // WRITE_BACK_BYTES != (position + size) // WRITE_BACK_BYTES:
             host.start_write_back(segment, position - position % WRITE_BACK_BYTES, WRITE_BACK_BYTES)
         return True
@@ -461,10 +467,12 @@ class AppendLog:
             self._host.on_synced(self, operation.row)
 
     def _fail(self, cause: str) -> None:
-        """Final, also after a restart: the checkpoint says so, because what was acknowledged may be missing here."""
+        """Final until the next start, which looks again whether all that was durable is here (`replica_recovery`)."""
         if self.failed is not None or self.is_deleted:
             return
         self.failed = StorageFailedError(cause)
+        index = self.durable_index
+        self.durable_when_failed = (index, [row for row in self._epochs.rows() if row[1] <= index])
         self._mark_dirty()
         self._give_up_operations()
         self._tail.written(self.last_index)  # nobody will read it: the memory may go

@@ -53,6 +53,8 @@ class ReplicaRow(msgspec.Struct, array_like=True):
     # (term, index) of the configuration that made it a witness's, and it lacks its beginning, which others have
     partial_since: tuple[int, int] | None = None
     blank: bool = False  # it is uncertain, and was begun empty where something had been acknowledged
+    # Of one that has failed: the last entry that was durable then, and the epochs up to it; None: that is not known
+    durable: tuple[int, list[tuple[int, int, int]]] | None = None
 
 
 class JournalPlace(msgspec.Struct, array_like=True, frozen=True):

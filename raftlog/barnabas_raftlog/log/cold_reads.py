@@ -17,6 +17,7 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, parse_header
 
+from .disk_errors import will_pass
 from .files import Files
 from .frame_walk import check_frames, cut_range, split_entries
 from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES
@@ -122,7 +123,11 @@ class ColdReads:
         segment.time_index.load(rows[1])
 
     def rows(self, segment: Segment, *, blocking: bool) -> Rows:
-        """Read the index files of `segment`. A lost one costs longer walks, nothing else: it counts as empty."""
+        """Read the index files of `segment`. A lost one costs longer walks, nothing else: it counts as empty.
+
+        Raises:
+            OSError: that of the moment (`disk_errors`): nothing is known of the files.
+        """
         found: list[memoryview] = []
         for handle, size_bytes in (
             (segment.index_handle, segment.index.missing * INDEX_ROW_BYTES),
@@ -130,7 +135,9 @@ class ColdReads:
         ):
             try:
                 data = self.read(handle, 0, size_bytes, blocking=blocking) if size_bytes else memoryview(b"")
-            except OSError:
+            except OSError as error:
+                if will_pass(error):
+                    raise
                 data = memoryview(b"")
             if len(data) < size_bytes and not blocking:
                 raise NotCachedError

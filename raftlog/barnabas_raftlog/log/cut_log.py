@@ -31,12 +31,14 @@ from barnabas_raftlog.records.header import BatchHeader, parse_header
 
 from .append_log import AppendLog
 from .cold_reads import Hint
+from .disk_errors import will_pass
+from .files import read_file
 from .journal_format import PARTIAL_BIT, RecordKind, encode_place
 from .leader_epochs import LeaderEpochs
 from .open_files import FileHandle
 from .operations import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
 from .retention import SegmentSpan
-from .segment import Segment
+from .segment import NO_TIMESTAMP, Segment
 from .state_file import decode_state, encode_state
 
 __all__ = ["CutLog"]
@@ -88,8 +90,14 @@ class CutLog(AppendLog):
         return place
 
     def _on_unreadable(self, segments: Sequence[Segment], error: BaseException) -> None:
-        """Note what a failed read says about these segments, or one of them: sealed ones can be mended."""
+        """Note what a failed read says about these segments, or one of them: sealed ones can be mended.
+
+        What will pass says nothing about them: `on_loaded` is called when it should be tried again.
+        """
         if self.is_deleted:
+            return
+        if will_pass(error):
+            self._host.hamper(self, error)
             return
         if list(segments) == [self._active]:
             self._fail(f"cannot read {self.name}: {error}")
@@ -110,17 +118,17 @@ class CutLog(AppendLog):
             raise self.failed.with_traceback(None)
         assert self.first_index <= index <= self.last_index, (self.first_index, index, self.last_index)
         segment, position, base_offset = self._place_of(index)
+        newest = self._newest_before(segment, position, index)
         before = self._snapshot()
         gone = self._segments[self._segments.index(segment) + 1 :]
         del self._segments[len(self._segments) - len(gone) :]
-        self._host.cold.load_index(segment, blocking=True)
         for known in gone:
             self._host.forget_index(known)
         self.size_bytes -= segment.size_bytes - position + sum(known.size_bytes for known in gone)
         self._active = segment
         segment.truncate_to(position, base_offset)
         self._host.forget_index(segment)
-        self._renew_max(segment, position, index)
+        segment.renew_max(*newest)
         self.last_index = index - 1
         self.log_end_offset = base_offset
         self._epochs.truncate_from(index)
@@ -156,22 +164,34 @@ class CutLog(AppendLog):
             after -= segment.size_bytes
         raise AssertionError(f"no segment has entry {index}")
 
-    def _renew_max(self, segment: Segment, position: int, index: int) -> None:
-        """Count the timestamps of the frames between the last index row and a truncation at `index`."""
-        row = segment.index.before_index(index - 1)
-        number = row[0] if row else segment.first_index
-        stop = min(self._tail.first_index, index)
+    def _newest_before(self, segment: Segment, position: int, index: int) -> tuple[int, int]:
+        """Return (timestamp, base offset) of the newest frame between the last index row and entry `index`.
+
+        Raises:
+            StorageFailedError: that cannot be read.
+        """
+        newest = (NO_TIMESTAMP, -1)
 
         def count(found: int, header: BatchHeader) -> bool:
-            segment.renew_max(header.max_timestamp, header.base_offset)
+            nonlocal newest
+            if header.max_timestamp > newest[0]:
+                newest = (header.max_timestamp, header.base_offset)
             return found >= stop - 1
 
-        if number < stop:
-            self._host.cold.seek(segment, row, position, count, blocking=True)
-            number = stop
+        stop = min(self._tail.first_index, index)
+        try:
+            self._host.cold.load_index(segment, blocking=True)
+            row = segment.index.before_index(index - 1)
+            number = row[0] if row else segment.first_index
+            if number < stop:
+                self._host.cold.seek(segment, row, position, count, blocking=True)
+                number = stop
+        except (OSError, CorruptBatchError) as error:
+            self._on_unreadable((segment,), error)
+            raise StorageFailedError(f"cannot read {self.name}: {error}") from error
         for known in range(number, index):
-            header = parse_header(self._tail.entry_at(known).frame)
-            segment.renew_max(header.max_timestamp, header.base_offset)
+            count(0, parse_header(self._tail.entry_at(known).frame))
+        return newest
 
     def install_snapshot(
         self,
@@ -401,16 +421,18 @@ class CutLog(AppendLog):
         self.operations.append(Save(f"{self.directory}/{STATE_FILE}", data, index))
 
     def load_state(self) -> tuple[int, bytes] | None:
-        """Return what `save_state` kept: (index, blob); None if there is nothing that fits this log. May block."""
+        """Return what `save_state` kept: (index, blob); None if there is nothing that fits this log. May block.
+
+        Raises:
+            StorageFailedError: the file cannot be read; unless that will pass, the replica has failed.
+        """
         path = f"{self.directory}/{STATE_FILE}"
-        files = self._host.files
-        if not files.exists(path):
-            return None
-        fd = files.open(path, create=False)
         try:
-            saved = decode_state(files.read(fd, 0, files.size(fd)))
-        finally:
-            files.close(fd)
+            data = read_file(self._host.files, path)
+        except OSError as error:
+            self._on_unreadable((self._active,), error)
+            raise StorageFailedError(f"cannot read {path}: {error}") from error
+        saved = None if data is None else decode_state(data)
         if saved is None or self.term_at(saved[0]) != saved[1]:
             return None
         return saved[0], saved[2]

@@ -10,4 +10,8 @@ class DiskFullError(StorageFailedError):
 
 
 class StorageBusyError(StorageFailedError):
-    """More bytes wait for the disk than `StorageConfig.queued_bytes_max`. Nothing was changed; try again later."""
+    """Not now, try again later; nothing was changed.
+
+    More bytes wait for the disk than `StorageConfig.queued_bytes_max`, or a file cannot be opened or read for a reason
+    that will pass (`disk_errors`).
+    """

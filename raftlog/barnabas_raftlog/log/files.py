@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
-__all__ = ["Files", "OsFiles", "is_disk_full"]
+__all__ = ["Files", "OsFiles", "read_file"]
 
 BUFFERS_PER_CALL = 1024  # IOV_MAX of Linux and macOS
 SYNC_FILE_RANGE_WRITE = 2
@@ -34,11 +34,6 @@ AT_EMPTY_PATH, STATX_DIOALIGN, STATX_BYTES = 0x1000, 0x2000, 256
 _MASK, _DIRECT_ALIGNMENT, _DIRECT_ALIGNMENT_AT = struct.Struct("=I"), struct.Struct("=II"), 0x98
 JOBS_AT_ONCE = 8
 T = TypeVar("T")
-
-
-def is_disk_full(error: OSError) -> bool:
-    """Tell want of room, which passes, from a file that has failed, which is final."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}
 
 
 class Files(Protocol):
@@ -84,7 +79,9 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Tell whether something has this name. Raises `OSError` if that cannot be told: a guess may cost the data."""
+
     def make_directory(self, path: str) -> None: ...
     def list_directory(self, path: str) -> list[str]: ...
     def sync_directory(self, path: str) -> None: ...
@@ -98,6 +95,17 @@ class Files(Protocol):
 
     def lock(self, path: str) -> int:
         """Lock the file for this process until `close`. `BlockingIOError` if another process has it."""
+
+
+def read_file(files: Files, path: str) -> bytearray | None:
+    """Return the contents of a small file; None if it does not exist."""
+    if not files.exists(path):
+        return None
+    fd = files.open(path, create=False)
+    try:
+        return files.read(fd, 0, files.size(fd))
+    finally:
+        files.close(fd)
 
 
 def _c_function(name: str, *argument_types: "type[ctypes._SimpleCData[Any]]") -> "ctypes._NamedFuncPointer | None":
@@ -235,7 +243,11 @@ class OsFiles:
         shutil.rmtree(path)
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)  # noqa: PTH110 - as above
+        try:
+            os.stat(path)  # noqa: PTH116 - as above
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)  # noqa: PTH103 - as above

@@ -35,7 +35,8 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.messages import Buffer
 
 from .checkpoint import JournalPlace
-from .files import Files, is_disk_full
+from .disk_errors import is_disk_full
+from .files import Files
 from .journal_format import (
     FILE_HEADER_BYTES,
     RECORD_BYTES,
@@ -138,7 +139,7 @@ class Journal:
                 try:
                     count = self._replace(records, done)
                 except (OSError, StorageFailedError) as error:
-                    disk_full = isinstance(error, OSError) and is_disk_full(error)
+                    disk_full = is_disk_full(error)
                     if not disk_full:
                         failed = f"the journal failed ({self._broken}), and so did a new file in its place: {error}"
                     continue

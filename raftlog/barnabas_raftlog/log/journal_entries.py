@@ -65,6 +65,11 @@ class JournalEntries:
         run.sizes.append(size_bytes)
 
     @property
+    def first_index(self) -> int | None:
+        """The first entry; None if there is none."""
+        return self._runs[0].first_index if self._runs else None
+
+    @property
     def last_stored(self) -> int:
         """The last entry whose frame is in its segment file for sure; 0 if there is none."""
         return max((run.end_index - 1 for run in self._runs if run.sequence == STORED), default=0)

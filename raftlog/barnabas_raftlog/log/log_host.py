@@ -123,6 +123,8 @@ class LogHost:
         self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
         self.suspects: dict[tuple[AppendLog, Segment], str] = {}  # sealed segments that could not be read, and why
         self.on_suspect: Callable[[], None] = _nothing
+        self.hampered: dict[AppendLog, None] = {}  # they could not be read just now, and are told to try again
+        self.on_hampered: Callable[[BaseException], None] = _ignore_error
         self._worker = worker
         self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
         self._indexes: OrderedDict[Segment, None] = OrderedDict()
@@ -164,6 +166,11 @@ class LogHost:
             self.suspects[log, segment] = cause
             self.on_suspect()
 
+    def hamper(self, log: "AppendLog", error: BaseException) -> None:
+        """Remember that `log` could not be read for a reason that will pass, so that it is told when to try again."""
+        self.hampered[log] = None
+        self.on_hampered(error)
+
     def forget_index(self, segment: Segment) -> None:
         self._indexes.pop(segment, None)
 
@@ -174,6 +181,10 @@ def _ignore(_: None) -> None:
 
 def _nobody_listens(log: "AppendLog", row: ReplicaRow) -> None:
     raise AssertionError("Storage sets this before it opens a log")
+
+
+def _ignore_error(_: BaseException) -> None:
+    """`Storage` sets something better."""
 
 
 def _nothing() -> None:

@@ -1,7 +1,7 @@
 """What can be done to the files of one log: the operations that `write_queue` carries out in their order.
 
-An operation is made on the loop and carried out once, in a worker; only when there was no room, once more later. So
-what it says must still be right then, and doing it again must do no harm.
+An operation is made on the loop and carried out once, in a worker; only when what stopped it will pass, once more
+later. So what it says must still be right then, and doing it again must do no harm.
 """
 
 from collections.abc import Callable
@@ -174,8 +174,8 @@ class Truncate(Operation):
     def run(self, files: Files, opened: OpenFiles) -> None:
         with opened.borrow(self.handle, create=True) as fd:
             files.truncate(fd, self.size_bytes)
-            if self.sync:
-                files.sync(fd)
+        if self.sync:
+            opened.sync(self.handle)
 
 
 class Sync(Operation):
@@ -190,6 +190,11 @@ class Sync(Operation):
         self.handles = handles
         self.index_writes = index_writes
         self.directories = directories
+
+    @property
+    def is_exclusive(self) -> bool:
+        """A file is to be replaced by a copy: nobody may write to it meanwhile."""
+        return any(handle.is_doubtful for handle in self.handles)
 
     def prepare(self, files: Files, opened: OpenFiles) -> None:
         """Write what is to be synced, and let every file that `row` names be there."""
@@ -262,7 +267,6 @@ class QueuedLog(Protocol):
 
 def _sync_all(files: Files, opened: OpenFiles, handles: list[FileHandle], directories: list[str]) -> None:
     for handle in handles:
-        with opened.borrow(handle, create=True) as fd:
-            files.sync(fd)
+        opened.sync(handle)
     for directory in directories:
         files.sync_directory(directory)

@@ -46,10 +46,13 @@ class Removals:
 
     def add(self, directory: str, ticket: int) -> None:
         """Put a directory out of the way; `ticket` is that of the DELETE."""
-        if self._files.exists(directory):
-            target = f"{directory}.{ticket}{DELETED}"
-            self._files.rename(directory, target)
-            self._waiting.append((ticket, target))
+        target = f"{directory}.{ticket}{DELETED}"
+        # Where that cannot be, it goes at the next start, or is what the next replica of that name begins with, which
+        # is uncertain.
+        with suppress(OSError):
+            if self._files.exists(directory):
+                self._files.rename(directory, target)
+                self._waiting.append((ticket, target))
 
     def go_on(self) -> None:
         """`durable_ticket` has moved."""

@@ -6,8 +6,13 @@ must be those of the plan, in page-cache mode they must be valid. At the first t
 rest of the plan is written from the journal. Then everything is synced, and the result is a new row.
 
 Damage in the trusted part, or where the journal says that something is stored, is never cut away: the row then says why
-the replica has failed. It takes part in nothing
-until an operator deletes it, and it is filled again from the leader.
+the replica has failed. It takes part in nothing until it is made anew and filled by a leader that has everything.
+
+A replica that had failed is *looked at again* at each start: the cause may have been the disk's, or a cable's, and it
+may be the last good copy. It counts again if its newest segment is whole, frame by frame from its beginning, and the
+log reaches the entry that was durable when it failed, by the same terms. Where nobody wrote down which that was, what
+the files hold is a log that this replica had once, and the replica is *uncertain*. A copy takes the place of what may
+not be on the disk, though it can be read. What is damaged in older segments is the scrub's affair, as ever.
 
 A file that cannot be written or synced is never synced again, but nothing is lost yet: what was synced can be read, and
 the journal has the rest. So a copy takes its place, and the replica is recovered once more. If that fails too, the
@@ -26,18 +31,20 @@ from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, parse_hea
 
 from .checkpoint import ReplicaRow
 from .cold_reads import ColdReads
-from .files import Files, is_disk_full
+from .disk_errors import will_pass
+from .files import Files
 from .frame_walk import FrameFields, scan_tail
 from .journal_entries import Location
 from .leader_epochs import LeaderEpochs
-from .open_files import OpenFiles
+from .open_files import OpenFiles, copy_over
 from .operations import Save
 from .recovery import ReplicaPlan
 from .segment import Segment, parse_generation, parse_stem
 from .segment_adoption import adopt_again
+from .segment_check import SegmentCheck, SegmentPlace
 from .state_file import decode_state
 
-__all__ = ["empty_row", "recover_replica"]
+__all__ = ["empty_row", "promised", "recover_replica"]
 
 CHUNK_BYTES = 1 << 20
 
@@ -61,10 +68,10 @@ def recover_replica(
 
     Raises:
         StorageFailedError: they cannot be written, and neither can new files in their place.
-        OSError: there is no room.
+        OSError: there is no room, or something else that will pass.
     """
     if row.failed:
-        return row, 0, 0
+        return _look_again(files, directory, row, plan, payload_of, segment_bytes)
     if plan is not None and plan.adopted is not None:
         row = plan.adopted
     rebuild = _Rebuild(files, directory, row, segment_bytes)
@@ -79,14 +86,79 @@ def recover_replica(
             rebuild.renew_files()
             rebuild = _Rebuild(files, directory, row, segment_bytes)
             rebuild.run(plan, payload_of)
+    except StorageFailedError as error:
+        if error.__cause__ is not None and will_pass(error.__cause__):
+            raise error.__cause__ from None
+        raise
     except (OSError, CorruptBatchError, ValueError) as error:
-        if isinstance(error, OSError) and is_disk_full(error):
-            raise  # Nothing is wrong with the replica: the next start, with room, begins where this one did.
-        row.failed = f"recovery of {row.name}: {error}"
+        if will_pass(error):
+            raise  # Nothing is wrong with the replica: the next start begins where this one did.
+        row.failed, row.durable = f"recovery of {row.name}: {error}", promised(row, plan)
         return row, 0, 0
     finally:
         rebuild.close()
     return rebuild.row(plan), rebuild.written_count, rebuild.cut_bytes
+
+
+def promised(row: ReplicaRow, plan: ReplicaPlan | None) -> tuple[int, list[tuple[int, int, int]]] | None:
+    """Return what a replica that cannot be recovered must hold before it is trusted again: see `ReplicaRow.durable`."""
+    if plan is None or plan.start is not None:
+        return None
+    index = min(row.last_index, plan.trusted_index)
+    epochs = LeaderEpochs.from_rows([known for known in row.epochs if known[1] <= index])
+    try:
+        last_index = _assign_all(epochs, plan.entries.after(index), row.end_offset)
+    except (CorruptBatchError, ValueError):
+        return None
+    return last_index or index, epochs.rows()
+
+
+def _assign_all(epochs: LeaderEpochs, entries: Iterable[tuple[int, Location]], end_offset: int) -> int:
+    """Add the terms of entries that come next; return the last one's index, 0 if there is none.
+
+    Their offsets are not known, so where a term begins counts as `end_offset`.
+
+    Raises:
+        CorruptBatchError: a term is older than what is before it.
+    """
+    index = 0
+    for index, location in entries:
+        if location.term < epochs.last_term:
+            raise CorruptBatchError(f"entry {index} of term {location.term} follows one of term {epochs.last_term}")
+        epochs.assign(location.term, index, end_offset)
+    return index
+
+
+def _look_again(
+    files: Files,
+    directory: str,
+    row: ReplicaRow,
+    plan: ReplicaPlan | None,
+    payload_of: Callable[[Location], bytearray],
+    segment_bytes: int,
+) -> tuple[ReplicaRow, int, int]:
+    """Do the same with a replica that had failed; return `row` as it is if something is still missing.
+
+    Raises:
+        OSError: that will pass.
+    """
+    if plan is None or plan.adopted is not None:
+        return row, 0, 0
+    rebuild = _Rebuild(files, directory, row, segment_bytes)
+    try:
+        rebuild.check_newest()
+        if row.durable is None:
+            plan.entries.clear()  # What stood before them in the journal is gone.
+        rebuild.run(plan, payload_of, is_failed=True)
+    except (OSError, CorruptBatchError, StorageFailedError, ValueError) as error:
+        if will_pass(error):
+            raise
+        return row, 0, 0
+    finally:
+        rebuild.close()
+    found = rebuild.row(plan)
+    found.uncertain |= row.durable is None
+    return found, rebuild.written_count, rebuild.cut_bytes
 
 
 class _Rebuild:
@@ -130,7 +202,45 @@ class _Rebuild:
             self._row.blank,
         )
 
-    def run(self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray]) -> None:
+    def check_newest(self) -> None:
+        """Check the synced part of the newest segment from its beginning.
+
+        Raises:
+            CorruptBatchError: it is not what was written.
+        """
+        for row in self._row.segments[-1:]:
+            place = SegmentPlace(
+                row.base_offset, row.first_index, row.size_bytes, self._row.end_offset, self._row.last_index + 1
+            )
+            segment, check = Segment.from_row(self._directory, row), SegmentCheck(place, self._epochs.rows())
+            while row.size_bytes and not check.is_done:
+                with self._opened.borrow(segment.log) as fd:
+                    check.feed(memoryview(self._files.read(fd, check.position, max(CHUNK_BYTES, check.needs))))
+            if check.cause:
+                raise CorruptBatchError(f"{segment.log.path}: {check.cause}")
+
+    def _check_durable(self, plan: ReplicaPlan) -> None:
+        """See whether the log, with what the journal adds to it, is what was durable when it failed.
+
+        Raises:
+            CorruptBatchError: it is not.
+        """
+        if self._row.durable is None:
+            return
+        index, rows = self._row.durable
+        found, known = (
+            LeaderEpochs.from_rows(self._epochs.rows()),
+            LeaderEpochs.from_rows([(e, i, o) for e, i, o in rows]),
+        )
+        last_index = _assign_all(found, plan.entries.after(self._last_index), self._end_offset) or self._last_index
+        found.truncate_from(index + 1)
+        starts = {first for _, first, _ in (*found.rows(), *known.rows()) if first > self._start_index}
+        if last_index < index or any(found.term_at(at) != known.term_at(at) for at in starts | {index}):
+            raise CorruptBatchError(f"{self._directory} does not hold all up to entry {index}, which had been durable")
+
+    def run(
+        self, plan: ReplicaPlan | None, payload_of: Callable[[Location], bytearray], *, is_failed: bool = False
+    ) -> None:
         on_disk = sorted(filter(None, map(parse_stem, self._files.list_directory(self._directory))))
         if plan is None:
             self._adopt(on_disk)
@@ -142,29 +252,46 @@ class _Rebuild:
             if plan.trusted_index > self._last_index:
                 left = [stem for stem in on_disk if stem[1] > start_index]
                 self._scan_adopted(left, plan.trusted_index)
-        if plan is None or plan.page_cache:
-            cut_from = plan.cut_from if plan else None
-            self._scan(on_disk, lambda index, _: cut_from is None or index < cut_from)
-        else:
-            expected = plan.entries.after(self._last_index)
-            self._scan(on_disk, lambda index, fields: _is(next(expected, None), index, fields))
-            if (stored := plan.entries.last_stored) > self._last_index:
-                raise CorruptBatchError(
-                    f"{self._directory} ends with entry {self._last_index}, {stored} had been synced"
-                )
+        self._go_on(on_disk, plan, is_failed=is_failed)
         try:
             self._cut(on_disk)
             if plan is not None and not plan.page_cache:
                 self._append(plan.entries.after(self._last_index), payload_of)
             self._sync(plan)
         except OSError as error:
-            if is_disk_full(error):
+            if will_pass(error):
                 raise
             raise StorageFailedError(f"cannot write to {self._directory}: {error}") from error
         if plan is not None:
             self._note_members(plan.members)
         if plan is not None and plan.state:
             self._save_state(plan.state)
+
+    def _go_on(self, on_disk: list[tuple[int, int]], plan: ReplicaPlan | None, *, is_failed: bool) -> None:
+        """Find the end of the log in the files, behind what is trusted.
+
+        Raises:
+            CorruptBatchError, ValueError: something is missing that must be there.
+        """
+        if plan is None or plan.page_cache or is_failed:
+            ends = [] if plan is None else [plan.cut_from, plan.entries.first_index if is_failed else None]
+            limit = min((end for end in ends if end is not None), default=None)
+            self._scan(on_disk, lambda index, _: limit is None or index < limit)
+        if plan is None:
+            return
+        if not plan.page_cache:
+            expected = plan.entries.after(self._last_index)
+            self._scan(on_disk, lambda index, fields: _is(next(expected, None), index, fields))
+            if (stored := plan.entries.last_stored) > self._last_index:
+                raise CorruptBatchError(
+                    f"{self._directory} ends with entry {self._last_index}, {stored} had been synced"
+                )
+        if is_failed:
+            self._check_durable(plan)
+            for segment in self._segments[-1:]:
+                self._touched[segment] = None
+            for segment in self._touched:
+                segment.log.is_doubtful = self._files.exists(segment.log.path)
 
     def renew_files(self) -> None:
         """Put a copy in the place of each file that was to be written or synced.
@@ -176,10 +303,9 @@ class _Rebuild:
             for segment in self._touched:
                 for handle in segment.handles:
                     if self._files.exists(handle.path):
-                        _copy_over(self._files, handle.path)
-            self._files.sync_directory(self._directory)
+                        copy_over(self._files, handle.path)
         except OSError as error:
-            if is_disk_full(error):
+            if will_pass(error):
                 raise
             raise StorageFailedError(f"cannot write to {self._directory}: {error}") from error
 
@@ -360,6 +486,10 @@ class _Rebuild:
             if name not in compacted:
                 self._remove(Segment(self._directory, *name))
                 self.cut_bytes += 1
+        # Copies that were not finished.
+        for name in self._files.list_directory(self._directory):
+            if name.endswith(".new"):
+                self._files.remove(f"{self._directory}/{name}")
 
     def _append(self, wanted: Iterable[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
         """Write the entries that only the journal has."""
@@ -399,33 +529,15 @@ class _Rebuild:
                 with self._opened.borrow(handle, create=True) as fd:
                     self._files.write(fd, [rows], position)
                     self._files.truncate(fd, size_bytes)
-            with self._opened.borrow(segment.log, create=True) as fd:
-                self._files.sync(fd)
+            try:
+                self._opened.sync(segment.log)
+            except OSError as error:
+                # Also if it will pass: what was synced in vain is not synced again, a copy takes its place.
+                raise StorageFailedError(f"cannot sync {segment.log.path}: {error}") from error
         if self._touched or self.cut_bytes:
             self._files.sync_directory(self._directory)
             if plan is None:  # else whoever recovers them all does it once
                 self._files.sync_directory(self._directory.rpartition("/")[0])
-
-
-def _copy_over(files: Files, path: str) -> None:
-    """Put a synced copy of a file in its place; a crash leaves one or the other."""
-    target = f"{path}.new"
-    if files.exists(target):
-        files.remove(target)
-    source_fd = files.open(path, create=False)
-    try:
-        fd = files.open(target, create=True)
-        try:
-            position = 0
-            while chunk := files.read(source_fd, position, CHUNK_BYTES):
-                files.write(fd, [chunk], position)
-                position += len(chunk)
-            files.sync(fd)
-        finally:
-            files.close(fd)
-    finally:
-        files.close(source_fd)
-    files.rename(target, path)
 
 
 def _is(expected: tuple[int, Location] | None, index: int, fields: FrameFields) -> bool:

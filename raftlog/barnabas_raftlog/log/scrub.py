@@ -31,6 +31,8 @@ from typing import Any, NamedTuple, Protocol
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
+from .disk_errors import will_pass
+from .files import read_file
 from .log_host import LogHost
 from .open_files import FileHandle
 from .operations import Save
@@ -171,7 +173,7 @@ class Scrub:
             return
         while not check.is_done:
             before = check.position
-            await self._host.cold.in_thread(partial(self._read_chunk, segment.log, check))
+            await self._read(segment.log, check)
             size_bytes = check.position - before
             self.checked_bytes += size_bytes
             self._unsaved_bytes += size_bytes
@@ -184,15 +186,23 @@ class Scrub:
         elif segment not in self.damaged:
             log.mended(segment)
 
-    def _read_chunk(self, handle: FileHandle, check: SegmentCheck) -> None:
-        """Runs in a read thread."""
+    async def _read(self, handle: FileHandle, check: SegmentCheck) -> None:
+        """Check one piece more; what will pass is waited for."""
+        if not await self._host.cold.in_thread(partial(self._read_chunk, handle, check)):
+            await asyncio.sleep(self._host.config.retry_s)
+
+    def _read_chunk(self, handle: FileHandle, check: SegmentCheck) -> bool:
+        """Runs in a read thread. False: that is to be tried again."""
         try:
             with self._host.opened.borrow(handle) as fd:
                 data = self._host.files.read(fd, check.position, max(CHUNK_BYTES, check.needs))
         except OSError as error:
+            if will_pass(error):
+                return False
             check.fail(f"cannot be read: {error}")
         else:
             check.feed(memoryview(data))
+        return True
 
     def _on_damage(self, damage: Damage) -> None:
         if damage.segment not in self.damaged:
@@ -242,7 +252,7 @@ class Scrub:
             return "it is not part of the log any more"
         copy = FileHandle(path)
         while not check.is_done:
-            await self._host.cold.in_thread(partial(self._read_chunk, copy, check))
+            await self._read(copy, check)
         self._host.opened.forget(copy)
         if check.cause:
             await self._storage.in_write_worker(partial(self._drop, path))
@@ -292,8 +302,8 @@ class Scrub:
             try:
                 with self._host.opened.borrow(segment.log) as fd:
                     is_short = self._host.files.size(fd) < segment.size_bytes
-            except OSError:
-                is_short = True
+            except OSError as error:
+                is_short = not will_pass(error)
             if is_short:
                 short.append((log, segment))
         return short
@@ -310,14 +320,10 @@ class Scrub:
             return  # There is none, or it makes no sense: a pass begins.
 
     def _read_cursor(self) -> bytes:
-        files, path = self._host.files, f"{self._storage.directory}/scrub"
-        if not files.exists(path):
-            return b""
-        fd = files.open(path, create=False)
         try:
-            return bytes(files.read(fd, 0, files.size(fd)))
-        finally:
-            files.close(fd)
+            return bytes(read_file(self._host.files, f"{self._storage.directory}/scrub") or b"")
+        except OSError:
+            return b""  # As if there were none.
 
     async def _save(self) -> None:
         self._unsaved_bytes = 0

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from barnabas_raftlog.errors import StorageFailedError
 
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
-from .files import Files
+from .files import Files, read_file
 from .journal_entries import Location
 from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
 from .journal_scan import JournalScan
@@ -27,9 +27,9 @@ from .open_files import OpenFiles
 from .operations import Save
 from .recovery import WITH_PAYLOAD, Replay, ReplicaPlan
 from .removals import being_deleted, is_leftover
-from .replica_recovery import empty_row, recover_replica
+from .replica_recovery import empty_row, promised, recover_replica
 
-__all__ = ["Started", "read_file", "save", "start"]
+__all__ = ["Started", "save", "start"]
 
 VERSION = 1
 CLEAN_STOP = "clean-stop"
@@ -48,17 +48,6 @@ class Started(NamedTuple):
     was_clean: bool
     written_count: int
     cut_bytes: int
-
-
-def read_file(files: Files, path: str) -> bytearray | None:
-    """Return the contents of a small file; None if it does not exist."""
-    if not files.exists(path):
-        return None
-    fd = files.open(path, create=False)
-    try:
-        return files.read(fd, 0, files.size(fd))
-    finally:
-        files.close(fd)
 
 
 def save(files: Files, path: str, data: bytes) -> None:
@@ -152,8 +141,11 @@ class _Start:
             for part in ("", "/journal", "/replicas"):
                 files.sync_directory(directory + part)
         written = cut = 0
-        if not was_clean and (data or self._journal):
-            checkpoint, written, cut = self._recover(checkpoint, newest)
+        # What has failed is looked at again, and with it all else: a checkpoint must say that it is good before it is
+        # appended to.
+        has_failed = any(row.failed for row in checkpoint.rows.values())
+        if (not was_clean or has_failed) and (data or self._journal):
+            checkpoint, written, cut = self._recover(checkpoint, newest, was_clean=was_clean)
         elif not data:
             was_clean = True
         for name in files.list_directory(f"{directory}/replicas"):
@@ -183,7 +175,7 @@ class _Start:
             if header is not None:
                 self._journal[header.sequence] = (path, header)
 
-    def _recover(self, checkpoint: Checkpoint, newest: int) -> tuple[Checkpoint, int, int]:
+    def _recover(self, checkpoint: Checkpoint, newest: int, *, was_clean: bool) -> tuple[Checkpoint, int, int]:
         """Replay the journal over the checkpoint, bring every replica in order, and write a new checkpoint."""
         files, directory = self._files, self._directory
         replay = Replay(checkpoint.rows, checkpoint.hard_states)
@@ -192,7 +184,8 @@ class _Start:
         for sequence, end in chain:
             last_batch = self._replay(checkpoint, sequence, end, last_batch, replay)
         # A start that was interrupted may have left no boot id: then it cannot be told either.
-        power_lost = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
+        is_other_boot = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
+        power_lost = is_other_boot and not was_clean
         rows: dict[bytes, ReplicaRow] = {}
         written = cut = 0
         descriptors = {sequence: files.open(self._journal[sequence][0], create=False) for sequence, _ in chain}
@@ -231,7 +224,7 @@ class _Start:
             # may be concluded for good about these replicas: a start that tries again may succeed.
             raise next(iter(unwritable.values()))
         for group, error in unwritable.items():
-            rows[group].failed = str(error)
+            rows[group].failed, rows[group].durable = str(error), promised(rows[group], replay.plans[group])
         place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, last_batch)
         fresh = Checkpoint(checkpoint.number + 1, place, rows, replay.hard_states)
         packed = [encode_row(row) for row in rows.values()]

@@ -10,11 +10,12 @@ journal's durable end as its starting point, has each log that changed synced (`
 of very many together, then writes the checkpoint file; then the journal files before that point are free again.
 
 Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
-is, and so does a timer, every `retry_s`. A journal that cannot be written, not even in a new file, is as good as a
-disk that takes very long: what waits for it stays in memory, nothing is acknowledged, appends are refused, `failed`
-says why, and `on_failed` is called once. Every `retry_s` all that waits is written to yet another new file; when that
-succeeds `failed` is None again and `on_recovered` is called. A bad segment file fails its replica only, also after a
-restart.
+is, and so does a timer, every `retry_s`. What cannot be done for want of descriptors, memory and the like
+(`disk_errors`) waits for the same timer; `hampered` says why. So does a checkpoint that could not be written. A journal
+that cannot be written, not even in a new file, is as good as a disk that takes very long: what waits for it stays in
+memory, nothing is acknowledged, appends are refused, `failed` says why, and `on_failed` is called once. Every `retry_s`
+all that waits is written to yet another new file; when that succeeds `failed` is None again and `on_recovered` is
+called. A bad segment file fails its replica only, also after a restart.
 """
 
 import asyncio
@@ -31,8 +32,10 @@ from .checkpoint import JournalPlace, ReplicaRow, decode_row, encode, encode_row
 from .cold_reads import ColdReads
 from .commit_queue import CommitQueue
 from .compacted_log import CompactedLog
-from .errors import DiskFullError
+from .disk_errors import is_disk_full, is_passing, will_pass
+from .errors import DiskFullError, StorageBusyError
 from .files import Files
+from .hampered import Hampered
 from .hard_states import HardStates
 from .journal import Journal, JournalLimits, WriteResult
 from .journal_format import FILE_HEADER_BYTES, RecordKind
@@ -76,6 +79,8 @@ class Storage:
         self.on_recovered: Callable[[], None] | None = None
         self._call_later, self._retry_s = call_later, config.retry_s
         self._is_retry_due = True  # False while a timer says when to look at the disk again
+        self.hampered = Hampered()
+        self._is_checkpoint_due = False  # the last one could not be written
         # `directory_id`: 16 bytes, made with the directory, half of a voter's identity.
         self._lock_fd, self.directory_id, self.was_clean = started.lock_fd, started.directory_id, started.was_clean
         self.failed: StorageFailedError | None = None
@@ -99,7 +104,7 @@ class Storage:
         self._hard_states = HardStates(checkpoint.hard_states, self._commits)
         shared = (self._commits, self._writes, ColdReads(files, opened, read_worker), self._write_worker)
         self._host = LogHost(files, config, opened, *shared)
-        self._host.on_synced = self._on_synced
+        self._host.on_synced, self._host.on_hampered = self._on_synced, self._on_hampered
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
         self._checkpoint_place: JournalPlace | None = None  # of the checkpoint that is being made
@@ -109,9 +114,7 @@ class Storage:
         self._syncing: set[AppendLog] = set()
         self._is_writing_checkpoint = False
         self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the checkpoint has them that is being written
-        self._is_looking_for_room = False
-        self._journal_full = False
-        self._journal_used = False
+        self._is_looking_for_room = self._journal_full = self._journal_used = False
         self._full_count = 0
         self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
@@ -202,6 +205,9 @@ class Storage:
         """Return the log of `group`, made if there is none. `name` is its directory under `replicas/`.
 
         Blocks for a scan only where a directory exists that no checkpoint and no journal knows.
+
+        Raises:
+            DiskFullError, StorageBusyError: that directory cannot be looked at now. Nothing was changed.
         """
         assert group not in self._logs, name
         assert len(group) == 20, group
@@ -213,13 +219,8 @@ class Storage:
             row = decode_row(known)
             assert row.name == name, (row.name, name)
         else:
-            row = empty_row(group, name, page_cache=page_cache)
-            # Of a predecessor, and what that acknowledged is gone.
-            row.uncertain = row.blank = group in self._hard_states
+            row = self._adopted(group, name, directory, page_cache=page_cache)
             self._hard_states.say_again(group)
-            if self._files.exists(directory):
-                row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, config.segment_bytes)
-                self.stats.cut_bytes += cut
         is_changed = known is None or row.page_cache != page_cache
         row.page_cache = page_cache
         log = ReplicaLog(self._host, group, directory, row, mode, segment_bytes or config.segment_bytes)
@@ -229,6 +230,23 @@ class Storage:
             self._commits.put(RecordKind.REPLICA, group, row.last_index, page_cache, name.encode(), log)
             log.created()
         return log
+
+    def _adopted(self, group: GroupId, name: str, directory: str, *, page_cache: bool) -> ReplicaRow:
+        """Return the row of a replica that nothing is known of, with what is in its directory, if there is one."""
+        row = empty_row(group, name, page_cache=page_cache)
+        # Of a predecessor, and what that acknowledged is gone.
+        row.uncertain = row.blank = group in self._hard_states
+        try:
+            if self._files.exists(directory):
+                segment_bytes = self._host.config.segment_bytes
+                row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, segment_bytes)
+                self.stats.cut_bytes += cut
+        except OSError as error:
+            if not will_pass(error):
+                raise StorageFailedError(f"cannot look at {directory}: {error}") from error
+            kind = DiskFullError if is_disk_full(error) else StorageBusyError
+            raise kind(f"cannot look at {directory} now: {error}") from error
+        return row
 
     def has_log(self, group: GroupId) -> bool:
         """Tell whether a replica of `group` is open, or known to the checkpoint or the journal."""
@@ -304,7 +322,7 @@ class Storage:
             return
         host = self._host
         host.bytes_since_checkpoint = 0
-        self._checkpoint_wanted = False
+        self._checkpoint_wanted = self._is_checkpoint_due = False
         place = self._place
         if at_end and self._journal_used:
             place = JournalPlace(place.sequence + 1, FILE_HEADER_BYTES, place.batch)
@@ -344,6 +362,9 @@ class Storage:
     def _on_carried_out(self) -> None:
         """The write worker has finished a job."""
         self._update_refusal()
+        error = self._writes.stalled_by
+        if error is not None and is_passing(error):
+            self._on_hampered(error)
         self._commits.flush()
         if self._host.moved:
             self._on_durable()
@@ -352,13 +373,18 @@ class Storage:
     def _update_refusal(self) -> None:
         if self.failed is not None:
             self._host.refusal = self.failed
-        elif self._journal_full or self._writes.is_stalled:
+        elif self._journal_full or self._lacks_room:
             self._host.refusal = DiskFullError(f"no room for {self._directory}")
         else:
             self._host.refusal = None
         if self._host.refusal is not None:
             # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
+
+    @property
+    def _lacks_room(self) -> bool:
+        error = self._writes.stalled_by
+        return error is not None and is_disk_full(error)
 
     def _look_for_room(self) -> None:
         """See whether a full disk has room again. At most one look is under way, and one begins every `retry_s`."""
@@ -397,15 +423,32 @@ class Storage:
             self._call_later(self._retry_s, self._retry)
 
     def _retry(self) -> None:
-        """Try a journal that failed once more, or look for room on a disk that was full."""
+        """Try a journal that failed once more, look for room on a disk that was full, do what had to wait."""
         self._is_retry_due = True
         if self._is_closed:
             return
+        if self._is_checkpoint_due:
+            self.checkpoint()
+        if self.hampered.begin_retry():
+            self._retry_hampered()
         if self.failed is not None:
             self._retry_later()  # Here, for an attempt may also end because the disk is full.
             self._commits.resume()
         elif self._host.refusal is not None:
             self._look_for_room()
+
+    def _on_hampered(self, error: BaseException) -> None:
+        """Something could not be done for a reason that will pass."""
+        self.hampered.note(error)
+        self._retry_later()
+
+    def _retry_hampered(self) -> None:
+        self._retry_later()
+        self._writes.retry()
+        hampered, self._host.hampered = self._host.hampered, {}
+        for log in hampered:
+            if log.on_loaded is not None and not log.is_deleted:
+                log.on_loaded(log.group)
 
     def _go_on_with_checkpoint(self) -> None:
         """Let the next logs be synced; when all are, write the checkpoint file."""
@@ -447,7 +490,10 @@ class Storage:
         if error:
             # Nothing is lost: the journal keeps what the older checkpoint needs, and the next one tries again.
             self.last_error = error
+            self._is_checkpoint_due = True  # What waits for a journal file may have nothing else to wait for.
+            self._retry_later()
         else:
+            self._is_checkpoint_due = False
             self._number += 1
             self.stats.checkpoints += 1
             for log, row in self._replaced:
@@ -473,10 +519,12 @@ class Storage:
         self._go_on_with_checkpoint()
 
     def _note_failed(self, log: AppendLog) -> None:
-        """Keep the last good state of a failed replica, and that it has failed: it stays so after a restart."""
+        """Keep the last good state of a failed replica, why it failed, and what must be there to trust it again."""
         known = self._rows.get(log.group)
         row = decode_row(known) if known else empty_row(log.group, log.name, page_cache=False)
         row.page_cache, row.failed = log.mode == "page-cache", str(log.failed)
+        if log.durable_when_failed is not None:
+            row.durable = log.durable_when_failed
         self._rows[log.group] = encode_row(row)
 
     async def _settled(self) -> bool:
@@ -484,7 +532,7 @@ class Storage:
         loop = asyncio.get_running_loop()
         while True:
             self.flush()
-            if self.failed is not None or self._writes.is_stalled or self._journal_full:
+            if self.failed is not None or self._writes.stalled_by is not None or self._journal_full:
                 return False
             if self._commits.is_idle and self._writes.is_idle and self._checkpoint_place is None:
                 return True

@@ -30,15 +30,17 @@ once (docs/adr/0013-large-entries-are-written-once.md). Meanwhile nothing else i
 to the write worker, and nothing is stored while something else of the log is to be done, or under way: so when the
 journal says of an entry that it is stored, everything before it in the log is synced in its segment file, too.
 
-*Failures.* No room: the log's operations go back into its queue and wait for `retry`; nothing is lost, because the
-tail cache keeps what is not written. Any other error is final for that log.
+*Failures.* No room, no descriptor, no memory: the log's operations go back into its queue and wait for `retry`; nothing
+is lost, because the tail cache keeps what is not written. Any other error is final for that log (`disk_errors`). Of a
+file whose sync has failed a copy is made then, and meanwhile nothing is written to it.
 """
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
-from .files import Files, is_disk_full
+from .disk_errors import is_disk_full, will_pass
+from .files import Files
 from .open_files import OpenFiles
 from .operations import Gate, Operation, QueuedLog, Store, Sync, Write
 from .worker import Worker
@@ -76,8 +78,8 @@ class WriteQueue:
         self._on_done = on_done
         self._waiting: dict[QueuedLog, None] = {}
         self._gated: dict[QueuedLog, None] = {}
-        self._stalled: dict[QueuedLog, None] = {}
-        self._syncing: dict[QueuedLog, None] = {}  # their syncs are in `_to_sync`, or with the worker
+        self._stalled: dict[QueuedLog, OSError] = {}
+        self._syncing: dict[QueuedLog, Sync] = {}  # their syncs are in `_to_sync`, or with the worker
         self._to_sync: list[Work] = []
         self._storing: dict[QueuedLog, None] = {}
         self._in_flight = self._sync_in_flight = False
@@ -90,9 +92,10 @@ class WriteQueue:
         return not (self._in_flight or waiting or self._syncing or self._storing)
 
     @property
-    def is_stalled(self) -> bool:
-        """True while some log waits for room on the disk."""
-        return bool(self._stalled)
+    def stalled_by(self) -> OSError | None:
+        """Why some log waits for `retry`; want of room, if that is among the reasons."""
+        reasons = self._stalled.values()
+        return next(filter(is_disk_full, reasons), next(iter(reasons), None))
 
     def add(self, log: QueuedLog) -> None:
         """`log` has operations that are not with the worker yet."""
@@ -168,8 +171,8 @@ class WriteQueue:
             self._gated = {}
 
     def retry(self) -> None:
-        """There may be room on the disk again."""
-        self._waiting |= self._stalled
+        """What stopped those that are stalled may be over."""
+        self._waiting |= dict.fromkeys(self._stalled)
         self._stalled = {}
         self.flush()
 
@@ -199,7 +202,9 @@ class WriteQueue:
             return  # `stored` comes back to it
         while operations:
             operation = operations[0]
-            if log in self._syncing and not isinstance(operation, Write):
+            if (syncing := self._syncing.get(log)) is not None and (
+                syncing.is_exclusive or not isinstance(operation, Write)
+            ):
                 return  # `_synced` comes back to it
             if isinstance(operation, Gate):
                 if operation.ticket is None and not log.under_way:
@@ -211,13 +216,12 @@ class WriteQueue:
                 continue
             if isinstance(operation, Write) and operation.is_held:
                 return  # `hand_out` comes back to it
-            is_sync = isinstance(operation, Sync)
-            if is_sync and log.under_way:
+            if isinstance(operation, Sync) and log.under_way:
                 return  # `_written` comes back to it
             del operations[0]
             log.under_way += 1
-            if is_sync:
-                self._syncing[log] = None
+            if isinstance(operation, Sync):
+                self._syncing[log] = operation
                 self._to_sync.append((log, operation))
                 return
             work.append((log, operation))
@@ -233,11 +237,11 @@ class WriteQueue:
         self._carried_out(outcome)
 
     def _carried_out(self, outcome: Outcome) -> None:
-        returned: dict[QueuedLog, list[Operation]] = {}
+        returned: dict[QueuedLog, tuple[list[Operation], OSError]] = {}
         for log, operation, error in outcome:
             log.under_way -= 1
-            if error is not None and is_disk_full(error):
-                returned.setdefault(log, []).append(operation)
+            if error is not None and will_pass(error):
+                returned.setdefault(log, ([], error))[0].append(operation)
                 continue
             self.waiting_bytes -= operation.queued_bytes
             if error is None:
@@ -247,9 +251,9 @@ class WriteQueue:
         for log, _, _ in outcome:
             if log.operations:
                 self._waiting[log] = None
-        for log, operations in returned.items():
+        for log, (operations, error) in returned.items():
             log.operations[:0] = operations
-            self._stalled[log] = None
+            self._stalled[log] = error
         # A gate may have been waiting for this; its record then waits for whoever `on_done` tells.
         self.open_gates()
         self.flush()
@@ -303,7 +307,7 @@ class _Job:
         prepared: list[QueuedLog] = []
         for log, operation in self._syncs.items():
             with suppress(OSError):  # As above.
-                if log not in self._errors:
+                if log not in self._errors and not operation.is_exclusive:
                     operation.prepare(self._files, self._opened)
                     prepared.append(log)
         if self._files.sync_file_system(fd):

@@ -93,7 +93,7 @@ class MemoryFiles:
         self.locked: set[str] = set()
         self.crash_in: int | None = None  # calls until `CrashError`
         self.full_at_bytes: int | None = None
-        self.failing: Callable[[str, str], bool] = lambda call, path: False  # EIO when true
+        self.failing: Callable[[str, str], int] = lambda call, path: 0  # an errno, or True for EIO
         self.has_syncfs = True
         self.has_direct = True
         self.cold = False  # nothing is in the page cache
@@ -107,7 +107,7 @@ class MemoryFiles:
         self._inodes.clear()
         self.locked.clear()
         self.crash_in = None
-        self.failing = lambda call, path: False
+        self.failing = lambda call, path: 0
 
     def lose_power(self, rng: Random) -> None:
         self.kill()
@@ -132,10 +132,13 @@ class MemoryFiles:
             self.crash_in -= 1
             if self.crash_in < 0:
                 raise CrashError(call, path)
-        if self.failing(call, path):
-            raise OSError(errno.EIO, f"{call} failed on purpose", path)
+        self._may_fail(call, path)
         self.calls.append((call, path))
         del self.calls[:-1000]
+
+    def _may_fail(self, call: str, path: str) -> None:
+        if code := self.failing(call, path):
+            raise OSError(errno.EIO if code is True else code, f"{call} failed on purpose", path)
 
     def _need_room(self, inode: Inode, end: int) -> None:
         more = end - len(inode.data)
@@ -180,6 +183,7 @@ class MemoryFiles:
                 self.locked.discard(path)
 
     def size(self, fd: int) -> int:
+        self._may_fail("size", self._open[fd])
         return len(self._inodes[fd].data)
 
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
@@ -260,6 +264,7 @@ class MemoryFiles:
         self._change(parent(path), change)
 
     def exists(self, path: str) -> bool:
+        self._may_fail("exists", path)
         return path in self.names
 
     def make_directory(self, path: str) -> None:
@@ -268,6 +273,7 @@ class MemoryFiles:
             self._change(parent(path), lambda names: names.__setitem__(path, None))
 
     def list_directory(self, path: str) -> list[str]:
+        self._may_fail("list_directory", path)
         return sorted(name.rpartition("/")[2] for name in self.names if parent(name) == path)
 
     def sync_directory(self, path: str) -> None:

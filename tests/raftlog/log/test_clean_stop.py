@@ -52,13 +52,17 @@ def test_without_such_a_call_or_after_a_failed_one_they_are_synced_one_by_one(fa
     assert after_power_loss(node, 6).storage.was_clean
 
 
-def test_a_failed_call_for_all_condemns_only_the_replica_whose_own_sync_fails() -> None:
+def test_after_a_failed_call_for_all_only_the_file_whose_own_sync_fails_is_not_trusted() -> None:
     node = Node(config=MANY)
     node.files.failing = lambda call, path: call == "sync_file_system" or (call == "sync" and "t-2/" in path)
     stopped(node, 6)
+    before = dict(node.files.names)
     node.files.kill()
     again = Node(node.files, MANY)
-    assert [again.log(number).failed is None for number in range(1, 7)] == [True, False, True, True, True, True]
+    paths = [again.log(number)._active.log.path for number in range(1, 7)]
+    is_same = [node.files.names[path] is before[path] for path in paths]
+    assert is_same == [True, False, True, True, True, True], "a copy is synced in its place"
+    assert {log.failed for log in again.storage.logs} == {None}
 
 
 def test_a_checkpoint_of_a_running_node_syncs_many_logs_together() -> None:

@@ -43,14 +43,16 @@ def test_a_file_that_fails_is_replaced_by_a_copy_and_its_replica_is_whole(call: 
     assert not [path for path in files.names if path.endswith(".new")]
 
 
-def test_a_replica_whose_files_cannot_be_written_fails_alone_and_for_good() -> None:
+def test_a_replica_whose_files_cannot_be_written_fails_alone_until_a_start_that_can() -> None:
     files = killed_before_segments_were_written()
     files.failing = lambda call, path: call == "sync" and "t-1/" in path
     node = Node(files)
     assert "cannot write" in str(node.log(1).failed)
     assert recovered(node, 2, 3) == [(None, 5)] * 2
-    again = node.killed()
-    assert [again.log(number).failed is None for number in (1, 2, 3)] == [False, True, True]
+    inode = files.names[node.storage.logs[0]._active.log.path]
+    files.kill()
+    files.failing = lambda call, path: call == "sync" and files.names[path] is inode
+    assert recovered(Node(files), 1, 2, 3) == [(None, 5)] * 3, "the file that was not synced is not synced again"
 
 
 def test_many_replicas_that_cannot_be_written_are_a_bad_disk_and_nothing_is_concluded_for_good() -> None:
