@@ -72,7 +72,7 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
-            *("absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows"),
+            *("absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
@@ -87,6 +87,7 @@ SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their _
     "barnabas_spark",
 }
 PURE_STDLIB = {
+    "errno",
     *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
     *("heapq", "itertools", "json", "math", "re", "string", "struct", "sys", "tomllib", "types", "typing", "uuid"),
     *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),

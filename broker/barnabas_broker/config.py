@@ -176,7 +176,11 @@ class BrokerConfig:
     queued_max_requests_per_connection: int = _number(
         100, "Unanswered requests of one connection; above it reading from it pauses.", low=1, high=100_000
     )
-    max_connections: int = _number(20_000, "Open client connections; one more is closed at once.", low=1)
+    max_connections: int = _number(
+        20_000,
+        "Open client connections; one more is closed at once. Fewer where the process may not open so many files.",
+        low=1,
+    )
     connections_max_idle_ms: int = _number(600_000, "A connection silent for this long is closed.", low=1_000)
     producer_id_expiration_ms: int = _number(
         86_400_000, "A producer that has written nothing to a partition for this long is forgotten there.", low=1_000

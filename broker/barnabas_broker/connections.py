@@ -60,18 +60,20 @@ _REQUEST_BYTES_MIN = 8  # api key, version, correlation id
 class Limits:
     """The limits that an operator sets; the others are constants of this module."""
 
-    __slots__ = ("bytes_max", "connections_max", "exchanges_max", "frame_bytes_max", "idle_ms")
+    __slots__ = ("backlog", "bytes_max", "connections_max", "exchanges_max", "frame_bytes_max", "idle_ms")
 
     def __init__(
         self,
         *,
         bytes_max: int = 256 << 20,
         connections_max: int = 20_000,
+        backlog: int = 1_024,
         exchanges_max: int = 100,
         frame_bytes_max: int = 100 << 20,
         idle_ms: int = 600_000,
     ) -> None:
         self.bytes_max, self.connections_max, self.exchanges_max = bytes_max, connections_max, exchanges_max
+        self.backlog = backlog
         self.frame_bytes_max, self.idle_ms = frame_bytes_max, idle_ms
 
 
@@ -388,7 +390,10 @@ class Listener:
             OSError: the address cannot be had; most often another process listens there.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=1024, start_serving=False)
+        backlog = self.limits.backlog
+        self._server = await loop.create_server(
+            lambda: Connection(self), host, port, backlog=backlog, start_serving=False
+        )
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def accept(self) -> None:
@@ -425,7 +430,7 @@ class Listener:
         self.accepted_count += 1
         if len(self._connections) > self.limits.connections_max:
             self.refused_count += 1
-            connection.close(f"{self.limits.connections_max} connections are open already (max.connections)")
+            connection.close(f"{self.limits.connections_max} connections are open already, the limit of this broker")
 
     def _disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

@@ -14,6 +14,7 @@ Deliberately not here: the process (pid, signals, arguments), which belongs to `
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,12 @@ def boot_id() -> str:
         return ""
 
 
+def descriptors() -> int:
+    """Return how many files and sockets this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
 class NodeEnvironment(NamedTuple):
     """The real machine unless told otherwise.
 
@@ -57,6 +64,7 @@ class NodeEnvironment(NamedTuple):
     random_bytes: Callable[[int], bytes] = os.urandom
     files: Files = OsFiles()
     boot_id: Callable[[], str] = boot_id
+    descriptors: Callable[[], int] = descriptors
     new_worker: Callable[[asyncio.AbstractEventLoop, str], Worker] = ThreadWorker
     new_syncer: Callable[[asyncio.AbstractEventLoop], Syncer | None] = open_kernel_sync
     new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket

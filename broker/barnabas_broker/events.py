@@ -1,7 +1,8 @@
 """What happened on this broker and why, and who read what: the memory that `status` is answered from.
 
-`EventHistory` keeps the last facts with their time, and writes each as one log line, as long as they come no faster
-than somebody could make use of: when thousands of groups elect leaders, the lines cost more than the elections.
+`EventHistory` keeps the last facts with their time, and writes each as one log line, at the level that `LEVELS` has for
+its kind, as long as they come no faster than somebody could make use of: when thousands of groups elect leaders, the
+lines cost more than the elections.
 `FetchCounters` keeps, for each client id and partition, how often and what ranges of offsets were read, so that one can
 see that two readers shared the work, or that nobody read a range.
 
@@ -23,6 +24,18 @@ EVENTS_MAX = 1_000
 READERS_MAX = 10_000
 RANGES_MAX = 64
 LINES_PER_SECOND = 100
+# What somebody should look at; all else is INFO.
+LEVELS = {
+    "replica failed": logging.ERROR,
+    "storage failed": logging.ERROR,
+    "segment damaged": logging.ERROR,
+    "segment not repaired": logging.ERROR,
+    "replica suspended": logging.WARNING,
+    "storage hampered": logging.WARNING,
+    "append refused": logging.WARNING,
+    "connections limited": logging.WARNING,
+    "acknowledged records may be missing": logging.WARNING,
+}
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +57,10 @@ class EventHistory:
             self._second, self._lines = now_ms // 1000, 0
             unsaid, self._unsaid = self._unsaid, {}
             for name, count in unsaid.items():
-                logger.info("%s: %d more, too many for a line each", name, count)
+                logger.log(LEVELS.get(name, logging.INFO), "%s: %d more, too many for a line each", name, count)
         if self._lines < LINES_PER_SECOND:
             self._lines += 1
-            logger.info("%s: %s: %s", subject, kind, cause)
+            logger.log(LEVELS.get(kind, logging.INFO), "%s: %s: %s", subject, kind, cause)
         else:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1
 

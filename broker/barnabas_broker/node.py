@@ -36,6 +36,7 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from .config import BrokerConfig
 from .connections import Exchange, Limits, Listener
 from .context import BrokerContext
+from .descriptors import share
 from .dispatch import Dispatcher
 from .environment import NodeEnvironment, configured_delay
 from .events import EventHistory
@@ -76,9 +77,11 @@ class Node:
 
         Raises:
             OSError: an address is taken.
+            TooFewDescriptorsError: this process may not open enough files.
             StorageFailedError: the data directory is in use, is another node's, or is damaged as a whole.
         """
         config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
+        self.descriptors = share(environment.descriptors(), config.max_connections)
         address = config.nodes[config.node_id]
         incarnation = int.from_bytes(environment.random_bytes(7), "big")
         rng = random.Random(incarnation)
@@ -102,6 +105,7 @@ class Node:
         self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
+        self.storage.hampered.on_news = self._on_storage_hampered
         self.links.is_busy = self.storage.host.is_busy
         self.scrub = Scrub(
             self.storage,
@@ -128,11 +132,16 @@ class Node:
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
         limits = Limits(
             bytes_max=config.queued_max_request_bytes,
-            connections_max=config.max_connections,
+            connections_max=self.descriptors.connections,
+            backlog=self.descriptors.backlog,
             exchanges_max=config.queued_max_requests_per_connection,
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms=config.connections_max_idle_ms,
         )
+        if limits.connections_max < config.max_connections:
+            text = f"{limits.connections_max} and not max.connections={config.max_connections}: this process may open"
+            text += f" {self.descriptors.limit} files, and {self.descriptors.reserved} of them are reserved"
+            self.events.add("connections limited", f"node {config.node_id}", text)
         self.listener = Listener(limits, self._serve)
         await self.listener.bind(*config.listener)
         self._assemble(incarnation)
@@ -210,6 +219,7 @@ class Node:
                 stored_bytes_min=config.log_journal_bypass_bytes,
                 segment_bytes=config.log_segment_bytes,
                 tail_cache_bytes=config.log_tail_cache_bytes,
+                open_files_max=self.descriptors.segment_files,
             ),
             sync_worker=self._sync_worker,
             syncer=self._syncer,
@@ -354,6 +364,10 @@ class Node:
     def _on_storage_recovered(self) -> None:
         self.events.add("storage recovered", f"node {self.config.node_id}", "the journal can be written again")
 
+    def _on_storage_hampered(self, reason: str) -> None:
+        text = f"{reason}: what that stops waits, and is tried again every second"
+        self.events.add("storage hampered", f"node {self.config.node_id}", text)
+
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
@@ -394,6 +408,7 @@ class Node:
             "quorum": self.metadata.status(),
             "storage": {
                 "refusing": self.storage.refusal,
+                "hampered": self.storage.hampered.reason,
                 "last_error": self.storage.last_error,
                 "scrub": self.scrub.status(),
                 "failed_replicas": {
@@ -412,6 +427,8 @@ class Node:
                 "connections": len(self.listener),
                 "connections_accepted": self.listener.accepted_count,
                 "connections_refused": self.listener.refused_count,
+                "connections_max": self.listener.limits.connections_max,
+                "open_files_max": self.descriptors.limit,
                 "request_bytes_in_use": self.listener.bytes_in_use,
                 "requests": self.dispatcher.counts,
                 "raft": self.multiraft.status(),

@@ -29,6 +29,7 @@ from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topi
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -56,6 +57,7 @@ REVIEW_MS = 100
 ELECTION_MS = 1_000  # elections take a tenth of that, or, without a majority, for ever
 ELECTION_S = ELECTION_MS / 1000
 OPENED_PER_ITERATION = 20
+OPEN_AGAIN_S = 1.0  # what could not be opened for a reason that will pass
 
 
 class ReplicaStorage(LogStorage, Protocol):
@@ -92,6 +94,7 @@ class Partitions:
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
+        self._put_off: dict[bytes, None] = {}  # topics with replicas that could not be opened for the moment
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
         self.pings = Pings(links)
         self.failed = FailedReplicas(
@@ -124,7 +127,7 @@ class Partitions:
     @property
     def is_reconciled(self) -> bool:
         """True when every replica that the image gives to this node is open."""
-        return not (self._queue or self._reconciling or self._replicas.late)
+        return not (self._queue or self._reconciling or self._replicas.late or self._put_off)
 
     def find(self, topic_id: bytes, partition: int) -> Partition | None:
         hosted = self.topics_by_id.get(topic_id)
@@ -285,6 +288,8 @@ class Partitions:
                     continue  # The topic has changed, and this is what it had before; or the image may be too old.
                 try:
                     await self._open(hosted, index)
+                except (DiskFullError, StorageBusyError) as error:
+                    self._open_later(topic, group_id, error)
                 except StorageFailedError as error:
                     self._on_not_opened(group_id, error)
                 opened += 1
@@ -358,6 +363,19 @@ class Partitions:
         self._replicas.delete(group_id, for_good=False)
         self._on_fact(group_id, Fact("replica made anew", 0, f"its log has failed; node {leader_id} fills it again"))
         self._open_again(group_id)
+
+    def _open_later(self, topic: Topic, group_id: GroupId, error: StorageFailedError) -> None:
+        """Nothing is wrong with this replica: look at it again in a second."""
+        self._on_fact(group_id, Fact("replica not opened yet", 0, str(error)))
+        if not self._put_off:
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._open_put_off)
+        self._put_off[topic.topic_id] = None
+
+    def _open_put_off(self) -> None:
+        put_off, self._put_off = self._put_off, {}
+        topics = [self.topics_by_id[topic_id].topic for topic_id in put_off if topic_id in self.topics_by_id]
+        self._queue.extend((True, topic) for topic in topics)
+        self._reconcile_soon()
 
     def _open_again(self, group_id: GroupId) -> None:
         hosted = self.topics_by_id.get(place_of(group_id)[0])

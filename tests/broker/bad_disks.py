@@ -28,6 +28,7 @@ class BadDisk(OsFiles):
             raise OSError(code, f"{call} failed on purpose", path)
 
     def open(self, path: str, *, create: bool) -> int:
+        self._may_fail("open", path)
         fd = super().open(path, create=create)
         self._paths[fd] = path
         return fd

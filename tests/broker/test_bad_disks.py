@@ -5,6 +5,8 @@ import errno
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from barnabas_broker.partition import Partition
 from barnabas_clients import Admin, Producer
 from barnabas_raftlog.log.segment_log import ReplicaLog
@@ -95,5 +97,32 @@ def test_a_lone_broker_refuses_producers_while_its_disk_is_bad_and_then_takes_th
             await waiting[0]
             await until(lambda: storage_status(node)["refusing"] == "", node)
             assert await consumed(cluster.bootstrap, 2) == [b"0", b"1"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOMEM])
+def test_a_cluster_that_can_open_no_file_for_a_while_gives_up_no_replica(code: int, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with BadDisks(3, tmp_path) as cluster, Producer(cluster.bootstrap, linger_s=0.0) as producer:
+            async with Admin(cluster.bootstrap) as admin:
+                await admin.create_topic("t", partitions=1, configs={"segment.bytes": str(1 << 20)})
+            for number in range(5):
+                await producer.send_and_wait("t", b"%04d" % number + bytes(400_000), partition=0)
+            for disk in cluster.disks.values():
+                disk.errors = lambda call, path: code if call == "open" and "/replicas/" in path else 0
+            for number in range(5, 20):  # Segments become full meanwhile, and have nowhere to go.
+                await producer.send_and_wait("t", b"%04d" % number + bytes(400_000), partition=0)
+            for node in cluster.nodes.values():
+                await until(lambda node=node: "storage hampered" in kinds(node), node)  # type: ignore[misc]
+                assert "on purpose" in storage_status(node)["hampered"]
+            for disk in cluster.disks.values():
+                disk.errors = lambda call, path: 0
+            for node in cluster.nodes.values():
+                await until(lambda node=node: storage_status(node)["hampered"] == "", node)  # type: ignore[misc]
+                assert "replica failed" not in kinds(node)
+                assert storage_status(node)["failed_replicas"] == {}
+            values = await consumed(cluster.bootstrap, 20)
+            assert [value[:4] for value in values] == [b"%04d" % number for number in range(20)]
 
     asyncio.run(main())

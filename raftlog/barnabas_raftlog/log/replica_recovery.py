@@ -487,9 +487,9 @@ class _Rebuild:
                 self._remove(Segment(self._directory, *name))
                 self.cut_bytes += 1
         # Copies that were not finished.
-        for name in self._files.list_directory(self._directory):
-            if name.endswith(".new"):
-                self._files.remove(f"{self._directory}/{name}")
+        for left in self._files.list_directory(self._directory):
+            if left.endswith(".new"):
+                self._files.remove(f"{self._directory}/{left}")
 
     def _append(self, wanted: Iterable[tuple[int, Location]], payload_of: Callable[[Location], bytearray]) -> None:
         """Write the entries that only the journal has."""
