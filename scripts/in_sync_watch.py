@@ -4,6 +4,10 @@ A replica is *excused* from the moment in which a fault strikes its broker until
 trips after the mending: then it must be back. Any other that is missing from its partition's in-sync replicas is a
 failure, as is a produce request that a broker refused for too few of them while nobody was excused.
 
+A leader knows how far its followers are only as of their last answers. Those overtake each other where records come
+more often than a round trip, and a rule for who is in sync must be right then, too. Producers that wait for
+acknowledgements pause in between, so `Steady` is one that does not.
+
 `Excuses` is pure; `InSyncWatch` asks as any client does, for the metadata of all topics, and reads what the brokers
 logged. A partition whose leader is not known at the moment has no in-sync replicas to speak of: that is what pauses
 measure.
@@ -13,18 +17,22 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-__all__ = ["Excuses", "InSync", "InSyncWatch", "refusals"]
+__all__ = ["Excuses", "InSync", "InSyncWatch", "Steady", "refusals"]
 
 INTERVAL_S = 0.1
 ANSWER_TIMEOUT_S = 2.0
+STEADY_TOPIC, STEADY_PARTITIONS = "steady", 3
+STEADY_RECORDS_PER_S = 900
+STEADY_ACKS_ALL_EVERY = 30
+QUEUED_MAX = 10_000
 # 2026-11-21 23:18:03,221 INFO barnabas_broker.events: torture-3: acks=all refused: in sync are [1], ...
 _REFUSED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.events: (.*acks=all refused.*)")
 
@@ -164,3 +172,48 @@ class InSyncWatch(threading.Thread):
             f"in-sync replicas sampled {self.excuses.samples:,} times; "
             f"partitions refused acks=all {self.refused_in_faults} times during faults"
         )
+
+
+class Steady(threading.Thread):
+    """Sends a record every millisecond or so to one of three partitions, and waits for nothing.
+
+    Nearly all with acks=1, so that any number can be under way; every thirtieth asks for acks=all on another
+    connection, and would be refused where too few replicas are in sync. Nobody counts what arrives: a fault may lose
+    some.
+    Limit: `QUEUED_MAX` records wait in each client; further ones are not sent.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="steady", daemon=True)
+        self._stop_asked = threading.Event()
+        common = {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 0,
+            "max.in.flight": 100_000,
+            "retries": 0,
+            "message.timeout.ms": 5_000,
+            "queue.buffering.max.messages": QUEUED_MAX,
+            "log_level": 0,
+        }
+        self._producers = (Producer({**common, "acks": 1}), Producer({**common, "acks": "all"}))
+        topic = NewTopic(STEADY_TOPIC, STEADY_PARTITIONS, 3, config={"min.insync.replicas": "2"})
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        admin.create_topics([topic], operation_timeout=30)[STEADY_TOPIC].result(60)
+
+    def run(self) -> None:
+        value, number, due = b"x" * 100, 0, time.monotonic()
+        while not self._stop_asked.is_set():
+            due = max(due + 1 / STEADY_RECORDS_PER_S, time.monotonic() - 1.0)
+            while (left_s := due - time.monotonic()) > 0:
+                self._producers[0].poll(left_s)
+            number += 1
+            producer = self._producers[number % STEADY_ACKS_ALL_EVERY == 0]
+            with suppress(BufferError):
+                producer.produce(STEADY_TOPIC, value, partition=number % STEADY_PARTITIONS)
+            producer.poll(0)
+
+    def finish(self) -> None:
+        self._stop_asked.set()
+        self.join()
+        for producer in self._producers:
+            producer.purge()

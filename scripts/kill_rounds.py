@@ -7,7 +7,8 @@ an acknowledgement after the kill, from the last acknowledgement before it.
 
 Before the first kill, and after the last, the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says
 otherwise) without a fault. All the while a third client looks at the in-sync replicas ten times a second
-(`in_sync_watch`). With three replicas `min.insync.replicas` is 2.
+(`in_sync_watch`), of a second topic, too, to which records come without a pause. With three replicas
+`min.insync.replicas` is 2.
 
 Exit status: 1 when a record or an order was lost, a replica was out of sync without a fault, or a record was refused
 for that; else 0.
@@ -24,7 +25,7 @@ from typing import Any
 
 from cluster_handle import Cluster, add_link_options, cluster, link_settings, run
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from in_sync_watch import InSyncWatch
+from in_sync_watch import InSyncWatch, Steady
 
 TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
 RECORDS_PER_SECOND = 3_000
@@ -256,8 +257,8 @@ def run_rounds(options: argparse.Namespace, brokers: Cluster) -> list[str]:
     load, watermarks = Load(brokers.bootstrap), Watermarks(brokers.bootstrap)
     round_trip_s = 2 * (options.link_delay + options.link_jitter) / 1000
     watch = InSyncWatch(brokers.bootstrap, brokers.logs, lag_max_s, round_trip_s)
-    threads = (load, watermarks, watch)
-    for thread in threads:
+    steady = Steady(brokers.bootstrap)
+    for thread in (load, watermarks, steady, watch):
         thread.start()
     try:
         load.wait_all_acked_after(time.perf_counter())
@@ -268,6 +269,7 @@ def run_rounds(options: argparse.Namespace, brokers: Cluster) -> list[str]:
     finally:
         load.finish()
         watermarks.finish()
+        steady.finish()
         without_excuse = watch.finish()
     for name, pauses in (("one broker", single), ("all three", every)):
         print(

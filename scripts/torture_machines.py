@@ -25,7 +25,6 @@ import fcntl
 import mmap
 import os
 import select
-import shutil
 import signal
 import struct
 import subprocess
@@ -35,28 +34,35 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from delayed_network import (
+    DelayedNetwork,
+    MissingError,
+    address_of,
+    command,
+    enter_namespaces,
+    lay_cable,
+    namespace_of,
+    tool,
+)
+
 from barnabas_broker.config import BrokerConfig
 
-INSIDE = "TORTURE_INSIDE"
+__all__ = ["Machine", "Machines", "MissingError", "command", "enter", "missing"]
+
 EXT4_SHUTDOWN, WITHOUT_FLUSHING_ITS_JOURNAL = 0x8004587D, 2
 CLIENT_PORT, PEER_PORT = 9092, 10092
 READY_TIMEOUT_S = 180.0  # a few seconds on a quiet computer
 FILLER = "filler"
 SHIM = Path(__file__).with_name("torture_shim.c")
 TOOLS = {"links": ("ip", "unshare"), "disks": ("mkfs.ext4", "mount", "umount"), "clock and syncs": ("gcc",)}
-# Below every rule of ours stands the table of local addresses, so that packets to clients can be dropped as well.
-RULE_PREFERENCE, LOCAL_PREFERENCE = 100, 1000
-
-
-class MissingError(RuntimeError):
-    """This computer cannot do what was asked for; the text says what is missing."""
+RULE_PREFERENCE = 100
 
 
 def missing() -> dict[str, str]:
     """Return what this computer lacks: what cannot be done, and why."""
     lacks = {}
-    for what, tools in TOOLS.items():
-        if absent := [tool for tool in tools if _tool(tool) is None]:
+    for what, names in TOOLS.items():
+        if absent := [name for name in names if tool(name) is None]:
             lacks[what] = f"{', '.join(absent)} not found"
     if os.geteuid() != 0:
         lacks["disks"] = "mounting needs root"
@@ -64,11 +70,6 @@ def missing() -> dict[str, str]:
     elif "disks" not in lacks and not Path("/dev/loop-control").exists():
         lacks["disks"] = "no loop devices here (/dev/loop-control)"
     return lacks
-
-
-def _tool(name: str) -> str | None:
-    # What only root uses lies outside of many a user's path.
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
 
 
 def enter() -> None:
@@ -80,24 +81,7 @@ def enter() -> None:
     lacks = missing()
     if absent := [f"{what}: {lacks[what]}" for what in TOOLS if what in lacks]:
         raise MissingError("; ".join(absent))
-    if INSIDE not in os.environ:
-        os.environ[INSIDE] = "1"
-        words = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp("unshare", ["unshare", *words, sys.executable, *sys.argv])  # noqa: S606 - no shell is wanted
-    # The harness's mounts and unmounts reach the namespaces of its brokers; the world outside sees neither.
-    command("mount", "--make-rshared", "/")
-    Path("/run/netns").mkdir(parents=True, exist_ok=True)
-    command("mount", "-t", "tmpfs", "netns", "/run/netns")
-    command("ip", "link", "set", "lo", "up")
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    command("ip", "rule", "add", "preference", LOCAL_PREFERENCE, "lookup", "local")
-    command("ip", "rule", "delete", "preference", "0")
-
-
-def command(*words: object) -> None:
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, timeout=60)
-    if done.returncode:
-        raise MissingError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
+    enter_namespaces()
 
 
 class Machine:
@@ -105,7 +89,7 @@ class Machine:
 
     def __init__(self, node_id: int, folder: Path, library: Path, disk_bytes: int) -> None:
         self.node_id, self.folder = node_id, folder / f"machine-{node_id}"
-        self.namespace, self.address = f"machine-{node_id}", f"10.77.{node_id}.2"
+        self.namespace, self.address = namespace_of(node_id), address_of(node_id)
         self.process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir()
         self.disk, self.image = self.folder / "disk", self.folder / "disk.img"
@@ -117,7 +101,7 @@ class Machine:
         with control.open("r+b") as file:
             self._control = mmap.mmap(file.fileno(), 16)
         self._new_boot()
-        self._lay_cable()
+        lay_cable(node_id)
         self.disk.mkdir()
         with self.image.open("wb") as file:
             file.truncate(disk_bytes)
@@ -127,18 +111,6 @@ class Machine:
     @property
     def data(self) -> Path:
         return self.disk / "data"
-
-    def _lay_cable(self) -> None:
-        cable = f"cable-{self.node_id}"
-        inside = ("ip", "-n", self.namespace)
-        command("ip", "netns", "add", self.namespace)
-        command("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
-        command("ip", "address", "add", f"10.77.{self.node_id}.1/24", "dev", cable)
-        command("ip", "link", "set", cable, "up")
-        command(*inside, "address", "add", f"{self.address}/24", "dev", "eth0")
-        command(*inside, "link", "set", "eth0", "up")
-        command(*inside, "link", "set", "lo", "up")
-        command(*inside, "route", "add", "default", "via", f"10.77.{self.node_id}.1")
 
     def _mount(self) -> None:
         command("mount", "-o", "loop", self.image, self.disk)
@@ -270,16 +242,23 @@ class Machine:
 
 
 class Machines:
-    """All machines of a cluster, and the links between them."""
+    """All machines of a cluster, and the links between them. `wire_delay_ms`: what every packet takes, one way."""
 
     def __init__(
-        self, folder: Path, count: int = 3, settings: Mapping[str, str] | None = None, disk_bytes: int = 3 << 30
+        self,
+        folder: Path,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        disk_bytes: int = 3 << 30,
+        wire_delay_ms: float | None = None,
     ) -> None:
         self.settings = dict(settings or {})
         library = folder / "shim.so"
         command("gcc", "-O1", "-shared", "-fPIC", "-o", library, SHIM, "-ldl")
         self.all = [Machine(node_id, folder, library, disk_bytes) for node_id in range(1, count + 1)]
         self._cuts: dict[tuple[str, str], int] = {}
+        ids = [machine.node_id for machine in self.all]
+        self._network = None if wire_delay_ms is None else DelayedNetwork(ids, wire_delay_ms)
         for machine in self.all:
             values: dict[str, str | int] = {
                 **self.settings,
@@ -319,6 +298,8 @@ class Machines:
             machine.stop()
             with contextlib.suppress(MissingError):
                 command("umount", machine.disk)
+        if self._network is not None:
+            self._network.close()
 
     # Links.
 

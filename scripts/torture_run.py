@@ -29,7 +29,8 @@ import torture_faults
 from cluster_handle import add_link_options, link_settings
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from in_sync_watch import InSyncWatch
+from delayed_network import network_lacks
+from in_sync_watch import InSyncWatch, Steady
 from torture_load import (
     IMPATIENT,
     TOPIC,
@@ -192,7 +193,7 @@ def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
 def round_trip_s(options: argparse.Namespace) -> float:
     """Return what a question from one broker to another takes at most, by what the links were told."""
     one_way_ms: float = options.link_delay + options.link_jitter
-    return 2 * one_way_ms / 1000
+    return 2 * (one_way_ms + (options.wire_delay or 0.0)) / 1000
 
 
 def run_rounds(
@@ -213,8 +214,9 @@ def run_rounds(
     wait_whole(machines.bootstrap)
     lag_max_s = int(machines.settings[LAG_MAX]) / 1000
     watch = InSyncWatch(machines.bootstrap, [one.log for one in machines.all], lag_max_s, round_trip_s(options))
-    load = Load(recorder, machines.bootstrap, options.records_per_s)
+    load, steady = Load(recorder, machines.bootstrap, options.records_per_s), Steady(machines.bootstrap)
     load.start()
+    steady.start()
     watch.start()
     time.sleep(2 * lag_max_s)
     for number, fault in enumerate(torture_faults.deck(chance, faults, options.rounds), 1):
@@ -233,6 +235,7 @@ def run_rounds(
     else:
         time.sleep(watch.excuses.grace_s + 2 * lag_max_s)
     load.finish()
+    steady.finish()
     without_excuse = watch.finish()
     wait_whole(load.bootstrap)
     audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
@@ -245,7 +248,7 @@ def run_rounds(
 def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder: Path) -> int:
     settings = {LAG_MAX: str(LAG_MAX_MS), **link_settings(options.link_delay, options.link_jitter)}
     settings |= dict(item.split("=", 1) for item in options.settings)
-    machines = Machines(folder, settings=settings)
+    machines = Machines(folder, settings=settings, wire_delay_ms=options.wire_delay)
     recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
     pauses: dict[str, list[Pause]] = defaultdict(list)
     hung, without_excuse = "", list[str]()
@@ -308,9 +311,14 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     add_link_options(parser)
+    parser.add_argument(
+        "--wire-delay", type=float, metavar="MS", help="of every packet between machines, one way, unknown to brokers"
+    )
     options = parser.parse_args()
     try:
         faults = choose(options)
+        if options.wire_delay is not None and (lack := network_lacks()):
+            raise MissingError(f"--wire-delay: {lack}")
         enter()
     except MissingError as error:
         return cannot("torture", error)

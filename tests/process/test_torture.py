@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import delayed_network
 import pytest
 import torture_machines
 
@@ -42,6 +43,18 @@ def test_cut_links_a_full_disk_and_a_clock_that_jumps_cost_no_acknowledged_recor
     assert {row["fault"] for row in result["by_fault"]} == set(faults.split(","))
     assert not result["violations"]
     assert not result["unread"]
+
+
+def test_brokers_far_from_each_other_lose_nothing_and_stay_in_sync(tmp_path: Path) -> None:
+    if lack := delayed_network.network_lacks():
+        if "CI" in os.environ:
+            pytest.fail(lack)
+        pytest.skip(lack)
+    status, result, said = run(tmp_path, "torture_run.py", "--rounds", 1, "--faults", "kill-leader", "--wire-delay", 20)
+    assert status == 0, said
+    assert result["acknowledged"] > 0
+    assert not result["violations"]
+    assert not result["without_excuse"]
 
 
 def test_power_cut_of_all_machines_costs_no_synced_record(tmp_path: Path) -> None:

@@ -1,0 +1,279 @@
+"""Machines of a network that takes time, on this one: namespaces, and a forwarder that holds back every packet.
+
+Each machine is a network namespace, joined by a cable to the harness's own, which is the router. What goes from one
+machine to another is routed through a TUN device on its way. There this program reads it, a packet at a time, and
+writes it back when its time has come, in the order in which it came: TCP and UDP alike, connects and resets included.
+Whoever runs on a machine knows nothing of it, whatever it is: Apache Kafka gets the same delays as Barnabas. Clients
+run on the router, and reach every machine at once.
+
+Cables and device take packets of 64 KiB, as loopback does, so that Python is quick enough: a stream gets 190 MB/s
+through 50 ms, and 310 through 1 ms, on two busy cores. Up to `WAITING_BYTES_MAX` are on their way at once; what comes
+beyond is lost. A connection's window is what the kernel allows: with its defaults (6 MiB) 60 MB/s at 50 ms one way, for
+everybody. Root is needed, and /dev/net/tun.
+
+    delayed_network.py --delay MS --device NAME     the forwarder, which `DelayedNetwork` runs
+    delayed_network.py --test [MS]                  what it carries: a stream, echoes and datagrams, and how soon
+"""
+
+import argparse
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+__all__ = ["DelayedNetwork", "MissingError", "address_of", "command", "enter_namespaces", "lay_cable", "network_lacks"]
+
+INSIDE = "TORTURE_INSIDE"
+TUN = Path("/dev/net/tun")
+SET_INTERFACE, A_TUN, WITHOUT_HEADERS = 0x400454CA, 0x0001, 0x1000
+DEVICE, TABLE = "slow0", 77
+PACKET_BYTES_MAX = 65_535
+WAITING_BYTES_MAX = 256 << 20
+READ_AT_ONCE = 64  # packets, before those that are due are looked at again
+# Rules are asked in this order: cut links (100 and up), the delay, local addresses.
+DELAY_PREFERENCE, LOCAL_PREFERENCE = 500, 1_000
+
+
+class MissingError(RuntimeError):
+    """This computer cannot do what was asked for; the text says what is missing."""
+
+
+def tool(name: str) -> str | None:
+    # What only root uses lies outside of many a user's path.
+    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+
+
+def network_lacks() -> str:
+    """Return what this computer lacks for networks that take time; empty when nothing."""
+    if absent := [name for name in ("ip", "unshare") if tool(name) is None]:
+        return f"{', '.join(absent)} not found"
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    return "" if TUN.exists() else f"no {TUN} here"
+
+
+def command(*words: object) -> None:
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        raise MissingError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
+
+
+def enter_namespaces() -> None:
+    """Start this program again inside namespaces of its own, of which the network's is the router; returns there.
+
+    When it ends, in whatever way, all that it started ends with it.
+    """
+    if INSIDE not in os.environ:
+        os.environ[INSIDE] = "1"
+        words = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        os.execvp("unshare", ["unshare", *words, sys.executable, *sys.argv])  # noqa: S606 - no shell is wanted
+    # The harness's mounts and unmounts reach the namespaces of its brokers; the world outside sees neither.
+    command("mount", "--make-rshared", "/")
+    Path("/run/netns").mkdir(parents=True, exist_ok=True)
+    command("mount", "-t", "tmpfs", "netns", "/run/netns")
+    command("ip", "link", "set", "lo", "up")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    # Below every rule of ours stands the table of local addresses, so that packets to clients can be dropped as well.
+    command("ip", "rule", "add", "preference", LOCAL_PREFERENCE, "lookup", "local")
+    command("ip", "rule", "delete", "preference", "0")
+
+
+def namespace_of(node_id: int) -> str:
+    return f"machine-{node_id}"
+
+
+def cable_of(node_id: int) -> str:
+    return f"cable-{node_id}"
+
+
+def address_of(node_id: int) -> str:
+    return f"10.77.{node_id}.2"
+
+
+def lay_cable(node_id: int) -> None:
+    """Make the network of one machine, and join it to the router."""
+    namespace, cable = namespace_of(node_id), cable_of(node_id)
+    inside = ("ip", "-n", namespace)
+    command("ip", "netns", "add", namespace)
+    command("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    command("ip", "address", "add", f"10.77.{node_id}.1/24", "dev", cable)
+    command("ip", "link", "set", cable, "up")
+    command(*inside, "address", "add", f"{address_of(node_id)}/24", "dev", "eth0")
+    command(*inside, "link", "set", "eth0", "up")
+    command(*inside, "link", "set", "lo", "up")
+    command(*inside, "route", "add", "default", "via", f"10.77.{node_id}.1")
+
+
+class DelayedNetwork:
+    """The forwarder between machines that have cables already. A context manager; inside `enter_namespaces`."""
+
+    def __init__(self, node_ids: Sequence[int], delay_ms: float) -> None:
+        for node_id in node_ids:
+            command("ip", "link", "set", cable_of(node_id), "mtu", PACKET_BYTES_MAX)
+            command("ip", "-n", namespace_of(node_id), "link", "set", "eth0", "mtu", PACKET_BYTES_MAX)
+        words = [sys.executable, __file__, "--delay", str(delay_ms), "--device", DEVICE]
+        self._forwarder = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._forwarder.stdout is not None
+        if (said := self._forwarder.stdout.readline()) != "ready\n":
+            self.close()
+            raise MissingError(f"the forwarder does not run: {said}")
+        for name in ("all", "default", DEVICE, *map(cable_of, node_ids)):
+            # A packet that comes back from the device has the address of a machine, which is not there.
+            Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text("0")
+        command("ip", "route", "add", "default", "dev", DEVICE, "table", TABLE)
+        for source in node_ids:
+            for target in node_ids:
+                if source != target:
+                    way = ("iif", cable_of(source), "to", f"{address_of(target)}/32", "lookup", TABLE)
+                    command("ip", "rule", "add", "preference", DELAY_PREFERENCE, *way)
+
+    def close(self) -> None:
+        """End the forwarder; machines do not reach each other any more."""
+        self._forwarder.kill()
+        self._forwarder.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_device(name: str) -> int:
+    """Make the TUN device `name` and return its descriptor, which does not block. It goes with the descriptor."""
+    fd = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.ioctl(fd, SET_INTERFACE, struct.pack("16sH22x", name.encode(), A_TUN | WITHOUT_HEADERS))
+    command("ip", "link", "set", name, "mtu", PACKET_BYTES_MAX, "txqueuelen", 10_000, "up")
+    return fd
+
+
+def forward(fd: int, delay_ns: int) -> None:
+    """Write back every packet `delay_ns` after it was read, in order, for ever."""
+    under_way: deque[tuple[int, bytes]] = deque()
+    waiting_bytes = 0
+    clock_ns, read, write = time.monotonic_ns, os.read, os.write
+    while True:
+        left_s = max(0, under_way[0][0] - clock_ns()) / 1e9 if under_way else None
+        if left_s:  # To the microsecond, which is why it is not `poll`.
+            select.select([fd], [], [], left_s)
+        elif left_s is None:
+            select.select([fd], [], [])
+        due_ns = clock_ns() + delay_ns
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(READ_AT_ONCE):
+                packet = read(fd, PACKET_BYTES_MAX)
+                if waiting_bytes < WAITING_BYTES_MAX:
+                    under_way.append((due_ns, packet))
+                    waiting_bytes += len(packet)
+        now_ns = clock_ns()
+        while under_way and under_way[0][0] <= now_ns:
+            packet = under_way.popleft()[1]
+            waiting_bytes -= len(packet)
+            with contextlib.suppress(OSError):  # As a router does that cannot get rid of a packet.
+                write(fd, packet)
+
+
+# The test of itself.
+
+CHUNK_BYTES, CHUNKS, ECHOES = 1 << 18, 1_600, 50
+STREAM_BYTES = CHUNKS * CHUNK_BYTES
+TEST_PORT = 7_777
+
+
+def serve_test() -> None:
+    """On machine 2: count a stream and answer with its length; send back datagrams, and what comes in small pieces."""
+    with socket.create_server((address_of(2), TEST_PORT)) as server, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind((address_of(2), TEST_PORT))
+        print("ready", flush=True)
+        with server.accept()[0] as stream:
+            count, room = 0, bytearray(CHUNK_BYTES)
+            while count < STREAM_BYTES:
+                count += stream.recv_into(room)
+            stream.sendall(b"%d" % count)
+            for _ in range(ECHOES):
+                stream.sendall(stream.recv(64))
+        for _ in range(ECHOES):
+            datagrams.sendto(*datagrams.recvfrom(64))
+
+
+def call_test() -> None:
+    """On machine 1: measure."""
+    began = time.perf_counter()
+    with socket.create_connection((address_of(2), TEST_PORT)) as stream:
+        connected = time.perf_counter()
+        print(f"connect: {(connected - began) * 1e3:.2f} ms")
+        chunk = bytes(CHUNK_BYTES)
+        for _ in range(CHUNKS):
+            stream.sendall(chunk)
+        stream.recv(64)
+        print(f"stream: {STREAM_BYTES / (time.perf_counter() - connected) / 1e6:.0f} MB/s")
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        print(f"echo: {_median_ms(lambda: (stream.send(b'x'), stream.recv(64))):.2f} ms")
+    with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        datagrams.connect((address_of(2), TEST_PORT))
+        print(f"datagram: {_median_ms(lambda: (datagrams.send(b'x'), datagrams.recv(64))):.2f} ms")
+
+
+def _median_ms(act: Callable[[], object]) -> float:
+    times = []
+    for _ in range(ECHOES):
+        began = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - began)
+    return sorted(times)[ECHOES // 2] * 1e3
+
+
+def self_test(delay_ms: float) -> int:
+    """Measure what the network carries between two machines, with windows that are as large as it takes."""
+    if lack := network_lacks():
+        print(f"cannot: {lack}", file=sys.stderr)
+        return 2
+    enter_namespaces()
+    for node_id in (1, 2):
+        lay_cable(node_id)
+        for name in ("tcp_rmem", "tcp_wmem"):
+            window = f"net.ipv4.{name}=4096 131072 {64 << 20}"
+            command("ip", "netns", "exec", namespace_of(node_id), "sysctl", "-qw", window)
+    with DelayedNetwork((1, 2), delay_ms):
+        on = [["ip", "netns", "exec", namespace_of(node_id), sys.executable, __file__] for node_id in (1, 2)]
+        with subprocess.Popen([*on[1], "--serve"], stdout=subprocess.PIPE) as server:
+            assert server.stdout is not None
+            server.stdout.readline()
+            return subprocess.run([*on[0], "--call"], check=False, timeout=120).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delay", type=float, metavar="MS", help="of one way")
+    parser.add_argument("--device", default=DEVICE, help="name of the TUN device to make")
+    parser.add_argument("--test", type=float, nargs="?", const=50.0, metavar="MS", help="measure what it carries")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve_test()
+    elif options.call:
+        call_test()
+    elif options.test is not None:
+        return self_test(options.test)
+    else:
+        fd = open_device(options.device)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, -10)  # A network does not wait for the brokers' turn.
+        print("ready", flush=True)
+        forward(fd, int(options.delay * 1e6))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
