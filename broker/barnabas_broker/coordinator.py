@@ -292,11 +292,9 @@ class _Replica:
         self._coordinator.fire_changed()
 
     def on_committed(self, commit_index: int) -> None:
-        if (
-            self._shard is None
-            and self._reading is None
-            and commit_index - self._replay.applied_index > STANDBY_ENTRIES
-        ):
+        if self._shard is not None:
+            self._shard.on_committed(commit_index)
+        elif self._reading is None and commit_index - self._replay.applied_index > STANDBY_ENTRIES:
             self._reading = self._coordinator.start_task(self._read_on())
 
     def on_ended(self) -> None:

@@ -5,8 +5,9 @@ then has only those left to read before it may answer, not the whole log. Measur
 read, so 500 of them take 15 ms, and a log of 4 MiB a second, during which every group of the partition would stand
 still.
 
-Only committed entries are read, so nothing that is read is ever truncated. A leader keeps the same state by itself
-(`coordinator_shard`) and hands it back when its leadership ends.
+Only committed entries are read, so nothing that is read is ever truncated. A leader (`coordinator_shard`) does not read
+what it has appended itself: it takes that in as it commits, in the order of the log, and hands everything back when its
+leadership ends. Whoever goes on from there, as a follower or as the next leader, reads from `applied_index` on.
 
 A log that was replaced (its beginning went while this replica was away) may have dropped tombstones that were never
 seen here: then everything is forgotten and read from the log's new beginning, which says all that counts.
@@ -33,14 +34,17 @@ logger = logging.getLogger(__name__)
 
 
 class Replay:
-    """The offsets and the saved groups, with the size of each record, as of `applied_index`."""
+    """The offsets and the saved groups, with the size of each record: exactly what the log says up to `applied_index`.
 
-    __slots__ = ("applied_index", "offsets", "record_count", "saved")
+    Invariant: `group_bytes` is the sum of the sizes in `saved`. `record_count` is of what was read, ever.
+    """
+
+    __slots__ = ("applied_index", "group_bytes", "offsets", "record_count", "saved")
 
     def __init__(self) -> None:
         self.offsets = OffsetTable()
         self.saved: dict[str, tuple[SavedGroup, int]] = {}
-        self.applied_index = self.record_count = 0
+        self.applied_index = self.record_count = self.group_bytes = 0
 
     async def advance(self, log: PartitionLog, commit_index: int, is_wanted: Callable[[], bool]) -> None:
         """Read up to `commit_index`, inclusive, or until `is_wanted` says no more.
@@ -78,13 +82,23 @@ class Replay:
                 case OffsetKey():
                     self.offsets.put(key, None if record.value is None else decode_offset(record.value))
                 case GroupKey(group_id) if record.value is None:
-                    self.saved.pop(group_id, None)
+                    self.put_group(group_id, None, 0)
                 case GroupKey(group_id):
                     assert record.value is not None
-                    self.saved[group_id] = (decode_group(record.value), len(record.value) + len(record.key or b""))
+                    size_bytes = len(record.value) + len(record.key or b"")
+                    self.put_group(group_id, decode_group(record.value), size_bytes)
                 case None:
                     pass
 
+    def put_group(self, group_id: str, saved: SavedGroup | None, size_bytes: int) -> None:
+        """Take in a group's committed record of `size_bytes`, key and value; None is a tombstone, of 0 bytes."""
+        _, old_bytes = self.saved.pop(group_id, (None, 0))
+        self.group_bytes += size_bytes - old_bytes
+        if saved is not None:
+            self.saved[group_id] = (saved, size_bytes)
+
     def _forget(self) -> None:
+        # A shard that has ended may still be asked for the table that it had: that one is left as it is.
         self.offsets = OffsetTable()
-        self.saved.clear()
+        self.saved = {}
+        self.group_bytes = 0

@@ -10,6 +10,11 @@ ordinary records (`groups.records`), and is answered and shown only when the bat
 deposed without knowing it can append, but never commit; and it does not answer reads, because they ask for
 confirmation first (`confirm`). So no committed offset ever goes back, whoever asks whom.
 
+*What is known is what the log says*, exactly, up to one index (`Replay.applied_index`). A batch is `under_way` until it
+commits, and is taken in then (`on_committed`): always, and in the order of the log. Its answer may come later, because
+`min.insync.replicas` can ask for more copies than a commit needs; what it says is true meanwhile, and is shown. So a
+shard can end at any moment and hand back what it knows.
+
 *The group's state machine decides* (`groups.group`): requests go in, and what comes out is carried out here: answers
 to the requests that carry their tickets, a record to save, a line for the operator. Its next deadline goes into the
 node's one heap of deadlines; a deadline that has moved away (every heartbeat does that) costs nothing until the old
@@ -37,18 +42,14 @@ from .coordinator_replay import Replay
 from .groups.group import Group
 from .groups.messages import Effects, GroupConfig, SavedGroup, failed_save_answer
 from .groups.offsets import OffsetTable, record_of, size_of
-from .groups.records import (
-    CommittedOffset,
-    GroupKey,
-    OffsetKey,
-    encode_group,
-    encode_group_key,
-)
+from .groups.records import CommittedOffset, GroupKey, Name, OffsetKey, encode_group, encode_group_key
 from .groups.states import GroupState
+from .groups.under_way import UnderWay
 from .hosted_group import HostedGroup, Parked, Save
 from .partition import Partition
 from .time_slices import Slices
 from .timers import Timers
+from .waiting import CommitWaiters
 
 __all__ = ["BATCH_BYTES_MAX", "Shard", "ShardHost", "ShardState"]
 
@@ -95,22 +96,19 @@ class ShardState(Enum):
     ENDED = "ended"
 
 
-class _Append:
-    """A batch on its way (PendingAppend)."""
+class _Answer:
+    """Somebody who may be answered when a batch is committed on enough replicas (PendingAppend)."""
 
-    __slots__ = ("apply", "done")
+    __slots__ = ("done",)
 
-    def __init__(self, apply: Callable[[], None], done: Done | None) -> None:
-        self.apply, self.done = apply, done
+    def __init__(self, done: Done) -> None:
+        self.done = done
 
     def on_committed(self) -> None:
-        self.apply()
-        if self.done is not None:
-            self.done(ErrorCode.NONE)
+        self.done(ErrorCode.NONE)
 
     def on_failed(self, code: ErrorCode) -> None:
-        if self.done is not None:
-            self.done(failed_save_answer(code))
+        self.done(failed_save_answer(code))
 
 
 class Shard:
@@ -120,9 +118,9 @@ class Shard:
         self._host, self.partition, self.term, self._replay = host, partition, partition.term, replay
         self.state = ShardState.LOADING
         self.groups: dict[str, HostedGroup] = {}
-        self.offsets = OffsetTable()
-        self.group_bytes = 0
-        self._removals = 0  # groups whose tombstones are under way
+        self.offsets = OffsetTable()  # that of `_replay`, once it is loaded
+        self.under_way = UnderWay()
+        self._commit_waits: CommitWaiters[asyncio.Future[bool]] = CommitWaiters()
         self.is_compacting = False
         # Since the last compaction; what an earlier leader appended counts as much.
         self._appended_bytes = COMPACT_BYTES
@@ -139,7 +137,11 @@ class Shard:
     @property
     def live_bytes(self) -> int:
         """About what the records that count would take in the log."""
-        return self.offsets.live_bytes + self.group_bytes
+        return self.offsets.live_bytes + self._replay.group_bytes
+
+    def saved(self, group_id: str) -> SavedGroup | None:
+        """Return a group's committed record; None: it has none."""
+        return self._replay.saved.get(group_id, (None, 0))[0]
 
     async def confirm(self, timeout_s: float) -> ErrorCode:
         """Return NONE when a majority has said, after this call, that this is the coordinator; else why it is not."""
@@ -167,9 +169,8 @@ class Shard:
         await replay.advance(partition.log, partition.producers.commit_index, self._is_loading)
         self.offsets = replay.offsets
         now_ms, config = self._host.now_ms(), self._host.group_config
-        for group_id, (record, size) in replay.saved.items():
+        for group_id, (record, _) in replay.saved.items():
             hosted = self.groups[group_id] = HostedGroup(group_id, Group.from_saved(group_id, record, config, now_ms))
-            self._remember(hosted, record, size)
             hosted.changed_at_ms = record.current_state_timestamp_ms
             await slices.breathe()
         for group_id in self.offsets.group_ids():
@@ -177,6 +178,8 @@ class Shard:
                 self.groups[group_id] = HostedGroup(group_id, Group(group_id, config))
         if self._is_loading():
             self.state = ShardState.ACTIVE
+            # What was committed meanwhile holds no records: in this term only this shard appends any.
+            self.on_committed(partition.producers.commit_index)
             for hosted in self.groups.values():
                 self._arm(hosted)
         return replay.record_count - known_count
@@ -184,23 +187,29 @@ class Shard:
     def _is_loading(self) -> bool:
         return self.state is ShardState.LOADING
 
+    def on_committed(self, commit_index: int) -> None:
+        """Take in what this shard has appended up to `commit_index`, inclusive, which is committed.
+
+        A later leader's entry may be committed before this replica is told that its own leadership is over, with
+        others of that leader before it. Then this shard knows as much as it ever will: whoever takes over what it knows
+        reads the rest from the log. An entry of the shard's own term has nothing before it that is not known here.
+        """
+        if self.state is ShardState.ACTIVE and self.partition.log.term_at(commit_index) == self.term:
+            self.under_way.commit(commit_index)
+            self._replay.applied_index = commit_index
+            for future in self._commit_waits.take_committed(commit_index):
+                _resolve(future, is_committed=True)
+
     def to_replay(self) -> Replay:
-        """Return what is committed, as a follower keeps it, at the end; an empty one where that is not sure."""
-        replay = Replay()
-        if not self._removals:
-            replay.offsets = self.offsets
-            replay.offsets.forget_under_way()
-            replay.saved = {
-                group_id: (hosted.saved, hosted.saved_bytes)
-                for group_id, hosted in self.groups.items()
-                if hosted.saved is not None
-            }
-            replay.applied_index = self.partition.producers.commit_index
-        return replay
+        """Return what is known to be committed, as a follower keeps it. This shard must end at once."""
+        return self._replay
 
     def end(self, error: ErrorCode) -> None:
         """Serve nothing any more; answer whoever is parked with `error`."""
         was_active, self.state = self.state is ShardState.ACTIVE, ShardState.ENDED
+        self.under_way.clear()
+        for future in self._commit_waits.take_all():
+            _resolve(future, is_committed=False)
         for hosted in self.groups.values():
             if hosted.deadline is not None:
                 self._host.timers.cancel(hosted.deadline)
@@ -238,12 +247,12 @@ class Shard:
         self._arm(hosted)
         group_id = hosted.group_id
         if (
-            hosted.saved is None
-            and not hosted.saves
-            and hosted.group.state is GroupState.EMPTY
+            hosted.group.state is GroupState.EMPTY
             and hosted.group.deadline_ms is None
+            and not hosted.saves
+            and group_id not in self._replay.saved
             and not self.offsets.of_group(group_id)
-            and not self.offsets.has_under_way(group_id)
+            and not self.under_way.of_group(group_id)
         ):
             self._take_out(hosted)
 
@@ -252,26 +261,21 @@ class Shard:
         assert hosted.group.state is GroupState.EMPTY
         group_id = hosted.group_id
         changes: list[Change] = [(OffsetKey(group_id, *place), None) for place in self.offsets.of_group(group_id)]
-        is_saved = hosted.saved is not None or bool(hosted.saves)
+        is_saved = group_id in self._replay.saved or GroupKey(group_id) in self.under_way
         if changes and not self.write_offsets(changes, None if is_saved else done):
             _tell(done if is_saved else None, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return
         if is_saved:
-            error = self._append([(encode_group_key(group_id), None)], self._removed, done)
+            error = self._append_group(group_id, None, done)
             if error is not ErrorCode.NONE:
                 _tell(done, error)
                 return
-            self._removals += 1
         elif not changes:
             _tell(done, ErrorCode.NONE)
         self._take_out(hosted)
 
-    def _removed(self) -> None:
-        self._removals -= 1
-
     def _take_out(self, hosted: HostedGroup) -> None:
         hosted.is_removed = True
-        self.group_bytes -= hosted.saved_bytes
         if hosted.deadline is not None:
             self._host.timers.cancel(hosted.deadline)
         del self.groups[hosted.group_id]
@@ -282,28 +286,28 @@ class Shard:
 
     def _save(self, hosted: HostedGroup, asked: SavedGroup) -> None:
         record = asked._replace(current_state_timestamp_ms=self._host.wall_ms())
-        key, value = encode_group_key(hosted.group_id), encode_group(record)
         save = Save(record.generation_id)
         hosted.saves.append(save)
         hosted.changed_at_ms = record.current_state_timestamp_ms
-
-        def saved() -> None:
-            if not hosted.is_removed:
-                self._remember(hosted, record, len(key) + len(value))
 
         def done(error: ErrorCode) -> None:
             save.outcome = error
             self._finish_saves(hosted)
 
-        error = ErrorCode.NONE
-        if len(value) + BATCH_OVERHEAD_BYTES > self.partition.message_bytes_max:
-            text = f"its record of {len(value)} bytes does not fit into the log: {self.partition.message_bytes_max}"
-            self._host.tell_group("group not saved", hosted.group_id, text)
-            error = ErrorCode.MESSAGE_TOO_LARGE
-        else:
-            error = self._append([(key, value)], saved, done)
+        error = self._append_group(hosted.group_id, record, done)
         if error is not ErrorCode.NONE:
             done(error)
+
+    def _append_group(self, group_id: str, record: SavedGroup | None, done: Done | None) -> ErrorCode:
+        """Append a group's record, or its tombstone; returns as `_append`."""
+        key, value = encode_group_key(group_id), None if record is None else encode_group(record)
+        size_bytes = 0 if value is None else len(key) + len(value)
+        if value is not None and size_bytes + BATCH_OVERHEAD_BYTES > self.partition.message_bytes_max:
+            text = f"its record of {size_bytes} bytes does not fit into the log: {self.partition.message_bytes_max}"
+            self._host.tell_group("group not saved", group_id, text)
+            return ErrorCode.MESSAGE_TOO_LARGE
+        put = partial(self._replay.put_group, group_id, record, size_bytes)
+        return self._append([(key, value)], [GroupKey(group_id)], put, done)
 
     def _finish_saves(self, hosted: HostedGroup) -> None:
         """Tell the group of its saves in their order: one that cannot begin fails before an older one is through."""
@@ -312,10 +316,6 @@ class Shard:
             if not hosted.is_removed:
                 now_ms = self._host.now_ms()
                 self.carry_out(hosted, hosted.group.on_saved(save.generation_id, outcome, now_ms))
-
-    def _remember(self, hosted: HostedGroup, record: SavedGroup, size_bytes: int) -> None:
-        self.group_bytes += size_bytes - hosted.saved_bytes
-        hosted.saved, hosted.saved_bytes = record, size_bytes
 
     def _arm(self, hosted: HostedGroup) -> None:
         at_ms = hosted.group.deadline_ms
@@ -381,49 +381,61 @@ class Shard:
             written = [change for change, _ in batch]
             # They commit in order, so the last one speaks for all.
             last = done if number == len(batches) - 1 else None
-            error = self._append([record for _, record in batch], partial(self._apply, written), last)
+            names, put = [key for key, _ in written], partial(self._put_offsets, written)
+            error = self._append([record for _, record in batch], names, put, last)
             if error is not ErrorCode.NONE:
                 _tell(done, error)
                 return False
-            for under_way, _ in written:
-                self.offsets.begin(under_way)
         return True
 
-    def _apply(self, changes: Iterable[Change]) -> None:
+    def _put_offsets(self, changes: Iterable[Change]) -> None:
         for key, value in changes:
-            self.offsets.finish(key, value)
+            self.offsets.put(key, value)
 
     # The log.
 
-    def size_of(self, name: OffsetKey | GroupKey) -> int:
+    def names(self) -> list[Name]:
+        """Return the name of everything that is committed now."""
+        return [*map(GroupKey, self._replay.saved), *self.offsets.keys()]
+
+    def size_of(self, name: Name) -> int:
         """Return about what the record under that name takes."""
         if isinstance(name, OffsetKey):
             value = self.offsets.get(name)
             return 0 if value is None else size_of(name, value)
-        hosted = self.groups.get(name.group_id)
-        return 0 if hosted is None else hosted.saved_bytes
+        return self._replay.saved.get(name.group_id, (None, 0))[1]
 
-    def rewrite(self, names: Iterable[OffsetKey | GroupKey]) -> ErrorCode:
+    def rewrite(self, names: Iterable[Name]) -> ErrorCode:
         """Append what is committed under these names once more, so that the older records may go.
 
         A name that has a newer record under way is left out: a replay must not come back to the older one.
         """
         records: list[tuple[bytes, bytes | None]] = []
         for name in names:
+            if name in self.under_way:
+                continue
             if isinstance(name, OffsetKey):
                 value = self.offsets.get(name)
-                if value is not None and not self.offsets.is_under_way(name):
+                if value is not None:
                     records.append(record_of(name, value))
             else:
-                hosted = self.groups.get(name.group_id)
-                if hosted is not None and hosted.saved is not None and not hosted.saves:
-                    records.append((encode_group_key(name.group_id), encode_group(hosted.saved)))
-        return self._append(records, _nothing, None) if records else ErrorCode.NONE
+                saved = self.saved(name.group_id)
+                if saved is not None:
+                    records.append((encode_group_key(name.group_id), encode_group(saved)))
+        return self._append(records, (), _nothing, None) if records else ErrorCode.NONE
 
     def _append(
-        self, records: Sequence[tuple[bytes, bytes | None]], apply: Callable[[], None], done: Done | None
+        self,
+        records: Sequence[tuple[bytes, bytes | None]],
+        names: Sequence[Name],
+        apply: Callable[[], None],
+        done: Done | None,
     ) -> ErrorCode:
-        """Append one batch; `apply` and `done` are called when it commits. Or return why not, and call neither."""
+        """Append one batch of records that change what is known under `names`.
+
+        `apply` is called when it commits, `done` then or later: when as many replicas have it as the topic asks for, or
+        when nobody here will know. Or return why it is not appended, and call neither.
+        """
         timestamp_ms = self._host.wall_ms()
         frame = build_batch(NewRecord(key, value, timestamp_ms) for key, value in records)
         try:
@@ -435,8 +447,10 @@ class Shard:
         except StorageFailedError:
             # The disk is behind or full, or the log has failed: in time this coordinator or another can again.
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        is_pending = self.partition.wait_for(index, _Append(apply, done))
-        assert is_pending, "what was appended a moment ago cannot be committed yet"
+        self.under_way.add(index, names, apply)
+        if done is not None:
+            is_pending = self.partition.wait_for(index, _Answer(done))
+            assert is_pending, "what was appended a moment ago cannot be committed yet"
         self._appended_bytes += len(frame)
         self._consider_compaction()
         return ErrorCode.NONE
@@ -451,21 +465,23 @@ class Shard:
 
     async def wait_committed(self) -> bool:
         """Return when everything appended so far is committed; False when leadership ended before."""
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def done(error: ErrorCode) -> None:
-            if not future.done():
-                future.set_result(error is ErrorCode.NONE)
-
         if self.state is not ShardState.ACTIVE:
             return False
-        if not self.partition.wait_for(self.partition.log.last_index, _Append(_nothing, done)):
+        index = self.partition.log.last_index
+        if index <= self._replay.applied_index:
             return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._commit_waits.add(index, future)
         return await future
 
 
 def _nothing() -> None:
     pass
+
+
+def _resolve(future: "asyncio.Future[bool]", *, is_committed: bool) -> None:
+    if not future.done():
+        future.set_result(is_committed)
 
 
 def _tell(done: Done | None, error: ErrorCode) -> None:

@@ -24,7 +24,7 @@ from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 
 from .coordinator_shard import BATCH_BYTES_MAX, Change, Shard, ShardHost, ShardState
 from .groups.offsets import Membership, expired
-from .groups.records import NO_TOPIC_ID, GroupKey, OffsetKey
+from .groups.records import NO_TOPIC_ID, OffsetKey
 from .groups.states import GroupState
 from .hosted_group import HostedGroup
 from .time_slices import Slices
@@ -93,8 +93,7 @@ class Upkeep:
         if not await shard.wait_committed():
             return False
         slices = Slices()
-        names: list[OffsetKey | GroupKey] = [GroupKey(group_id) for group_id in shard.groups]
-        names += shard.offsets.keys()
+        names = shard.names()
         position = 0
         while position < len(names):
             end = position
@@ -145,7 +144,7 @@ class Upkeep:
             )
             self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_empty and len(gone) == len(offsets) and not shard.offsets.has_under_way(hosted.group_id):
+        if is_empty and len(gone) == len(offsets) and not shard.under_way.of_group(hosted.group_id):
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)

@@ -1,4 +1,4 @@
-"""A group as its coordinator's shell holds it: the state machine, and what of it is on its way to the log.
+"""A group as its coordinator's shell holds it: the state machine, and what it still has to be told of the log.
 
 Not here: anything that happens to it (`coordinator_shard`).
 """
@@ -10,7 +10,7 @@ from typing import Protocol
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .groups.group import Group
-from .groups.messages import Answer, SavedGroup
+from .groups.messages import Answer
 from .waiting import Deadline
 
 __all__ = ["HostedGroup", "Parked", "Save"]
@@ -23,7 +23,7 @@ class Parked(Protocol):
 
 
 class Save:
-    """A group's record on its way. `outcome`: None while it is."""
+    """A group's record that it asked for. `outcome`: None while that is open."""
 
     __slots__ = ("generation_id", "outcome")
 
@@ -33,18 +33,16 @@ class Save:
 
 
 class HostedGroup:
-    """A group, with what its log remembers of it (`saved`: None when nothing) and the saves that are under way.
+    """A group, with the saves of which it was not told yet what became of them.
 
     `changed_at_ms`: when it last asked to be saved, in milliseconds since 1970; None: never. So an empty group is empty
     since then.
     """
 
-    __slots__ = ("changed_at_ms", "deadline", "group", "group_id", "is_removed", "saved", "saved_bytes", "saves")
+    __slots__ = ("changed_at_ms", "deadline", "group", "group_id", "is_removed", "saves")
 
     def __init__(self, group_id: str, group: Group) -> None:
         self.group_id, self.group = group_id, group
-        self.saved: SavedGroup | None = None
-        self.saved_bytes = 0
         self.changed_at_ms: int | None = None
         self.saves: deque[Save] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None

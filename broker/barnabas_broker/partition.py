@@ -414,6 +414,9 @@ class Partition:
         self.high_watermark = high_watermark
         if self.starts.commit(commit_index):
             self._drop_prefix(commit_index)
+        # First whoever keeps state that rests on this: it is committed, however long its answers are held back.
+        if self.observer is not None and not self.is_witness:
+            self.observer.on_committed(commit_index)
         if self._waiters:
             if self.min_insync > copies_of_committed(self.group.configuration):
                 self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
@@ -421,8 +424,6 @@ class Partition:
             else:
                 for waiter in self._waiters.take_committed(commit_index):
                     waiter.on_committed()
-        if self.observer is not None and not self.is_witness:
-            self.observer.on_committed(commit_index)
         if self._is_save_due(commit_index):
             self.save_producers()
         self.host.wake(self)

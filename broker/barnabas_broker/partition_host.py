@@ -62,7 +62,11 @@ class PartitionObserver(Protocol):
         """One of these has changed."""
 
     def on_committed(self, commit_index: int) -> None:
-        """Everything up to `commit_index`, inclusive, is committed, and who waited for that was told."""
+        """Everything up to `commit_index`, inclusive, is committed, whoever appended it.
+
+        That may be another leader, of which `on_leadership` tells only after this. Waiters hear of it later: when
+        `min.insync.replicas` replicas have it.
+        """
 
     def on_ended(self) -> None:
         """This replica serves nothing any more."""

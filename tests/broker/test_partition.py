@@ -334,6 +334,28 @@ def test_min_insync_above_a_majority_holds_the_answer_back() -> None:
     assert waiter.outcome == "committed"
 
 
+def test_who_keeps_state_hears_of_a_commit_before_its_answers_and_though_they_are_held_back() -> None:
+    partition, _ = make(FakeLog(), min_insync=3)
+    told: list[object] = []
+    waiter = Waiter()
+
+    def on_committed(index: int) -> None:
+        told.append((index, waiter.outcome))
+
+    observer = SimpleNamespace(on_leadership=lambda *_, **__: None, on_committed=on_committed)
+    partition.observer = cast("Any", observer)
+    lead(partition)
+    partition.wait_for(append(partition)[1], waiter)
+    partition.on_committed(1)
+    assert told == [(1, None)]
+    for follows in partition.group.core.progress.values():
+        follows.match_index = 2
+    waiter = Waiter()
+    partition.wait_for(append(partition)[1], waiter)
+    partition.on_committed(2)
+    assert (told, waiter.outcome) == ([(1, None), (2, None)], "committed")
+
+
 def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -> None:
     partition, host = make(FakeLog())
     lead(partition)

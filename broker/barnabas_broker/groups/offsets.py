@@ -2,8 +2,7 @@
 
 *Two moments.* An offset is *appended* when its record is in the coordinator's log, and *committed* when a majority has
 it. Only committed offsets are here to be read: what a fetch has once answered must survive every failover. In between
-a key is *under way*; the table counts that, because whoever rewrites the live state behind the log's tail (compaction)
-must leave out the keys that have a newer record under way, or a later replay would go back to the older one.
+it is *under way* (`under_way`).
 
 *Expiry* (KIP-211). While a group has members, the offsets of topics that they subscribe to stay; the others go
 `retention_ms` after their commit. When the last member has left, everything goes `retention_ms` after that, or after
@@ -43,16 +42,15 @@ class Membership(NamedTuple):
 
 
 class OffsetTable:
-    """Committed offsets by group, and how many records of each key are under way.
+    """Committed offsets by group.
 
     Invariants: no group has an empty dictionary; `live_bytes` is the sum of `size_of` over what is stored.
     """
 
-    __slots__ = ("_groups", "_under_way", "live_bytes")
+    __slots__ = ("_groups", "live_bytes")
 
     def __init__(self) -> None:
         self._groups: dict[str, PartitionOffsets] = {}
-        self._under_way: dict[OffsetKey, int] = {}
         self.live_bytes = 0
 
     def __len__(self) -> int:
@@ -101,31 +99,6 @@ class OffsetTable:
             self.live_bytes += size_of(key, value)
         elif not offsets:
             del self._groups[key.group_id]
-
-    def begin(self, key: OffsetKey) -> None:
-        """Note that a record of `key` was appended."""
-        self._under_way[key] = self._under_way.get(key, 0) + 1
-
-    def finish(self, key: OffsetKey, value: CommittedOffset | None) -> None:
-        """Take in the record that `begin` announced: it is committed now."""
-        count = self._under_way[key]
-        if count > 1:
-            self._under_way[key] = count - 1
-        else:
-            del self._under_way[key]
-        self.put(key, value)
-
-    def forget_under_way(self) -> None:
-        """Note that nobody will ever say what became of the records that are under way."""
-        self._under_way.clear()
-
-    def is_under_way(self, key: OffsetKey) -> bool:
-        """Tell whether a record of `key` is appended and not committed."""
-        return key in self._under_way
-
-    def has_under_way(self, group_id: str) -> bool:
-        """Tell whether any record of a group's offsets is. Takes time in proportion to all that is under way."""
-        return any(key.group_id == group_id for key in self._under_way)
 
 
 def size_of(key: OffsetKey, value: CommittedOffset) -> int:

@@ -35,6 +35,7 @@ __all__ = [
     "NO_TOPIC_ID",
     "CommittedOffset",
     "GroupKey",
+    "Name",
     "OffsetKey",
     "decode_group",
     "decode_key",
@@ -73,6 +74,10 @@ class GroupKey(NamedTuple):
     """Names one group."""
 
     group_id: str
+
+
+Name = OffsetKey | GroupKey
+"""What a record's key names."""
 
 
 class CommittedOffset(NamedTuple):

@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
                 result.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 key = OffsetKey(request.group_id, topic.name, asked.partition_index)
-                if shard.offsets.get(key) is not None or shard.offsets.is_under_way(key):
+                if shard.offsets.get(key) is not None or key in shard.under_way:
                     changes.append((key, None))
                     deleted.append(result)
             results.append(result)

@@ -11,27 +11,19 @@ ONE, OTHER = bytes([1] * 16), bytes([2] * 16)
 OFFSETS = {("t", 0): CommittedOffset(5, commit_timestamp_ms=1_000)}
 KEYS = [OffsetKey(group, topic, index) for group in ("g", "h") for topic in ("t", "u") for index in (0, 1)]
 values = st.none() | st.builds(CommittedOffset, st.integers(0, 9), st.just(-1), st.text(max_size=3))
-steps = st.lists(st.tuples(st.sampled_from(KEYS), values, st.booleans()), max_size=40)
+steps = st.lists(st.tuples(st.sampled_from(KEYS), values), max_size=40)
 
 
 @settings(max_examples=60, deadline=None)
 @given(steps)
-def test_the_table_holds_what_a_dictionary_would(taken: list[tuple[OffsetKey, CommittedOffset | None, bool]]) -> None:
+def test_the_table_holds_what_a_dictionary_would(taken: list[tuple[OffsetKey, CommittedOffset | None]]) -> None:
     table, model = OffsetTable(), dict[OffsetKey, CommittedOffset]()
-    under_way: list[tuple[OffsetKey, CommittedOffset | None]] = []
-    for key, value, commits in taken:
-        table.begin(key)
-        under_way.append((key, value))
-        if commits:  # Everything up to here, in the order of appending.
-            for appended, said in under_way:
-                table.finish(appended, said)
-                model.pop(appended, None)
-                if said is not None:
-                    model[appended] = said
-            under_way.clear()
+    for key, value in taken:
+        table.put(key, value)
+        model.pop(key, None)
+        if value is not None:
+            model[key] = value
         assert {key: table.get(key) for key in KEYS} == {key: model.get(key) for key in KEYS}
-        assert {key for key in KEYS if table.is_under_way(key)} == {key for key, _ in under_way}
-        assert table.has_under_way("g") == any(key.group_id == "g" for key, _ in under_way)
         assert sorted(table.keys()) == sorted(model)
         assert len(table) == len(model)
         assert table.live_bytes == sum(size_of(key, value) for key, value in model.items())

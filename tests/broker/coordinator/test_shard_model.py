@@ -32,11 +32,14 @@ class Log:
         self.entries: list[Entry] = []
         self.first_index, self.last_index, self.log_end_offset, self.size_bytes = 1, 0, 0, 0
 
-    def put(self, frame: bytes | bytearray) -> int:
+    def put(self, term: int, frame: bytes | bytearray) -> int:
         self.last_index += 1
-        self.entries.append(Entry(self.last_index, 1, frame))
+        self.entries.append(Entry(self.last_index, term, frame))
         self.log_end_offset += max(0, parse_header(frame).record_count)
         return self.last_index
+
+    def term_at(self, index: int) -> int | None:
+        return next((entry.term for entry in self.entries if entry.index == index), None)
 
     async def replay(self, from_index: int) -> AsyncIterator[Entry]:
         index = from_index
@@ -64,11 +67,12 @@ class FakePartition:
         self.commit_index = 0
         self.waiters: CommitWaiters[PendingAppend] = CommitWaiters()
         self.starts: dict[int, int] = {}
+        self.shard: Shard | None = None
 
     def append(self, header: BatchHeader, frame: bytearray) -> tuple[int, int]:
         offset = self.log.log_end_offset
         stamp(frame, offset, self.term)
-        return offset, self.log.put(frame)
+        return offset, self.log.put(self.term, frame)
 
     def wait_for(self, index: int, waiter: PendingAppend) -> bool:
         if index <= self.commit_index:
@@ -77,12 +81,15 @@ class FakePartition:
         return True
 
     def drop_before(self, offset: int) -> int:
-        index = self.log.put(control_frame(self.log.log_end_offset, self.term, ControlKind.PREFIX_TRUNCATION))
+        frame = control_frame(self.log.log_end_offset, self.term, ControlKind.PREFIX_TRUNCATION)
+        index = self.log.put(self.term, frame)
         self.starts[index] = offset
         return index
 
     def commit(self, count: int) -> None:
         self.commit_index = min(self.commit_index + count, self.log.last_index)
+        if self.shard is not None and self.commit_index:
+            self.shard.on_committed(self.commit_index)
         for index in [index for index in self.starts if index <= self.commit_index]:
             self.log.drop_before(self.starts.pop(index))
         for waiter in self.waiters.take_committed(self.commit_index):
@@ -131,7 +138,8 @@ class Story:
         self.number = 0
 
     def next_shard(self, replay: Replay) -> Shard:
-        return Shard(self.host, cast("Partition", self.partition), replay)
+        self.partition.shard = shard = Shard(self.host, cast("Partition", self.partition), replay)
+        return shard
 
     def truth(self) -> dict[Name, object]:
         """Return what is committed."""
@@ -167,7 +175,7 @@ class Story:
             said: dict[Name, object] = {
                 OffsetKey(group_id, *place): None for place in self.shard.offsets.of_group(group_id)
             }
-            if hosted.saved is not None or hosted.saves:
+            if self.shard.saved(group_id) is not None or hosted.saves:
                 said[GroupKey(group_id)] = None
             self.note(lambda: self.shard.remove_group(hosted), said)
 

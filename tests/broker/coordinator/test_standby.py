@@ -37,8 +37,7 @@ def known(replay: Replay) -> tuple[dict[object, object], object]:
 
 
 def known_to(shard: Shard) -> tuple[dict[object, object], object]:
-    saved = {group_id: (one.saved, one.saved_bytes) for group_id, one in shard.groups.items() if one.saved}
-    return {key: shard.offsets.get(key) for key in shard.offsets.keys()}, saved  # noqa: SIM118
+    return known(shard.to_replay())
 
 
 async def check(cluster: Cluster) -> int:

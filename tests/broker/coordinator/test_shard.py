@@ -1,0 +1,196 @@
+"""A shard between its log and its clients, step by step: what it knows, what it says, what it hands on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.groups.records import CommittedOffset, GroupKey, OffsetKey
+from barnabas_broker.groups.states import GroupState
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .shard_world import Member, Outcome, World
+
+KEY = OffsetKey("g", "t", 0)
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.check()
+    world.close()
+
+
+def commit_offset(world: World, shard: Shard, offset: int, key: OffsetKey = KEY) -> Outcome:
+    """Append what a simple consumer commits."""
+    outcome = Outcome()
+    with world.step():
+        assert shard.make_group(key.group_id) is not None
+        assert shard.write_offsets([(key, CommittedOffset(offset))], outcome)
+    return outcome
+
+
+def delete_group(world: World, shard: Shard, group_id: str = "g") -> Outcome:
+    """Do what DeleteGroups does."""
+    outcome, hosted = Outcome(), shard.group(group_id)
+    assert hosted is not None
+    assert hosted.group.state is GroupState.EMPTY
+    with world.step():
+        shard.remove_group(hosted, outcome)
+    return outcome
+
+
+def offset_at(shard: Shard, key: OffsetKey = KEY) -> int | None:
+    value = shard.offsets.get(key)
+    return None if value is None else value.offset
+
+
+class TestAnswersThatAreHeldBack:
+    """`min.insync.replicas` of the offsets topic may ask for more copies than a commit has."""
+
+    def test_offset_that_is_committed_never_goes_back(self, world: World) -> None:
+        world.partition.min_insync = 3
+        shard = world.lead()
+        first = commit_offset(world, shard, 10)
+        world.commit()
+        second = commit_offset(world, shard, 20)
+        world.commit(copies=2)
+        assert (first.code, second.code) == (NONE, None), "too few have it"
+        assert offset_at(shard) == 20, "it cannot be lost any more"
+        world.check()
+        world.lose()
+        assert second.code is ErrorCode.NOT_COORDINATOR, "another one will say"
+        assert offset_at(world.lead()) == 20
+
+    def test_offset_is_acknowledged_when_enough_replicas_have_it(self, world: World) -> None:
+        world.partition.min_insync = 3
+        outcome = commit_offset(world, world.lead(), 10)
+        world.commit(copies=2)
+        assert outcome.code is None
+        world.copy()
+        assert outcome.code is NONE
+
+    def test_deleted_offset_does_not_come_back(self, world: World) -> None:
+        world.partition.min_insync = 3
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        with world.step():
+            shard.write_offsets([(KEY, None)], None)
+        world.commit(copies=2)
+        world.lose()
+        assert offset_at(world.lead()) is None
+
+    def test_deleted_group_does_not_come_back(self, world: World) -> None:
+        member = Member(world, "g", "m")
+        shard = world.lead()
+        member.enter()
+        world.commit()
+        commit_offset(world, shard, 10)
+        assert member.leave() is NONE
+        world.commit()
+        world.partition.min_insync = 3
+        deleted = delete_group(world, shard)
+        world.commit(copies=2)
+        assert deleted.code is None
+        world.lose()
+        shard = world.lead()
+        assert shard.group("g") is None
+        assert offset_at(shard) is None
+
+    def test_generation_that_is_committed_is_known_to_the_next_coordinator(self, world: World) -> None:
+        world.partition.min_insync = 3
+        member = Member(world, "g", "m")
+        shard = world.lead()
+        member.enter()
+        world.commit(copies=2)
+        assert member.share is None, "too few have it"
+        saved = shard.saved("g")
+        assert saved is not None
+        assert saved.generation_id == member.generation_id
+        world.lose()
+        assert member.errors == [ErrorCode.NOT_COORDINATOR]
+        world.lead()
+        member.sync()
+        assert member.share, "the members go on where they were"
+
+
+class TestTheEndOfALeadership:
+    def test_what_a_later_leader_has_committed_is_not_skipped_when_the_change_is_told_late(self, world: World) -> None:
+        """One message of the new leader brings its entries and says that they are committed. Who leads is told last."""
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        world.lose(said=[{KEY: CommittedOffset(20)}], is_told_late=True)
+        world.check()
+        assert offset_at(world.lead()) == 20
+
+    def test_what_was_cut_is_not_taken_for_what_stands_in_its_place(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        commit_offset(world, shard, 11, KEY._replace(partition=1))
+        lost = commit_offset(world, shard, 12, KEY._replace(partition=2))
+        world.lose(kept=1, said=[{KEY: CommittedOffset(20)}], is_told_late=True)
+        assert lost.code is ErrorCode.NOT_COORDINATOR
+        world.check()
+        shard = world.lead()
+        assert [offset_at(shard, KEY._replace(partition=index)) for index in range(3)] == [20, None, None]
+
+    def test_group_whose_deletion_is_under_way_is_known_still(self, world: World) -> None:
+        """Its tombstones may be cut: then it never was deleted."""
+        member = Member(world, "g", "m")
+        shard = world.lead()
+        member.enter()
+        commit_offset(world, shard, 10)
+        assert member.leave() is NONE
+        world.commit()
+        deleted = delete_group(world, shard)
+        assert shard.group("g") is None
+        world.lose()
+        assert deleted.code is ErrorCode.NOT_COORDINATOR
+        world.check()
+        shard = world.lead()
+        hosted = shard.group("g")
+        assert hosted is not None
+        assert hosted.group.generation_id == 2
+        assert offset_at(shard) == 10
+
+    def test_nothing_is_read_again_that_was_known(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        commit_offset(world, shard, 11)
+        world.lose(kept=1)
+        shard = world.lead()
+        assert shard.to_replay().record_count == 1, "only what was under way"
+        assert offset_at(shard) == 11
+
+
+def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: World) -> None:
+    """Compaction goes on while a replica is away."""
+    world.partition.min_insync = 3
+    shard = world.lead()
+    commit_offset(world, shard, 10)
+    waiting = [world.loop.create_task(shard.wait_committed())]
+    world.breathe()
+    world.commit(copies=2)
+    world.breathe()
+    assert waiting[0].done()
+    assert waiting[0].result()
+    commit_offset(world, shard, 11)
+    waiting.append(world.loop.create_task(shard.wait_committed()))
+    world.breathe()
+    world.lose()
+    world.breathe()
+    assert not waiting[1].result()
+
+
+def test_saved_group_is_a_record_that_counts(world: World) -> None:
+    shard = world.lead()
+    Member(world, "g", "m").enter()
+    assert shard.live_bytes == 0
+    world.commit()
+    assert shard.names() == [GroupKey("g")]
+    assert shard.live_bytes == shard.size_of(GroupKey("g")) > 0
