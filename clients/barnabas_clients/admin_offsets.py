@@ -5,6 +5,8 @@ at the same time with one request each, keep what was answered, and ask again ab
 leader that has moved costs one more request about its partitions, not about all of them.
 
 Keys are `TopicPartition` or plain (topic, partition) tuples; the answer has the same keys.
+
+`offsets_request` and `offsets_in` are the two halves of one such question, for who asks one leader once.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple, TypeVar
 
+from .cluster_view import ClusterView
 from .connections import Cluster
 from .errors import ClientError
 from .protocol.delete_records import (
@@ -24,7 +27,15 @@ from .protocol.errors import ErrorCode, KafkaError, error_for
 from .protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from .protocol.registry import Message
 
-__all__ = ["ListedOffset", "OffsetSpec", "delete_records", "left_s", "list_offsets"]
+__all__ = [
+    "ListedOffset",
+    "OffsetSpec",
+    "delete_records",
+    "left_s",
+    "list_offsets",
+    "offsets_in",
+    "offsets_request",
+]
 
 Key = TypeVar("Key", bound=tuple[str, int])
 
@@ -64,32 +75,45 @@ async def list_offsets(
     found: dict[tuple[str, int], ListedOffset] = {}
 
     def request(wanted: Sequence[tuple[str, int]]) -> ListOffsetsRequest:
-        by_topic: dict[str, list[ListOffsetsPartition]] = {}
-        for topic, partition in wanted:
-            epoch = cluster.view.topics[topic].partitions[partition].leader_epoch
-            row = ListOffsetsPartition(
-                partition_index=partition, current_leader_epoch=epoch, timestamp=int(specs[topic, partition])
-            )
-            by_topic.setdefault(topic, []).append(row)
-        return ListOffsetsRequest(
-            replica_id=-1,
-            isolation_level=int(read_committed),
-            topics=[ListOffsetsTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
-        )
+        return offsets_request(cluster.view, {key: specs[key] for key in wanted}, read_committed=read_committed)
 
     def take(response: ListOffsetsResponse) -> list[KafkaError]:
         refused = []
-        for topic in response.topics:
-            for row in topic.partitions:
-                if row.error_code:
-                    refused.append(error_for(row.error_code, f"{topic.name}-{row.partition_index}"))
-                else:
-                    found[topic.name, row.partition_index] = ListedOffset(row.offset, row.timestamp, row.leader_epoch)
+        for key, answer in offsets_in(response).items():
+            if isinstance(answer, KafkaError):
+                refused.append(answer)
+            else:
+                found[key] = answer
         return refused
 
     specs: Mapping[Any, int] = partitions
     await _ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
     return {key: found[key] for key in partitions}
+
+
+def offsets_request(view: ClusterView, specs: Mapping[Key, int], *, read_committed: bool) -> ListOffsetsRequest:
+    """Return the question for the leader of partitions that `view` knows; values as `list_offsets` takes them."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), spec in specs.items():
+        epoch = view.topics[topic].partitions[partition].leader_epoch
+        row = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=int(spec))
+        by_topic.setdefault(topic, []).append(row)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+    )
+
+
+def offsets_in(response: ListOffsetsResponse) -> dict[tuple[str, int], ListedOffset | KafkaError]:
+    """Return what a leader says about each partition: where it stands, or why that is not told."""
+    return {
+        (topic.name, row.partition_index): error_for(row.error_code, f"{topic.name}-{row.partition_index}")
+        if row.error_code
+        else ListedOffset(row.offset, row.timestamp, row.leader_epoch)
+        for topic in response.topics
+        for row in topic.partitions
+    }
 
 
 async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s: float) -> dict[Key, int]:

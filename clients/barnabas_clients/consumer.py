@@ -254,7 +254,8 @@ class Consumer(Positions):
     async def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Read exactly these partitions, sharing nothing with anybody; those read already keep their place.
 
-        With a `group_id` reading begins at the group's committed offsets, else as `auto_offset_reset` says.
+        With a `group_id` reading begins at the group's committed offsets, else as `auto_offset_reset` says. What was
+        finished with of partitions that are left is committed before, if `auto_commit`, which may take 10 s.
 
         Raises:
             ValueError: the consumer is subscribed to topics; unsubscribe first.
@@ -262,7 +263,7 @@ class Consumer(Positions):
         self._core.check_open()
         if self._core.subscription.is_by_topic:
             raise ValueError("the consumer is subscribed to topics; unsubscribe before assigning partitions")
-        self._core.assign(frozenset(TopicPartition(*given) for given in partitions))
+        await self._core.assign(frozenset(TopicPartition(*given) for given in partitions))
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand nothing of these partitions out until `resume`. Membership and position stay."""

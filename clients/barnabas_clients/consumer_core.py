@@ -19,7 +19,7 @@ from .connections import Cluster
 from .consumer_errors import NotAssignedError
 from .consumer_group import Callbacks, GroupReader
 from .consumer_settings import EARLIEST, RESETS, ConsumerSettings
-from .coordinator_client import Coordinator, commit_offsets, fetch_offsets
+from .coordinator_client import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
 from .errors import ClientClosedError, ClientError, DeadlineExceededError
 from .fetcher import Fetcher
 from .group_session import GroupSettings
@@ -28,6 +28,7 @@ from .protocol.errors import KafkaError
 from .reader import Reader
 from .subscription import NOTHING, Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
+from .topic_places import TopicPlaces
 
 __all__ = ["ConsumerCore"]
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 AUTOMATIC_COMMIT_S = 10.0
 """Long enough for a new coordinator to be elected and found, several times over."""
 ATTEMPT_S = 1.0
+TOLD_MAX = 20
+"""How many partitions a message names."""
 NEW_TOPIC_S = 1.0
 """How often a topic is looked for that was subscribed to and is not there."""
 
@@ -61,7 +64,7 @@ class ConsumerCore:
             settings.fetch,
             self.reader.wake,
             reset=RESETS[settings.auto_offset_reset],
-            committed=self.committed,
+            committed=self._look_up_committed,
             request_timeout_s=settings.request_timeout_s,
         )
         self.reader.attach(self.fetcher, self._check_group, self._polled, self._trouble)
@@ -71,6 +74,7 @@ class ConsumerCore:
         self._tasks: set[asyncio.Task[None]] = set()
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
+        self._places = TopicPlaces()
         self._is_open = self._is_closed = False
         self._shutdown: asyncio.Task[None] | None = None
 
@@ -118,10 +122,11 @@ class ConsumerCore:
         topics = None if subscription.pattern is not None else subscription.topics
         await self.cluster.refresh(topics, timeout_s=timeout_s)
         if not self.subscription.is_by_topic:
-            self._set_partitions(frozenset(), COMMITTED)
+            await self._give_up(self.fetcher.queues.keys())
         self.subscription = subscription
         if self.settings.group_id is None:
             self._set_partitions(subscription.partitions_in(self.cluster.view), self._reset)
+            self._places.begin(self.fetcher.queues, self.cluster.view)
         elif self.group is not None:
             self.group.session.resubscribe()
         else:
@@ -133,6 +138,7 @@ class ConsumerCore:
                 topics=lambda: self.subscription.topics_in(self.cluster.view),
                 callbacks=self._callbacks,
                 commit_finished=self.commit_finished if self.settings.commits else None,
+                tell_uncommitted=self.tell_uncommitted,
             )
             self.group.session.start()
         if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
@@ -151,8 +157,9 @@ class ConsumerCore:
             self.group = None
             self._set_partitions(frozenset(), COMMITTED)
 
-    def assign(self, partitions: frozenset[TopicPartition]) -> None:
-        """Read exactly these partitions."""
+    async def assign(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read exactly these partitions; what was finished with of others is committed before."""
+        await self._give_up(self.fetcher.queues.keys() - partitions)
         self.subscription = Subscription(partitions=partitions)
         self._set_partitions(partitions, self._reset if self.settings.group_id is None else COMMITTED)
 
@@ -162,12 +169,34 @@ class ConsumerCore:
         reset = RESETS[self.settings.auto_offset_reset]
         return COMMITTED if reset is None else reset
 
+    async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop reading partitions that are read without a membership, after what was finished with is committed."""
+        leaving = frozenset(partitions)
+        try:
+            if leaving and self.settings.commits:
+                await self.commit_finished(leaving)
+        finally:
+            self._set_partitions(frozenset(self.fetcher.queues.keys() - leaving), COMMITTED)
+
     def _set_partitions(self, wanted: frozenset[TopicPartition], reset: int) -> None:
         gone = self.fetcher.queues.keys() - wanted
+        self.tell_uncommitted(gone)
         for partition in gone:
             self.reader.forget(self.fetcher.queues[partition])
         self.fetcher.remove(gone)
         self.fetcher.add(wanted, reset)
+
+    def _follow_topics(self) -> None:
+        """Without a group: read the partitions that are new, go on with those that are back. See topic_places.py."""
+        wanted = self.subscription.partitions_in(self.cluster.view)
+        leaving = self._places.leaving(wanted, self.fetcher.queues, self.cluster.view, self.now())
+        for partition in leaving:
+            self.reader.forget(self.fetcher.queues[partition])
+        self.fetcher.remove(leaving)
+        for queue in self._places.returning(wanted, self.cluster.view):
+            self.fetcher.put_back(queue)
+        # Nothing that was written to a new partition was missed yet: so from its beginning.
+        self.fetcher.add(wanted, EARLIEST)
 
     def _group_settings(self, group_id: str) -> GroupSettings:
         settings = self.settings
@@ -239,19 +268,24 @@ class ConsumerCore:
             return {}
         return await fetch_offsets(self._coordinator, partitions, timeout_s)
 
+    async def _look_up_committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | KafkaError]:
+        if self.group is not None:
+            return await self.group.session.look_up(partitions, timeout_s)
+        if self._coordinator is None:
+            return {}
+        return await look_up_offsets(self._coordinator, partitions, timeout_s)
+
     async def commit_finished(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Store what the application has finished with; a failure is logged, for the next time stores the same.
 
-        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. What belongs to a topic that was
-        deleted cannot be stored, and holds nothing up for longer than one attempt.
+        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. What belongs to a topic that the
+        metadata does not know comes last and has one attempt: it may be there nevertheless, for brokers hear of topics
+        at different times, and if it was deleted it holds nothing up for longer.
         """
         deadline = self.now() + min(AUTOMATIC_COMMIT_S, self.settings.request_timeout_s)
-        while True:
-            unknown = self.cluster.view.errors
-            found = self.reader.finished_offsets(partitions)
-            offsets = {partition: stored for partition, stored in found.items() if partition.topic not in unknown}
-            if not offsets:
-                return
+        while offsets := self._to_commit(partitions, is_known=True):
             left_s = deadline - self.now()
             try:
                 await self.commit(offsets, min(left_s, ATTEMPT_S))
@@ -261,7 +295,36 @@ class ConsumerCore:
                 logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
             except (ClientError, KafkaError) as error:
                 logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
-            return
+            break
+        if offsets := self._to_commit(partitions, is_known=False):
+            try:
+                await self.commit(offsets, ATTEMPT_S)
+            except (ClientError, KafkaError) as error:
+                # Tried again every time; when the partitions leave, `tell_uncommitted` has the last word.
+                logger.debug("automatic commit of group %s: %s", self.settings.group_id, error)
+
+    def _to_commit(
+        self, partitions: Collection[TopicPartition] | None, *, is_known: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        missing = self.cluster.view.errors
+        found = self.reader.finished_offsets(partitions)
+        return {
+            partition: stored for partition, stored in found.items() if (partition.topic not in missing) is is_known
+        }
+
+    def tell_uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Say what was finished with in partitions that leave now, and could not be committed; if all was, nothing."""
+        if self.settings.commits and (left := self.reader.finished_offsets(partitions)):
+            text = ", ".join(
+                f"{partition} up to {stored.offset}" for partition, stored in sorted(left.items())[:TOLD_MAX]
+            )
+            more = f" and {len(left) - TOLD_MAX} more" if len(left) > TOLD_MAX else ""
+            logger.warning(
+                "group %s: not committed when the partitions were given up, so it will be read again: %s%s",
+                self.settings.group_id,
+                text,
+                more,
+            )
 
     # What runs beside.
 
@@ -277,7 +340,8 @@ class ConsumerCore:
     async def _watch_topics(self) -> None:
         """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
         while True:
-            limit_s = NEW_TOPIC_S if self._missing_topics() else math.inf
+            is_waiting = self._missing_topics() or self._places.is_waiting(self.now())
+            limit_s = NEW_TOPIC_S if is_waiting else math.inf
             await asyncio.sleep(min(self.settings.metadata_max_age_s, limit_s))
             before = self.subscription.topics_in(self.cluster.view)
             try:
@@ -289,8 +353,7 @@ class ConsumerCore:
             if not self.subscription.is_by_topic:
                 continue
             if self.group is None:
-                # Nothing that was written to a new partition was missed yet: so from its beginning.
-                self._set_partitions(self.subscription.partitions_in(self.cluster.view), EARLIEST)
+                self._follow_topics()
             elif self.subscription.topics_in(self.cluster.view) != before:
                 self.group.session.resubscribe()
 
@@ -330,6 +393,8 @@ class ConsumerCore:
             logger.warning("closing: %s", error)
         except TimeoutError:
             logger.warning("closing: what had to be said to the brokers was not said within %g s", timeout_s)
+        finally:
+            self.tell_uncommitted()
 
     async def _close_everything(self) -> None:
         for task in self._tasks:

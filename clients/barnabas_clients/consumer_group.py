@@ -4,7 +4,8 @@
 
 * *Revoked*: nothing more is handed out; when the application has come back for more (or holds nothing, or has been away
   for `max_poll_interval_s`), what it has finished with is committed, `on_revoked` runs, and the partitions are gone.
-* *Lost*: somebody else owns them already. Nothing can be committed; `on_lost` runs, or `on_revoked` if there is none.
+* *Lost*: somebody else owns them already. Nothing can be committed; what was finished with is logged, and `on_lost`
+  runs, or `on_revoked` if there is none.
 * *Assigned*: positions are looked up while `on_assigned` runs; it may seek. Nothing is handed out before it returns.
 
 An exception from a callback does not stop the rebalance: the group would suffer for it. The application is told by its
@@ -55,13 +56,18 @@ class GroupReader:
         topics: Callable[[], frozenset[str]],
         callbacks: Callbacks,
         commit_finished: CommitFinished | None,
+        tell_uncommitted: Callable[[Collection[TopicPartition]], None],
     ) -> None:
-        """`commit_finished` stores what the application has finished with of some partitions, and does not raise."""
+        """Take the other parts.
+
+        `commit_finished` stores what the application has finished with of some partitions, and does not raise;
+        `tell_uncommitted` says what of it was not stored when they leave.
+        """
         self.session = GroupSession(cluster, settings, self)
         self.failure: BaseException | None = None
         self._settings, self._reader, self._fetcher = settings, reader, fetcher
         self._topics, self._callbacks = topics, callbacks
-        self._commit_finished = commit_finished
+        self._commit_finished, self._tell_uncommitted = commit_finished, tell_uncommitted
 
     def check(self) -> None:
         """Raise what the application must be told: the session's end, or its own callback's failure."""
@@ -109,6 +115,7 @@ class GroupReader:
             self._reader.release()
 
     def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        self._tell_uncommitted(partitions)
         for partition in partitions:
             if (queue := self._fetcher.queues.get(partition)) is not None:
                 self._reader.forget(queue)

@@ -61,6 +61,7 @@ __all__ = [
     "commit_offsets",
     "delete_offsets",
     "fetch_offsets",
+    "look_up_offsets",
 ]
 
 GROUP_LANE = "group"
@@ -300,26 +301,75 @@ async def fetch_offsets(
 
     async def attempt(deadline: float) -> dict[TopicPartition, OffsetAndMetadata]:
         await _know_ids(coordinator.cluster, topics, deadline)
-        response: OffsetFetchResponse = await coordinator.ask(_fetch_request(coordinator, partitions), deadline)
-        coordinator.judge(response.error_code)
         found: dict[TopicPartition, OffsetAndMetadata] = {}
-        for old_topic in response.topics:
-            _take_offsets(coordinator, old_topic.name, old_topic.partitions, found)
-        for group in response.groups:
-            coordinator.judge(group.error_code)
-            if any(
-                topic.topic_id not in coordinator.cluster.view.topics_by_id for topic in group.topics if not topic.name
-            ):
-                await coordinator.cluster.refresh(None, timeout_s=max(0.0, deadline - _now()))
-            for topic in group.topics:
-                # A topic that is gone has no name any more, and nobody can use its positions.
-                if name := topic.name or _name_of(coordinator.cluster, topic.topic_id):
-                    _take_offsets(coordinator, name, topic.partitions, found)
+        for partition, answer in (await _ask_offsets(coordinator, partitions, deadline)).items():
+            if isinstance(answer, KafkaError):
+                raise answer
+            if answer is not None:
+                found[partition] = answer
         return found
 
     if partitions is not None and not partitions:
         return {}
     return await coordinator.retry("offsets", timeout_s, attempt, topics)
+
+
+async def look_up_offsets(
+    coordinator: Coordinator, partitions: Collection[TopicPartition], timeout_s: float
+) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
+    """Return, for each of some partitions, the stored position or why it is refused; those without are left out.
+
+    What one partition is refused for, because its topic was deleted or may not be read, keeps no other one waiting.
+
+    Raises:
+        KafkaError: the group may not be read. DeadlineExceededError: no answer within `timeout_s`.
+    """
+    topics = sorted({partition.topic for partition in partitions})
+
+    async def attempt(deadline: float) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
+        cluster = coordinator.cluster
+        if any(topic not in cluster.view.topics for topic in topics):
+            await cluster.refresh(topics, timeout_s=max(0.0, deadline - _now()))
+        found: dict[TopicPartition, OffsetAndMetadata | KafkaError] = {
+            partition: _unknown_topic(cluster, partition.topic)
+            for partition in partitions
+            if partition.topic not in cluster.view.topics
+        }
+        if wanted := [partition for partition in partitions if partition not in found]:
+            answers = await _ask_offsets(coordinator, wanted, deadline)
+            for partition in wanted:
+                left_out = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"the offset of {partition} was left out")
+                # Nothing said is not "nothing committed", which would send the reader to an end of the log.
+                if (answer := answers.get(partition, left_out)) is not None:
+                    found[partition] = answer
+        return found
+
+    return await coordinator.retry("offsets", timeout_s, attempt, topics)
+
+
+async def _ask_offsets(
+    coordinator: Coordinator, partitions: Collection[TopicPartition] | None, deadline: float
+) -> dict[TopicPartition, OffsetAndMetadata | KafkaError | None]:
+    """Ask once for stored positions, of all partitions (None) or of some whose topics are known; None: there is none.
+
+    Topics go by their ids. What these stand for was known when the question left, whatever the metadata says later.
+    """
+    names = {_id_of(coordinator.cluster, topic): topic for topic in {topic for topic, _ in partitions or ()}}
+    response: OffsetFetchResponse = await coordinator.ask(_fetch_request(coordinator, partitions), deadline)
+    coordinator.judge(response.error_code)
+    found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None] = {}
+    for old_topic in response.topics:
+        _take_offsets(coordinator, old_topic.name, old_topic.partitions, found)
+    for group in response.groups:
+        coordinator.judge(group.error_code)
+        known = names.keys() | coordinator.cluster.view.topics_by_id.keys()
+        if any(topic.topic_id not in known for topic in group.topics if not topic.name):
+            await coordinator.cluster.refresh(None, timeout_s=max(0.0, deadline - _now()))
+        for topic in group.topics:
+            # A topic that is gone has no name any more, and nobody can use its positions.
+            if name := topic.name or names.get(topic.topic_id) or _name_of(coordinator.cluster, topic.topic_id):
+                _take_offsets(coordinator, name, topic.partitions, found)
+    return found
 
 
 async def delete_offsets(coordinator: Coordinator, partitions: Collection[TopicPartition], timeout_s: float) -> None:
@@ -405,14 +455,18 @@ def _take_offsets(
     coordinator: Coordinator,
     topic: str,
     rows: Sequence[OffsetFetchResponsePartition] | Sequence[OffsetFetchResponsePartitions],
-    found: dict[TopicPartition, OffsetAndMetadata],
+    found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None],
 ) -> None:
     for row in rows:
-        coordinator.judge(row.error_code, f"offset of {topic}-{row.partition_index}")
-        if row.committed_offset >= 0:
-            found[TopicPartition(topic, row.partition_index)] = OffsetAndMetadata(
-                row.committed_offset, row.metadata or "", row.committed_leader_epoch
-            )
+        partition = TopicPartition(topic, row.partition_index)
+        if row.error_code in _ELSEWHERE:
+            coordinator.judge(row.error_code, f"offset of {partition}")
+        elif row.error_code:
+            found[partition] = error_for(row.error_code, f"offset of {partition}")
+        elif row.committed_offset < 0:
+            found[partition] = None
+        else:
+            found[partition] = OffsetAndMetadata(row.committed_offset, row.metadata or "", row.committed_leader_epoch)
 
 
 async def _know_ids(cluster: Cluster, topics: Collection[str], deadline: float) -> None:
@@ -421,7 +475,11 @@ async def _know_ids(cluster: Cluster, topics: Collection[str], deadline: float) 
         await cluster.refresh(topics, timeout_s=max(0.0, deadline - _now()))
     for topic in topics:
         if topic not in cluster.view.topics:
-            raise error_for(cluster.view.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic)
+            raise _unknown_topic(cluster, topic)
+
+
+def _unknown_topic(cluster: Cluster, topic: str) -> KafkaError:
+    return error_for(cluster.view.errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic)
 
 
 def _id_of(cluster: Cluster, topic: str) -> bytes:

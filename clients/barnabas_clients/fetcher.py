@@ -25,12 +25,12 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, cast
 
 from barnabas_raftlog.errors import BarnabasError
 
-from .admin_offsets import list_offsets
+from .admin_offsets import offsets_in, offsets_request
 from .backoff import Backoff
 from .cluster_view import BrokerAddress
 from .connections import Cluster
@@ -42,6 +42,7 @@ from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address,
 from .partition_queue import COMMITTED, PartitionQueue
 from .protocol.errors import ErrorCode, KafkaError, error_for
 from .protocol.fetch import FetchRequest, FetchResponse, PartitionData
+from .protocol.list_offsets import ListOffsetsRequest
 from .record_decoder import FetchedRecords
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
@@ -57,8 +58,10 @@ LOOKUP_TIMEOUT_S = 5.0
 SMALL_SHARE = 16
 BACKOFF = Backoff()
 
-Committed = Callable[[Collection[TopicPartition], float], Awaitable[Mapping[TopicPartition, OffsetAndMetadata]]]
-"""Returns what the group has committed, for those partitions for which it has."""
+Place = OffsetAndMetadata | KafkaError
+"""Where a partition stands, or why that is not told."""
+Committed = Callable[[Collection[TopicPartition], float], Awaitable[Mapping[TopicPartition, Place]]]
+"""Returns what the group has committed, for those partitions for which it has, or why one of them is refused."""
 
 # A retry of these finds something else only when the metadata does.
 _REFUSED_FOR_NOW = frozenset(
@@ -122,6 +125,12 @@ class Fetcher:
                 queue.reset = reset
         self.pump()
 
+    def put_back(self, queue: PartitionQueue) -> None:
+        """Go on with a partition that was removed, where it stood."""
+        queue.recover()
+        self.queues[queue.partition] = queue
+        self.pump()
+
     def remove(self, partitions: Collection[TopicPartition]) -> None:
         """Forget partitions and what was fetched of them."""
         for partition in partitions:
@@ -130,6 +139,7 @@ class Fetcher:
                 queue.drop()
                 if queue.is_ready:
                     self._ready.remove(queue)
+                    queue.is_ready = False
         self.pump()
 
     def make_ready(self, queue: PartitionQueue) -> None:
@@ -210,29 +220,35 @@ class Fetcher:
             return
         now_s = self._now()
         by_leader: dict[int, list[PartitionQueue]] = {}
-        lookups: dict[tuple[int, int], list[PartitionQueue]] = {}
+        committed: list[PartitionQueue] = []
+        ends: dict[tuple[int, int], list[PartitionQueue]] = {}
         view = self._cluster.view
         wake_s = math.inf
         for queue in self.queues.values():
-            leader = source_of(queue, view, now_s)
+            leader = source_of(queue, view, now_s) if queue.reset is None else view.leader(*queue.partition)
             self._leave_old_leader(queue, leader)
             if queue.ticket is not None or queue.failure is not None:
                 continue
             if queue.not_before_s > now_s:
                 wake_s = min(wake_s, queue.not_before_s)
-            elif queue.reset is not None:
-                # Each leader by itself: one that cannot answer holds nobody else back.
-                node_id = -1 if leader is None or queue.reset == COMMITTED else leader.node_id
-                lookups.setdefault((node_id, queue.reset), []).append(queue)
-            elif not fetchable(queue, self._settings):
+            elif queue.reset == COMMITTED:
+                committed.append(queue)
+            elif queue.reset is None and not fetchable(queue, self._settings):
                 continue
-            elif leader is not None:
-                by_leader.setdefault(leader.node_id, []).append(queue)
-            else:
+            elif leader is None:
                 self._stale.add(queue.partition.topic)
                 self._note_failing(queue, now_s, "it has no leader that is known")
-        for (_, reset), queues in lookups.items():
-            self._spawn(self._look_up(Flight(queues), reset))
+            elif queue.reset is None:
+                by_leader.setdefault(leader.node_id, []).append(queue)
+            else:
+                # Each leader by itself: one that cannot answer holds nobody else back.
+                ends.setdefault((leader.node_id, queue.reset), []).append(queue)
+        if committed:
+            self._spawn(self._look_up(Flight(committed), None))
+        for (node_id, reset), queues in ends.items():
+            specs = dict.fromkeys((queue.partition for queue in queues), reset)
+            request = offsets_request(view, specs, read_committed=self._settings.read_committed)
+            self._spawn(self._look_up(Flight(queues, node_id), request))
         for node_id in sorted(by_leader, key=lambda node_id: self._asked_at.get(node_id, 0.0)):
             self._fetch_from(node_id, by_leader[node_id], now_s)
         self._wake_at(min(wake_s, self._refresh_if_due(now_s)))
@@ -409,37 +425,50 @@ class Fetcher:
             logger.warning("%s; going on there", error)
             queue.begin_at(end_offset, epoch)
 
-    async def _look_up(self, flight: Flight, reset: int) -> None:
-        """Find positions: what the group has committed, or an end of the log."""
-        wanted = [queue.partition for queue in flight.queues]
+    async def _look_up(self, flight: Flight, request: ListOffsetsRequest | None) -> None:
+        """Find positions: by `request` an end of the log, without one what the group has committed.
+
+        Each partition has its own answer: what one of them is refused for keeps no other one waiting.
+        """
         try:
-            found = await self._find(wanted, reset)
+            if request is not None:
+                found = await self._find_ends(flight, request)
+            else:
+                found = await self._committed([queue.partition for queue in flight.queues], LOOKUP_TIMEOUT_S)
         except (ClientError, KafkaError) as error:
             self._refuse_all(flight, error)
             found = {}
         for queue in flight.queues:
-            if queue.ticket is flight:
-                queue.ticket = None
-                place = found.get(queue.partition)
-                if place is not None:
-                    queue.begin_at(place.offset, place.leader_epoch)
-                    queue.committed = place.offset if reset == COMMITTED else queue.committed
-                elif self._reset is None:
-                    self._fail(queue, NoOffsetError(queue.partition))
-                else:
-                    queue.begin_by(self._reset)
+            if queue.ticket is not flight:
+                continue
+            queue.ticket = None
+            place = found.get(queue.partition)
+            if isinstance(place, KafkaError):
+                self._refuse(queue, place)
+            elif place is not None:
+                was_committed = queue.reset == COMMITTED
+                queue.begin_at(place.offset, place.leader_epoch)
+                queue.committed = place.offset if was_committed else queue.committed
+            elif self._reset is None:
+                self._fail(queue, NoOffsetError(queue.partition))
+            else:
+                queue.begin_by(self._reset)
         self._on_news()
         self.pump()
 
-    async def _find(self, wanted: Sequence[TopicPartition], reset: int) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        if reset == COMMITTED:
-            return await self._committed(wanted, LOOKUP_TIMEOUT_S)
-        read_committed = self._settings.read_committed
-        ends = await list_offsets(
-            self._cluster, dict.fromkeys(wanted, reset), LOOKUP_TIMEOUT_S, read_committed=read_committed
-        )
-        # No epoch: what is told is that of the record there, not of the one before.
-        return {partition: OffsetAndMetadata(place.offset) for partition, place in ends.items()}
+    async def _find_ends(self, flight: Flight, request: ListOffsetsRequest) -> Mapping[TopicPartition, Place]:
+        response = await self._cluster.ask_broker(flight.node_id, request, LOOKUP_TIMEOUT_S)
+        answers, found = offsets_in(response), dict[TopicPartition, Place]()
+        for queue in flight.queues:
+            answer = answers.get(queue.partition)
+            if isinstance(answer, KafkaError):
+                found[queue.partition] = answer
+            elif answer is None or answer.offset < 0:
+                found[queue.partition] = error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"no end of {queue.partition}")
+            else:
+                # No epoch: what is told is that of the record there, not of the one before.
+                found[queue.partition] = OffsetAndMetadata(answer.offset)
+        return found
 
     async def _refresh(self) -> None:
         topics = frozenset(self._stale)

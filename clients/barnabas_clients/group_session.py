@@ -38,6 +38,7 @@ from .coordinator_client import (
     Membership,
     commit_offsets,
     fetch_offsets,
+    look_up_offsets,
 )
 from .errors import ClientClosedError, ClientError, CommitFailedError, DeadlineExceededError
 from .group_handler import GroupHandler
@@ -218,6 +219,16 @@ class GroupSession:
             KafkaError: a refusal. DeadlineExceededError: no answer within `timeout_s`.
         """
         return await fetch_offsets(self._coordinator, partitions, timeout_s)
+
+    async def look_up(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata | KafkaError]:
+        """Return the stored position of each partition, or why it is refused; those without one are left out.
+
+        Raises:
+            KafkaError: the group may not be read. DeadlineExceededError: no answer within `timeout_s`.
+        """
+        return await look_up_offsets(self._coordinator, partitions, timeout_s)
 
     async def wait_stable(self, timeout_s: float) -> None:
         """Return once the member is in a generation, its assignment is taken over, and no rebalance is known of.

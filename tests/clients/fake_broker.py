@@ -126,12 +126,17 @@ async def serving(*brokers: FakeBroker) -> AsyncIterator[None]:
 
 
 class FakeCluster:
-    """Brokers that share one truth: topics with the leader and epoch of each partition."""
+    """Brokers that share one truth: topics with the leader and epoch of each partition.
+
+    A topic in `errors` is answered with that code, as a broker does that has not heard of it; `ids` has topic ids that
+    are not made of the name.
+    """
 
     def __init__(self, *brokers: FakeBroker) -> None:
         self.brokers = brokers
         self.topics: dict[str, list[tuple[int, int]]] = {}
         self.errors: dict[str, int] = {}
+        self.ids: dict[str, bytes] = {}
         for broker in brokers:
             broker.answers[MetadataRequest] = self.metadata
 
@@ -148,7 +153,7 @@ class FakeCluster:
             topics=[
                 MetadataResponseTopic(
                     name=name,
-                    topic_id=name.encode().ljust(16, b"."),
+                    topic_id=self.ids.get(name, name.encode().ljust(16, b".")),
                     error_code=self.errors.get(name, 0) or (0 if name in self.topics else 3),
                     partitions=[
                         MetadataResponsePartition(
@@ -158,7 +163,9 @@ class FakeCluster:
                             replica_nodes=node_ids,
                             isr_nodes=node_ids,
                         )
-                        for index, (leader, epoch) in enumerate(self.topics.get(name, []))
+                        for index, (leader, epoch) in enumerate(
+                            [] if name in self.errors else self.topics.get(name, [])
+                        )
                     ],
                 )
                 for name in names

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from clients.fake_broker import Answer, FakeBroker
+from clients.fake_broker import FakeBroker
 from clients.fake_log import FakeLog
-from clients.groups.fake_coordinator import FakeCoordinator
+from clients.groups.storing_coordinator import StoringCoordinator
 from clients.virtual import run_virtually, serving_virtually
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,14 +23,6 @@ from hypothesis import strategies as st
 from barnabas_clients import Consumer, ConsumerRecord, CorruptRecordsError, KafkaError, TopicPartition
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.protocol.fetch import FetchRequest, FetchResponse
-from barnabas_clients.protocol.offset_commit import OffsetCommitRequest
-from barnabas_clients.protocol.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopics,
-)
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import CONTROL
 
@@ -92,44 +84,13 @@ class Account:
         )
 
 
-class OneGroup(FakeCoordinator):
-    """A coordinator that stores offsets, and has the account look at each."""
-
-    def __init__(self, account: Account, broker: FakeBroker) -> None:
-        super().__init__(broker, partitions=PARTITIONS)
-        self.account = account
-        broker.answers[OffsetFetchRequest] = self.at(broker, self.stored, OffsetFetchRequest)
-
-    async def commit(self, request: OffsetCommitRequest) -> Answer:
-        before = len(self.commits)
-        answer = await super().commit(request)
-        for number, _, offset in self.commits[before:]:
-            self.account.commits(number, offset)
-        return answer
-
-    async def stored(self, request: OffsetFetchRequest) -> Answer:
-        topics = [
-            OffsetFetchResponseTopics(
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=number, committed_offset=self.account.committed.get(number, -1)
-                    )
-                    for number in topic.partition_indexes
-                ],
-            )
-            for topic in request.groups[0].topics or ()
-        ]
-        return OffsetFetchResponse(groups=[OffsetFetchResponseGroup(group_id="g", topics=topics)])
-
-
 class Application:
     """One consumer after the other, and everything that is done to it. The methods are what a run is made of."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self.account = Account()
         self.log = FakeLog(broker, partitions=PARTITIONS)
-        self.coordinator = OneGroup(self.account, broker)
+        self.coordinator = StoringCoordinator(broker, partitions=PARTITIONS, on_commit=self.account.commits)
         self.bootstrap = f"127.0.0.1:{broker.port}"
         self.refusals: list[tuple[int, int]] = []
         self.log.twist = self.refuse_some
