@@ -63,6 +63,7 @@ class JournalPlace(msgspec.Struct, array_like=True, frozen=True):
     sequence: int
     position: int
     batch: int
+    size_bytes: int = 0  # that file is at least so long; 0: that is not known
 
 
 class Checkpoint(msgspec.Struct):

@@ -17,6 +17,10 @@ life. When no file is free, another one is made, up to `files_max` in all; when 
 and says `blocked`: the records stay queued until the checkpoint is done, and producers feel it as `StorageBusyError`. A
 record that is larger than a whole file makes its file larger.
 
+When the first batch of a file is on the disk, and before that is said to anybody, a note is made that the file is there
+(`journal_note`): one that is lost is missed by the next start. And each batch says how long the file is, as far as
+that is durable, so that one that was cut is missed, too.
+
 Failures. No room at preallocation: nothing was written, `disk_full`; try again. A write or a sync that failed is final
 for that file, which is `_broken` from then on and never written or synced again. `write` goes on in a new file, whose
 header says up to where the old one is valid; it writes there everything that was not known durable, syncs it and reads
@@ -47,6 +51,7 @@ from .journal_format import (
     encode_batch,
     encode_file_header,
 )
+from .journal_note import JournalNote
 from .journal_scan import JournalScan
 from .kernel_sync import Syncer
 from .sector_room import SectorRoom
@@ -81,13 +86,14 @@ class WriteResult(NamedTuple):
 
 
 class _File:
-    __slots__ = ("direct_fd", "fd", "is_bad", "path", "paved_bytes", "sequence", "size_bytes")
+    __slots__ = ("direct_fd", "fd", "is_bad", "path", "paved_bytes", "sequence", "size_bytes", "synced_bytes")
 
     def __init__(self, path: str, fd: int, size_bytes: int) -> None:
         self.path = path
         self.fd = fd
         self.direct_fd: int | None = None  # past the page cache
         self.size_bytes = size_bytes
+        self.synced_bytes = 0  # so long it is on the disk; not known before the first sync of this life
         self.paved_bytes = 0  # so much of it was written to, in whatever life; not known of a former run's
         self.sequence = 0
         self.is_bad = False
@@ -112,12 +118,14 @@ class Journal:
         self._current: _File | None = None
         self._numbers = itertools.count(1)
         self._place = place
+        self._note = JournalNote(files, directory.rpartition("/")[0])
         self._sequence = place.sequence - 1  # the last that was used, or tried
         # Position and sequence behind the last batch that was synced. A file without such a batch may be gone after a
         # loss of power, so no other file names it as its predecessor.
         self._durable_end = (0, 0)
         self._broken = ""  # why the current file must not be written to any more
         self._begun = self._place  # behind the batch that is being synced
+        self._begun_bytes = 0  # how long the file was then
         self._may_be_direct = True  # until that has failed once
         self._room: SectorRoom | None = None
         self._is_direct = False  # the batch that is being synced went past the page cache
@@ -156,7 +164,8 @@ class Journal:
                     self._broken = "" if disk_full else str(error)
                     continue
                 try:
-                    self._write_batch(records[done : done + count])
+                    behind = self._write_batch(records[done : done + count])
+                    self._advance(behind)
                 except OSError as error:
                     self._broken = str(error)
                     continue
@@ -171,21 +180,22 @@ class Journal:
         False: they do not go where there is room in plenty, or it did not work. That takes `write`, with the same ones.
         """
         file, place = self._current, self._place
-        if file is None or self._broken:
+        # The first batch of a file takes a note with it, and its header went through the page cache.
+        if file is None or self._broken or place.position == FILE_HEADER_BYTES:
             return False
-        buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        buffers, size = encode_batch(place.sequence, place.batch + 1, records, file.synced_bytes)
         position = aligned(place.position)
         ahead = 0 if file.size_bytes >= self._limits.file_bytes else self._limits.step_bytes // 2
         if position + size + ahead > file.size_bytes:
             return False
         is_paved = aligned(position + size) <= file.paved_bytes
-        # Such a write syncs nothing but itself: the file's header went through the page cache, as the first batch must.
-        is_first = place.position == FILE_HEADER_BYTES
-        direct_fd = file.direct_fd if is_paved and not is_first and self._may_be_direct else None
+        # Such a write syncs nothing but itself.
+        direct_fd = file.direct_fd if is_paved and self._may_be_direct else None
         self._is_direct = direct_fd is not None
         if direct_fd is not None:
             self._begun = _behind(place, size)
             return syncer.begin_write(direct_fd, buffers, position, done)
+        self._begun_bytes = file.size_bytes
         try:
             self._begun = self._put(file, buffers, size)
         except OSError as error:
@@ -196,6 +206,9 @@ class Journal:
     def finish(self, count: int, error: OSError | None) -> WriteResult:
         """Take note of how it ended with the `count` records of `begin`."""
         if error is None:
+            assert self._current is not None
+            if not self._is_direct:
+                self._current.synced_bytes = self._begun_bytes
             self._advance(self._begun)
         else:
             self._broken = str(error)
@@ -307,7 +320,7 @@ class Journal:
         self._sequence += 1
         header = FileHeader(self._sequence, *self._durable_end)
         self._files.write(file.fd, [encode_file_header(header)], 0)
-        file.sequence = self._sequence
+        file.sequence, file.synced_bytes = self._sequence, 0
         self._current = file
         self._place = JournalPlace(self._sequence, FILE_HEADER_BYTES, self._place.batch)
 
@@ -319,10 +332,13 @@ class Journal:
         with suppress(OSError):
             self._files.remove(file.path)
 
-    def _write_batch(self, records: list[QueuedRecord]) -> None:
+    def _write_batch(self, records: list[QueuedRecord]) -> JournalPlace:
+        """Write and sync a batch; return the place behind it, for `_advance`."""
         file, place = self._current, self._place
         assert file is not None
-        buffers, size = encode_batch(place.sequence, place.batch + 1, records)
+        is_first, size_bytes = place.position == FILE_HEADER_BYTES, file.size_bytes
+        file_bytes = size_bytes if is_first else file.synced_bytes
+        buffers, size = encode_batch(place.sequence, place.batch + 1, records, file_bytes)
         if size < LARGE_BYTES or file.direct_fd is None or not self._may_be_direct:
             behind = self._put(file, buffers, size)
         else:
@@ -330,7 +346,8 @@ class Journal:
             self._put_directly(file.direct_fd, buffers)
             file.paved_bytes = max(file.paved_bytes, behind.position)
         self._files.sync(file.fd)
-        self._advance(behind)
+        file.synced_bytes = size_bytes
+        return behind
 
     def _put_directly(self, direct_fd: int, buffers: list[Buffer]) -> None:
         """Write a large batch past the page cache; what makes it durable is the sync that follows."""
@@ -360,9 +377,18 @@ class Journal:
             if count > 0:
                 buffers.append(_ZEROS[:count])
 
-    def _advance(self, place: JournalPlace) -> None:
-        self._place = place
-        self._durable_end = (place.position, place.sequence)
+    def _advance(self, behind: JournalPlace) -> None:
+        """A batch is on the disk.
+
+        Raises:
+            OSError: it was the first of its file, and that could not be noted. It does not count.
+        """
+        file = self._current
+        assert file is not None
+        if self._place.position == FILE_HEADER_BYTES:
+            self._note.write(file.sequence, file.path.rpartition("/")[2].partition(".")[0])
+        self._place = JournalPlace(behind.sequence, behind.position, behind.batch, file.synced_bytes)
+        self._durable_end = (behind.position, behind.sequence)
 
     def _replace(self, records: list[QueuedRecord], start: int) -> int:
         """Write what fits of the records, which did not become durable, into a new file; return how many those are.
@@ -382,8 +408,9 @@ class Journal:
         fresh = self._new_file()
         try:
             self._begin(fresh, size)
-            self._write_batch(records[start : start + count])
-            self._verify(count)
+            behind = self._write_batch(records[start : start + count])
+            self._verify(count, behind)
+            self._advance(behind)
         except (OSError, StorageFailedError):
             self._current, self._place, self._durable_end = bad, place, durable_end
             self._discard(fresh)
@@ -394,10 +421,10 @@ class Journal:
             self._full.append(bad)
         return count
 
-    def _verify(self, count: int) -> None:
+    def _verify(self, count: int, behind: JournalPlace) -> None:
         assert self._current is not None
-        place, read = self._place, partial(self._files.read, self._current.fd)
-        scan = JournalScan(read, place.position, place.sequence, FILE_HEADER_BYTES, place.batch - 1)
+        read = partial(self._files.read, self._current.fd)
+        scan = JournalScan(read, behind.position, behind.sequence, FILE_HEADER_BYTES, behind.batch - 1)
         if sum(1 for _ in scan.records()) != count:
             raise StorageFailedError(f"{self._current.path} does not hold what was written to it")
 

@@ -27,7 +27,6 @@ from barnabas_raftlog.wire.crc32c import crc32c
 __all__ = [
     "BATCH_MAGIC",
     "FILE_HEADER_BYTES",
-    "NO_GROUP",
     "RECORD_BYTES",
     "RECORD_HEADER",
     "SECTOR_BYTES",
@@ -38,6 +37,7 @@ __all__ = [
     "as_stored",
     "encode_batch",
     "encode_file_header",
+    "file_bytes_of",
     "parse_file_header",
     "record_seed",
     "stored_size",
@@ -49,7 +49,6 @@ FILE_MAGIC = b"BNBSJRNL"
 BATCH_MAGIC = b"BNBSBTCH"
 # Version 1 had no `previous_sequence`: it was `sequence` - 1, and the checksum covered 16 bytes. 2 had no STORED.
 VERSION = 3
-NO_GROUP = bytes(20)
 
 _HEADER = struct.Struct(">8sIIQQQ")  # magic, version, crc of what follows, sequence, previous_end, previous_sequence
 RECORD_HEADER = struct.Struct(">IIB3x20sQQ")  # crc of what follows, payload length, kind, group, index, term
@@ -58,6 +57,7 @@ _CRC = struct.Struct(">I")
 _SEQUENCE = struct.Struct(">Q")
 _PLACE = struct.Struct(">QQ")
 _SIZE = struct.Struct(">I")
+_FILE_BYTES = struct.Struct(">Q12x")  # in the place of a BATCH record's group
 PLACE_BYTES = _PLACE.size
 RECORD_BYTES = RECORD_HEADER.size
 
@@ -65,7 +65,9 @@ RECORD_BYTES = RECORD_HEADER.size
 class RecordKind(IntEnum):
     """What a record says. Stored: never renumber."""
 
-    BATCH = 1  # index: batch number; term: bytes in the batch, this record included; payload: magic
+    # index: batch number; term: bytes in the batch, this record included; payload: magic; the group begins with a u64:
+    # how long the file is for certain (the first batch of a file: when that batch is durable), 0 from older versions
+    BATCH = 1
     ENTRY = 2  # index, term, payload: the frame
     HARD_STATE = 3  # term; index: voted_for + 1, or 0 for nobody
     TRUNCATE = 4  # index: first index that is gone; term: number of the truncation in this replica's life
@@ -115,6 +117,13 @@ def stored_size(payload: Buffer) -> int:
     (size_bytes,) = _SIZE.unpack(payload)
     assert isinstance(size_bytes, int)
     return size_bytes
+
+
+def file_bytes_of(group: bytes) -> int:
+    """Return how long the file is, as a BATCH record with this `group` says."""
+    (file_bytes,) = _FILE_BYTES.unpack(group)
+    assert isinstance(file_bytes, int)
+    return file_bytes
 
 
 class FileHeader(NamedTuple):
@@ -176,8 +185,13 @@ def _encode(buffers: list[Buffer], seed: int, record: QueuedRecord) -> None:
         buffers.append(_CRC.pack(checksum) + tail)
 
 
-def encode_batch(sequence: int, number: int, records: Iterable[QueuedRecord]) -> tuple[list[Buffer], int]:
-    """Return the buffers of one batch, payloads uncopied, and their size; the batch goes to a sector boundary."""
+def encode_batch(
+    sequence: int, number: int, records: Iterable[QueuedRecord], file_bytes: int = 0
+) -> tuple[list[Buffer], int]:
+    """Return the buffers of one batch, payloads uncopied, and their size; the batch goes to a sector boundary.
+
+    `file_bytes`: how long the file is, as is durable before the batch is.
+    """
     seed = record_seed(sequence)
     buffers: list[Buffer] = [b"", b""]
     size = RECORD_BYTES + len(BATCH_MAGIC)
@@ -185,6 +199,6 @@ def encode_batch(sequence: int, number: int, records: Iterable[QueuedRecord]) ->
         _encode(buffers, seed, record)
         size += RECORD_BYTES + len(record[4])
     first: list[Buffer] = []
-    _encode(first, seed, (RecordKind.BATCH, NO_GROUP, number, size, BATCH_MAGIC))
+    _encode(first, seed, (RecordKind.BATCH, _FILE_BYTES.pack(file_bytes), number, size, BATCH_MAGIC))
     buffers[:2] = first
     return buffers, size

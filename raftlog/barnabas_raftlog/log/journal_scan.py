@@ -16,7 +16,17 @@ import msgspec
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.wire.crc32c import crc32c
 
-from .journal_format import BATCH_MAGIC, RECORD_BYTES, RECORD_HEADER, SECTOR_BYTES, RecordKind, aligned, record_seed
+from .journal_format import (
+    BATCH_MAGIC,
+    FILE_HEADER_BYTES,
+    RECORD_BYTES,
+    RECORD_HEADER,
+    SECTOR_BYTES,
+    RecordKind,
+    aligned,
+    file_bytes_of,
+    record_seed,
+)
 
 __all__ = ["WINDOW_BYTES", "JournalRecord", "JournalScan", "Read"]
 
@@ -42,7 +52,8 @@ class JournalScan:
 
     `batch_before` is the number of the batch that ends at `start`. When `records` is exhausted, `end` says where the
     valid part ends, `last_batch` which was the last batch of which something is there, and `damaged_at` where durable
-    bytes are damaged, or None.
+    bytes are damaged, or None. `whole_count` batches are whole; the file must have `file_bytes` as they say, and
+    `first_file_bytes` if the first batch of the file was durable.
     """
 
     def __init__(
@@ -65,6 +76,7 @@ class JournalScan:
         self.end = aligned(start)
         self.last_batch = batch_before
         self.damaged_at: int | None = None
+        self.whole_count = self.file_bytes = self.first_file_bytes = 0
 
     def records(self) -> Iterator[JournalRecord]:
         """Yield the records in their order.
@@ -75,6 +87,10 @@ class JournalScan:
         missing = self.last_batch + 1  # the batch that is not wholly there
         while (batch := self._parse(position)) and batch.kind == _BATCH and batch.index == self.last_batch + 1:
             self.last_batch = missing = batch.index
+            if position == FILE_HEADER_BYTES:
+                self.first_file_bytes = file_bytes_of(batch.group)
+            else:
+                self.file_bytes = file_bytes_of(batch.group)
             end_of_batch = position + batch.term
             position = self.end = batch.position + batch.size_bytes
             while position < end_of_batch and (record := self._parse(position)):
@@ -84,6 +100,7 @@ class JournalScan:
                 break
             position = aligned(position)
             missing = batch.index + 1
+            self.whole_count += 1
         if self._has_batch_after(position, missing):
             self.damaged_at = position
 

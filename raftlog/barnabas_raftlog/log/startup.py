@@ -21,6 +21,7 @@ from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, en
 from .files import Files, read_file
 from .journal_entries import Location
 from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
+from .journal_note import Begun, read_note
 from .journal_scan import JournalScan
 from .log_host import StorageConfig
 from .open_files import OpenFiles
@@ -33,6 +34,7 @@ __all__ = ["Started", "save", "start"]
 
 VERSION = 1
 CLEAN_STOP = "clean-stop"
+WAY_OUT = "Move the whole directory away and start again: this node is then a new member, without data"
 # One replica in ten, and one, may have files that cannot be written; more, or all, are taken for a disk that fails. A
 # guess, on the side of keeping what may still be saved.
 UNWRITABLE_PERCENT_MAX = 10
@@ -97,6 +99,9 @@ def _identify(
     path = f"{directory}/meta.json"
     data = read_file(files, path)
     if data is None:
+        if files.exists(f"{directory}/checkpoint") or files.list_directory(f"{directory}/journal"):
+            # It was the first file here. Another identity beside these votes and entries would be a lie.
+            raise StorageFailedError(f"{path} is missing, and {directory} is not empty. {WAY_OUT}")
         meta: dict[str, Any] = {
             "version": VERSION, "cluster_id": cluster_id, "node_id": node_id, "directory_id": new_id()
         }  # fmt: skip
@@ -122,15 +127,18 @@ class _Start:
         self._config = config
         self._boot_id = boot_id
         self._journal: dict[int, tuple[str, FileHeader]] = {}  # by sequence
+        self._begun: Begun | None = None
 
     def run(self, lock_fd: int, directory_id: bytes) -> Started:
         files, directory = self._files, self._directory
         data = read_file(files, f"{directory}/checkpoint")
-        checkpoint = decode(data) if data else Checkpoint(0, JournalPlace(1, FILE_HEADER_BYTES, 0), {}, {})
+        checkpoint = _decoded(data, f"{directory}/checkpoint")
+        self._begun = read_note(files, directory)
         marker = read_file(files, f"{directory}/{CLEAN_STOP}")
         paths = [f"{directory}/journal/{name}" for name in files.list_directory(f"{directory}/journal")]
         self._read_headers(paths)
         newest = max(self._journal, default=0)
+        self._check_begun(checkpoint.journal, newest)
         was_clean = (
             marker is not None
             and bytes(marker) == str(checkpoint.number).encode()
@@ -158,6 +166,18 @@ class _Start:
             files.remove(f"{directory}/{CLEAN_STOP}")
             files.sync_directory(directory)
         return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut)
+
+    def _check_begun(self, place: JournalPlace, newest: int) -> None:
+        """See whether the journal file is there that was written to last, if anything in it counts.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if place.position > FILE_HEADER_BYTES and newest < place.sequence:
+            raise ValueError(_lost(f"the journal file with sequence number {place.sequence}"))
+        if self._begun is not None and self._begun.sequence >= place.sequence and newest < self._begun.sequence:
+            path = f"{self._directory}/journal/{self._begun.file}.journal"
+            raise ValueError(_lost(f"{path}, with sequence number {self._begun.sequence},"))
 
     def _known_boot_id(self) -> str | None:
         data = read_file(self._files, f"{self._directory}/boot-id")
@@ -254,7 +274,7 @@ class _Start:
         sequence, end = newest, 0
         while sequence >= oldest:
             if sequence not in self._journal:
-                raise ValueError(f"the journal file with sequence number {sequence} is missing")
+                raise ValueError(_lost(f"the journal file with sequence number {sequence}"))
             chain.append((sequence, end))
             _, end, sequence = self._journal[sequence][1]
         chain.reverse()
@@ -266,8 +286,8 @@ class _Start:
         start = checkpoint.journal.position if sequence == checkpoint.journal.sequence else FILE_HEADER_BYTES
         fd = self._files.open(path, create=False)
         try:
-            read = partial(self._files.read, fd)
-            scan = JournalScan(read, end or self._files.size(fd), sequence, start, last_batch)
+            read, size_bytes = partial(self._files.read, fd), self._files.size(fd)
+            scan = JournalScan(read, end or size_bytes, sequence, start, last_batch)
             for record in scan.records():
                 replay.apply(record, sequence, scan.payload(record) if record.kind in WITH_PAYLOAD else b"")
         finally:
@@ -275,9 +295,32 @@ class _Start:
         if scan.damaged_at is not None or (end and scan.end < end - 512):
             raise ValueError(
                 f"{path} is damaged at {scan.damaged_at or scan.end}, in records that had been synced, of any group."
-                " Move the whole directory away and start again: this node is then a new member, without data"
+                f" {WAY_OUT}"
             )
+        file_bytes = scan.file_bytes
+        if sequence == checkpoint.journal.sequence:
+            file_bytes = max(file_bytes, checkpoint.journal.size_bytes)
+        if self._begun is not None and sequence == self._begun.sequence:
+            file_bytes = max(file_bytes, scan.first_file_bytes)
+            if start == FILE_HEADER_BYTES and not scan.whole_count:
+                raise ValueError(_lost(f"what {path} held"))
+        if size_bytes < file_bytes:
+            raise ValueError(f"{path} has {size_bytes} bytes, and had {file_bytes}. {WAY_OUT}")
         return scan.last_batch
+
+
+def _decoded(data: bytearray | None, path: str) -> Checkpoint:
+    """Read a checkpoint file, or return what stands for one that is not there."""
+    if not data:
+        return Checkpoint(0, JournalPlace(1, FILE_HEADER_BYTES, 0), {}, {})
+    try:
+        return decode(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}. {WAY_OUT}") from error
+
+
+def _lost(what: str) -> str:
+    return f"{what} is missing, with records that had been synced, of any group. {WAY_OUT}"
 
 
 def _recovered(

@@ -102,6 +102,7 @@ class Machine:
             wall_ms=lambda: WALL_MS + self.wall_offset_ms + self.world.now_us // 1_000,
             random_bytes=chance.randbytes,
             files=files,
+            descriptors=lambda: 20_000,
             boot_id=lambda: f"boot {self.power_cuts}",
             new_worker=new_worker,
             new_syncer=new_syncer,
