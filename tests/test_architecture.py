@@ -94,6 +94,18 @@ PURE_STDLIB = {
 }
 PURE_LIBRARIES = {"msgpack", "msgspec", "fastcrc", "google_crc32c", "cramjam", "numpy"}
 IMPURE = {"asyncio", "socket", "time", "random", "logging", "threading", "subprocess", "uvloop"}
+CALLS_MANY = ("barnabas_broker", "barnabas_metadata_quorum", "barnabas_raftlog")
+CALLS_IN_A_LOOP = {  # module and function of a loop that may call by itself, and why
+    ("barnabas_raftlog.callbacks", "call_each"): "it is what the others use",
+    ("barnabas_raftlog.log.commit_queue", "_written"): "storage is one thing: a bug in it ends the process",
+    ("barnabas_raftlog.log.write_queue", "_carried_out"): "likewise",
+    ("barnabas_raftlog.log.write_queue", "store"): "two halves of one job",
+    (
+        "barnabas_raftlog.multiraft.driver",
+        "_tell_notices",
+    ): "of one group, in order; what raises in a drive ends the node",
+    ("barnabas_raftlog.multiraft.segment_repair", "__call__"): "two ways to the same, the second if the first fails",
+}
 SOURCE_FOLDERS = ("raftlog", "metadata_quorum", "broker", "clients", "spark", "tests", "scripts")
 FILES = sorted(path for name in MAY_IMPORT for path in ROOT.glob(f"*/{name}/**/*.py"))
 SOURCES = sorted(path for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -186,6 +198,44 @@ def test_functions_are_short_enough_to_read(path: Path) -> None:
 
 def test_every_longer_function_is_in_a_file_that_exists() -> None:
     assert {name for name, _ in LONGER_FUNCTIONS} <= {str(path.relative_to(ROOT)) for path in SOURCES}
+
+
+def loops_without_call_each(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield function and line of each loop that calls what it goes through, or an `on_...` method of that."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    for function in functions:
+        for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+            targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+            for call in (node for part in loop.body for node in ast.walk(part) if isinstance(node, ast.Call)):
+                called = call.func
+                if isinstance(called, ast.Attribute) and called.attr.startswith("on_"):
+                    called = called.value
+                if isinstance(called, ast.Name) and called.id in targets:
+                    yield function.name, call.lineno
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if within(dotted(path), CALLS_MANY)], ids=dotted)
+def test_whoever_calls_many_loses_none_behind_one_that_raises(path: Path) -> None:
+    loops = loops_without_call_each(ast.parse(path.read_text()))
+    found = [f"{path.name}:{line} in {name}" for name, line in loops if (dotted(path), name) not in CALLS_IN_A_LOOP]
+    assert not found, "use barnabas_raftlog.callbacks.call_each, or say in CALLS_IN_A_LOOP why not"
+
+
+def test_loops_that_call_are_found() -> None:
+    loops = """
+def fire(self):
+    for callback in self.callbacks:
+        callback()
+def wake(self):
+    for name, (number, waiter) in self.waiters:
+        if number:
+            waiter.on_woken(name)
+def harmless(self):
+    for waiter in self.waiters:
+        self.on_woken(waiter)
+        waiter.close()
+"""
+    assert list(loops_without_call_each(ast.parse(loops))) == [("fire", 4), ("wake", 8)]
 
 
 def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:

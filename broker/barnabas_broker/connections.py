@@ -38,6 +38,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
@@ -345,6 +346,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_reading_paused:
             self._unblock()
 
+    def _break(self, error: Exception) -> None:
+        """What was to be done for several connections has failed for this one."""
+        self._listener._log_reason(self, f"{type(error).__name__}: {error}")
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def _send(self) -> None:
         """Hand the answers of one loop iteration to the transport: one system call for all of them."""
         output, self._output = self._output, []
@@ -452,19 +460,18 @@ class Listener:
 
     def _send_all(self) -> None:
         sending, self._sending = self._sending, {}
-        for connection in sending:
-            connection._send()
+        call_each(sending, Connection._send, Connection._break)
 
     def _feed_starved(self) -> None:
         self._feeding = None
         starved, self._starved = self._starved, {}
-        for connection in starved:
-            connection._unblock()
+        call_each(starved, Connection._unblock, Connection._break)
 
     def _sweep(self) -> None:
         self.sweep_count += 1
         self._reasons = 0
         delay_ms = min(SWEEP_MS, self.limits.idle_ms // 10)
+        self._sweeping = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
         idle_since = self.sweep_count - self.limits.idle_ms // delay_ms
         stalled_since = max(idle_since, self.sweep_count - SWEEPS_STALLED)
         for connection in [one for one in self._connections if one.last_sweep < stalled_since and not one.is_closed]:
@@ -472,7 +479,6 @@ class Listener:
                 connection.close("a large request has stalled, and others wait for the memory it holds")
             elif connection.is_idle and connection.last_sweep < idle_since:
                 connection.close(f"nothing was received for {self.limits.idle_ms} ms (connections.max.idle.ms)")
-        self._sweeping = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
 
     def _log_reason(self, connection: Connection, reason: str) -> None:
         self._reasons += 1

@@ -5,11 +5,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.registry import Message, encode_response
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import StorageFailedError
 
 from .compaction import Compaction
 from .config import BrokerConfig
@@ -23,7 +25,7 @@ from .partitions import Partitions
 from .retention import Retention
 from .timers import Timers
 
-__all__ = ["BrokerContext", "Leader", "respond"]
+__all__ = ["BrokerContext", "Leader", "code_of", "respond"]
 
 T = TypeVar("T")
 
@@ -162,6 +164,12 @@ class BrokerContext:
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.on_fatal(error)
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """Return what clients are told of an error that nobody expected."""
+    is_disk = isinstance(error, StorageFailedError)
+    return ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def respond(exchange: Exchange, response: Message) -> None:

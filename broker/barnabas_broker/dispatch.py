@@ -7,9 +7,10 @@ when it answers the exchange itself, now or later (produce and fetch, which park
   does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out.
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
-- An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say
-  so, KAFKA_STORAGE_ERROR if it is the disk's. This is the only place that catches `Exception`. Failed assertions pass:
-  they are ours, and stop the process (`BrokerContext.on_fatal`).
+- An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say so,
+  KAFKA_STORAGE_ERROR if it is the disk's. So is one that comes up when the request has waited and is looked at again
+  (`barnabas_raftlog.callbacks`, the only other module that catches `Exception`). Failed assertions pass: they are ours,
+  and stop the process (`BrokerContext.on_fatal`).
 
 Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
 are refused like any other that we do not speak.
@@ -24,10 +25,10 @@ from typing import Any, NamedTuple
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, encode_response, read_request_header
-from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
+from barnabas_raftlog.errors import MalformedMessageError
 
 from .connections import Exchange
-from .context import BrokerContext, respond
+from .context import BrokerContext, code_of, respond
 from .handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -172,7 +173,7 @@ class Dispatcher:
         except AssertionError as error:
             self._broker.on_fatal(error)
             raise
-        except Exception as error:  # noqa: BLE001 - the one place; see the module
+        except Exception as error:  # noqa: BLE001 - the one place for requests; see the module
             self._fail(route, exchange, request, error)
 
     def _finish(self, route: Route, exchange: Exchange, request: Message, task: asyncio.Task[Message | None]) -> None:
@@ -189,9 +190,7 @@ class Dispatcher:
     def _fail(self, route: Route, exchange: Exchange, request: Message, error: Exception) -> None:
         name = f"{APIS[exchange.api_key].name} v{exchange.version}"
         logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
-        is_disk = isinstance(error, StorageFailedError)
-        code = ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
-        response = None if exchange.is_answered else route.refuse(request, code)
+        response = None if exchange.is_answered else route.refuse(request, code_of(error))
         if response is None:
             self._abandon(exchange, f"{name} failed and cannot say so")
         else:

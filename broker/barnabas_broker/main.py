@@ -28,6 +28,7 @@ from barnabas_raftlog.errors import BarnabasError
 
 from .config import BrokerConfig, ConfigError
 from .heap_upkeep import HeapUpkeep
+from .loop_errors import end_on_bugs
 from .node import Node
 
 __all__ = ["main"]
@@ -76,6 +77,7 @@ async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     node = Node(config)
+    end_on_bugs(loop, node.fail)
     try:
         await node.start()
     except (BarnabasError, OSError) as error:

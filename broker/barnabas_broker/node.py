@@ -127,7 +127,7 @@ class Node:
             environment.monotonic_ms,
             config.replica_catchup_rate_bytes,
             self._on_fact,
-            self._fail,
+            self.fail,
         )
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
         limits = Limits(
@@ -268,7 +268,7 @@ class Node:
             self.links,
             self.metadata.submit,
             self._on_fact,
-            self._fail,
+            self.fail,
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
@@ -277,7 +277,7 @@ class Node:
         self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
         self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
         self.broker = BrokerContext(
-            config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self._fail, environment.new_id
+            config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
@@ -370,9 +370,10 @@ class Node:
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Be broken from now on: `failure` says why. Only the first one counts."""
         if not self.failure.done():
             self.failure.set_exception(error)
 

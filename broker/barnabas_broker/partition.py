@@ -43,6 +43,7 @@ from typing import NamedTuple
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.membership import Configuration
@@ -404,8 +405,7 @@ class Partition:
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
         self.starts.truncate_from(index)
-        for waiter in self._waiters.take_from(index):
-            waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        call_each(self._waiters.take_from(index), lambda waiter: waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def on_committed(self, commit_index: int) -> None:
         self.producers.commit_index = commit_index
@@ -422,8 +422,7 @@ class Partition:
                 self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
                 self._finish_short()
             else:
-                for waiter in self._waiters.take_committed(commit_index):
-                    waiter.on_committed()
+                call_each(self._waiters.take_committed(commit_index), _finish)
         if self._is_save_due(commit_index):
             self.save_producers()
         self.host.wake(self)
@@ -535,13 +534,20 @@ class Partition:
 
     def _finish_short(self) -> None:
         short, self._short = self._short, []
-        for index, waiter in short:
-            if self._is_short(index):
-                self._short.append((index, waiter))
+
+        def finish(pair: tuple[int, PendingAppend]) -> None:
+            if self._is_short(pair[0]):
+                self._short.append(pair)
             else:
-                waiter.on_committed()
+                pair[1].on_committed()
+
+        call_each(short, finish)
 
     def _fail_waiters(self, code: ErrorCode) -> None:
         short, self._short = self._short, []
-        for waiter in (*(pair[1] for pair in short), *self._waiters.take_all()):
-            waiter.on_failed(code)
+        waiters = [*(pair[1] for pair in short), *self._waiters.take_all()]
+        call_each(waiters, lambda waiter: waiter.on_failed(code))
+
+
+def _finish(waiter: PendingAppend) -> None:
+    waiter.on_committed()

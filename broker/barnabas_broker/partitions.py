@@ -28,6 +28,7 @@ from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_metadata_quorum.pulse import Pulse
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.multiraft.groups import MultiRaft
@@ -465,18 +466,28 @@ class Partitions:
 
     def _wake_fetches(self) -> None:
         woken, self._woken = self._woken, {}
-        for partition in woken:
-            for fetch in self.fetch_waiters.take(partition):
-                fetch.on_woken()
+        call_each(
+            (fetch for partition in woken for fetch in self.fetch_waiters.take(partition)),
+            _wake,
+            _say,
+        )
 
     def _review(self) -> None:
         self._review_timer = None
         reviewing, self._reviewing = self._reviewing, {}
         now_ms = self.now_ms()
-        for partition in reviewing:
+
+        def review(partition: Partition) -> None:
             is_moving = self.moves.review(partition, partition.placement, partition.observing)
             if partition.review(now_ms) or is_moving:
                 self.review_soon(partition)
+
+        call_each(reviewing, review, self._on_review_failed)
+
+    def _on_review_failed(self, partition: Partition, error: Exception) -> None:
+        """Nobody waits for it. It is reviewed again when something moves there."""
+        text = f"its replicas could not be reviewed: {type(error).__name__}: {error}"
+        self._on_fact(group_id_of(partition.topic_id, partition.index), Fact("review failed", partition.term, text))
 
     # The end.
 
@@ -506,5 +517,12 @@ class Partitions:
             partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if partition.group.failed is None:
                 partition.save_producers()
-        for fetch in self.fetch_waiters.take_all():
-            fetch.on_woken()
+        call_each(self.fetch_waiters.take_all(), _wake, _say)
+
+
+def _wake(fetch: ParkedFetch) -> None:
+    fetch.on_woken()
+
+
+def _say(fetch: ParkedFetch, error: Exception) -> None:
+    fetch.on_error(error)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from barnabas_raftlog.callbacks import call_each
+
 from .waiting import Deadline, Deadlines
 
 __all__ = ["Timers"]
@@ -11,7 +13,8 @@ __all__ = ["Timers"]
 class Timers:
     """Calls each callback at its time, at most a millisecond late on an idle loop.
 
-    Limit: one per parked request and one per group of consumers.
+    Limit: one per parked request and one per group of consumers. A callback that raises keeps nobody else from being
+    called, and ends the process: whoever can be told otherwise is told by the callback itself.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -48,7 +51,12 @@ class Timers:
 
     def _fire(self) -> None:
         self._timer = None
-        for callback in self._deadlines.take_due(self._clock()):
-            callback()
-        if self._timer is None:
-            self._arm()
+        try:
+            call_each(self._deadlines.take_due(self._clock()), _call)
+        finally:
+            if self._timer is None:
+                self._arm()
+
+
+def _call(callback: Callable[[], None]) -> None:
+    callback()

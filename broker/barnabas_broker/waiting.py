@@ -82,6 +82,9 @@ class ParkedFetch(Protocol):
     def on_woken(self) -> None:
         """One of its partitions has moved; it is not parked any more."""
 
+    def on_error(self, error: Exception) -> None:
+        """What it did when it was woken has failed: it says so to whoever asked."""
+
 
 class FetchWaiters(Generic[K, T]):
     """Parked fetches by the partitions that they read.

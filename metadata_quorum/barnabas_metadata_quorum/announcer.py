@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
 from typing import Protocol
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
 
 from .image import Image, topic_changes
@@ -96,8 +97,7 @@ class LeaderAnnouncer:
         self._subscribers.append(subscriber)
 
     def _tell(self, changed: list[PartitionKey]) -> None:
-        for subscriber in self._subscribers:
-            subscriber(changed)
+        call_each(self._subscribers, lambda subscriber: subscriber(changed))
 
     def _flush(self) -> None:
         news, self._news = list(self._news.values()), {}

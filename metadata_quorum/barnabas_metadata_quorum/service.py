@@ -27,6 +27,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
@@ -442,11 +443,14 @@ class MetadataService:
         new = self.image
         if new is old:
             return
-        for subscriber in self._subscribers:
-            subscriber(old, new)
-        for future, claim in self._waiters.items():
+        call_each(self._subscribers, lambda subscriber: subscriber(old, new))
+
+        def look(waiter: tuple[asyncio.Future[Image], Callable[[Image], bool]]) -> None:
+            future, claim = waiter
             if not future.done() and claim(new):
                 future.set_result(new)
+
+        call_each(self._waiters.items(), look, lambda waiter, error: waiter[0].set_exception(error))
 
     def _consider_activation(self) -> None:
         """Become the active controller if all of it is true: leader, confirmed, everything of former terms applied."""

@@ -1,6 +1,6 @@
 """A partition between a Raft group and its waiters, with both played by the test."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -424,8 +424,9 @@ def test_a_witness_that_is_to_be_a_replica_begins_with_nothing() -> None:
 
 def test_a_gap_of_a_producer_that_was_perhaps_forgotten_is_sent_back_only_while_a_leadership_is_new() -> None:
     """Later batch 0 has surely come, or the producer is an old one: Kafka, too, takes it at its word then (KIP-360)."""
-    partition, host = make(FakeLog([1]))
-    partition.on_appended(partition.log.entries)  # type: ignore[attr-defined]
+    log = FakeLog([1])
+    partition, host = make(log)
+    partition.on_appended(log.entries)
     partition.producers.forgotten_id_max = 9
     lead(partition)
     for sequence in (1, 2):
@@ -471,3 +472,41 @@ def test_only_so_many_producers_are_remembered_as_turned_away(monkeypatch: pytes
     for producer_id, expected in ((5, OutOfOrderSequenceError), (6, NotEnoughReplicasError)):
         with pytest.raises(expected):
             append(partition, producer_id=producer_id, epoch=0, sequence=1)
+
+
+class BrokenWaiter(Waiter):
+    def on_committed(self) -> None:
+        raise ValueError("committed")
+
+    def on_failed(self, code: ErrorCode) -> None:
+        raise ValueError("failed")
+
+
+@pytest.mark.parametrize("min_insync", [1, 3])
+def test_a_waiter_that_fails_keeps_no_other_from_hearing_of_its_commit(min_insync: int) -> None:
+    partition, _ = make(FakeLog(), min_insync=min_insync)
+    lead(partition)
+    partition.group.core.progress.update({2: follower(2), 3: follower(2)})
+    waiters = [Waiter(), BrokenWaiter(), Waiter()]
+    for index, waiter in zip((1, 1, 2), waiters, strict=True):
+        append(partition)
+        partition.wait_for(index, waiter)
+    with pytest.raises(ValueError, match="committed"):
+        partition.on_committed(2)
+    assert [waiter.outcome for waiter in waiters] == ["committed", None, "committed"]
+    assert (partition.high_watermark, partition._short) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "how", [lambda one: one.on_truncated(1), lambda one: one.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+)
+def test_a_waiter_that_fails_keeps_no_other_from_hearing_of_the_end(how: Callable[[Partition], None]) -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    waiters = [Waiter(), BrokenWaiter(), Waiter()]
+    for waiter in waiters:
+        partition.wait_for(append(partition)[1], waiter)
+    with pytest.raises(ValueError, match="failed"):
+        how(partition)
+    outcomes = [waiter.outcome for waiter in waiters]
+    assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None, ErrorCode.NOT_LEADER_OR_FOLLOWER]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from barnabas_clients import Admin, Producer
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
+from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.messages import Entry
 
@@ -53,11 +55,10 @@ def the_leadership_is_handed_on(patched: pytest.MonkeyPatch, partition: Partitio
 
 
 def a_replica_is_missing(patched: pytest.MonkeyPatch, partition: Partition) -> None:
-    original, left = Partition.copies_in_sync.fget, [0]
-    assert original is not None
+    original, left = vars(Partition)["copies_in_sync"], [0]
 
     def copies(self: Partition) -> int:
-        return left.pop() if self is partition and left else original(self)
+        return left.pop() if self is partition and left else int(original.__get__(self))
 
     patched.setattr(Partition, "copies_in_sync", property(copies))
 
@@ -109,8 +110,9 @@ async def test_a_producer_gets_everything_stored_once_and_in_order_past_refusals
 
     def propose(self: Group, frame: bytearray) -> Entry:
         nonlocal refused
-        offset = self.log.log_end_offset
-        if "refusing" in self.log.name and offset % 7 == 3 and offset not in seen:  # type: ignore[attr-defined]
+        log = cast("ReplicaLog", self.log)
+        offset = log.log_end_offset
+        if "refusing" in log.name and offset % 7 == 3 and offset not in seen:
             seen.add(offset)
             refused += 1
             raise errors[refused % 2]

@@ -31,10 +31,11 @@ those that take it for the leader, by metadata that is old or a guess, begin ane
 Replicas of this cluster do not use this API, so a request in the name of one comes from outside and is refused.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.context import BrokerContext, code_of, respond
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
 from barnabas_broker.read_replicas import ReadReplica, preferred_replica
@@ -49,6 +50,7 @@ from barnabas_clients.protocol.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import SIZE_PREFIX_BYTES, next_offset
@@ -74,8 +76,16 @@ class _Fetch:
         self.is_last_look = request.max_wait_ms <= 0
         self.started_cold = False
 
+    def __repr__(self) -> str:
+        return f"a fetch from {self.exchange.connection}"
+
     def on_woken(self) -> None:
         self.look()
+
+    def on_error(self, error: Exception) -> None:
+        self._stop_waiting()
+        if not self.exchange.is_answered:
+            respond(self.exchange, refuse(self.request, code_of(error)))
 
     def look(self) -> None:
         """Read what there is; answer, or park."""
@@ -85,7 +95,7 @@ class _Fetch:
             # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
             self._stop_waiting()
             self.exchange.hold()
-            self.broker.spawn(self._read_cold(look))
+            self.broker.start_task(self._read_cold(look), self._on_read)
             return
         is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
         is_enough |= not look.partitions
@@ -104,7 +114,7 @@ class _Fetch:
     def _on_timeout(self) -> None:
         self.is_last_look = True
         if self.broker.partitions.fetch_waiters.discard(self):
-            self.look()
+            call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _abandon(self) -> None:
         self.broker.partitions.fetch_waiters.discard(self)
@@ -119,6 +129,10 @@ class _Fetch:
         await look.read_rest()
         if not self.exchange.is_answered:
             self._answer(look)
+
+    def _on_read(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            call_each((self,), lambda _: task.result(), _Fetch.on_error)
 
     def _answer(self, look: "_Look") -> None:
         self._stop_waiting()
@@ -191,14 +205,18 @@ class _Look:
         return self._read(partition, asked)
 
     def _preferred(self, partition: Partition, fetch_offset: int) -> int | None:
-        """Return which other replica this consumer should read from, if it should."""
+        """Return which other replica this consumer should read from, if it should and that can be told."""
         brokers, now_ms = self.broker.image.brokers, self.broker.now_ms()
         me = brokers.get(self.broker.node_id)
         if me is None or me.rack == self.rack or fetch_offset < partition.log.log_start_offset:
             return None
+        try:
+            elsewhere = partition.readable_elsewhere(now_ms)
+        except StorageFailedError:
+            return None  # Where a follower's log ends may be in a segment that cannot be read.
         replicas = [
             ReadReplica(node_id, brokers[node_id].rack, end_offset)
-            for node_id, end_offset in partition.readable_elsewhere(now_ms)
+            for node_id, end_offset in elsewhere
             if node_id in brokers and not brokers[node_id].fenced
         ]
         return preferred_replica(self.rack, me.rack, fetch_offset, replicas)

@@ -41,6 +41,7 @@ from barnabas_clients.protocol.produce import (
     TopicProduceResponse,
 )
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
 from barnabas_raftlog.records.header import (
@@ -95,18 +96,22 @@ class _Produce:
         # Zero before `park`: everything was answered while the request was still being read.
         if self.left == 0 and self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
-            if self.has_refused:
-                _add_endpoints(self.broker, self.exchange.version, self.response)
-            respond(self.exchange, self.response)
+            call_each((self,), _Produce._answer, _Produce._give_up)
             self.waits.clear()  # They know this request, which goes with the last reference, not with a collection.
 
+    def _answer(self) -> None:
+        if self.has_refused:
+            _add_endpoints(self.broker, self.exchange.version, self.response)
+        respond(self.exchange, self.response)
+
+    def _give_up(self, error: Exception) -> None:
+        """It cannot be said what became of the batches, but that nothing will be said."""
+        self.exchange.connection.close(f"a produce cannot be answered: {error}")
+        if not self.exchange.is_answered:
+            self.exchange.answer(())
+
     def _on_timeout(self) -> None:
-        for wait in self.waits:
-            if not wait.is_closed:
-                wait.partition.forget(wait)
-                _note_too_few(self.broker, wait.partition)
-                enough = wait.partition.has_enough_replicas
-                wait.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))
 
     def _abandon(self) -> None:
         """The client is gone. What it produced stays; only the answer is nobody's."""
@@ -132,6 +137,13 @@ class _Wait:
         if not self.is_closed:
             self.is_closed = True
             self.produce.close_one()
+
+    def on_timeout(self) -> None:
+        if not self.is_closed:
+            self.partition.forget(self)
+            _note_too_few(self.produce.broker, self.partition)
+            enough = self.partition.has_enough_replicas
+            self.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def on_failed(self, code: ErrorCode) -> None:
         if self.is_closed:

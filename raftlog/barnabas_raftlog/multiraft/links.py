@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.messages import Fact, Rng
 
@@ -425,8 +426,7 @@ class Links:
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
-        for callback in self.on_peer:
-            callback(peer.node_id, live)
+        call_each(self.on_peer, lambda callback: callback(peer.node_id, live))
 
     def _on_datagram(self, data: bytes, address: object) -> None:
         del address
