@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas_raftlog.records.builder import Header, varint, write_header
+from barnabas_raftlog.records.builder import varint, write_header
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import HEADER_BYTES
 from barnabas_raftlog.records.reader import Record, read_records
 
+from .arguments import Bytes
 from .sequences import Sequences, UnderWay
 
 __all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "headers_size"]
@@ -68,8 +69,17 @@ class Batch:
         self.whole: Batch | None = None
         self.under_way: UnderWay[Batch] | None = None
 
-    def add(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-        """Append a record and return its index in the batch; -1 if the batch is too full for it."""
+    def add(
+        self,
+        timestamp_ms: int,
+        key: Bytes | None,
+        value: Bytes | None,
+        headers: Sequence[tuple[str, Bytes | None]],
+    ) -> int:
+        """Append a record and return its index in the batch; -1 if the batch is too full for it.
+
+        The `len` of everything is the number of its bytes (arguments.py sees to that).
+        """
         count = self.count
         if count:
             delta = timestamp_ms - self.base_timestamp_ms
@@ -309,13 +319,13 @@ class Accumulator:
         assert self.used_bytes >= 0
 
 
-def headers_size(headers: Sequence[Header]) -> int:
+def headers_size(headers: Sequence[tuple[str, Bytes | None]]) -> int:
     """Return an upper bound of the encoded size of headers."""
     return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers)
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
-    pieces = [varint(len(headers))]
+def _encode_headers(headers: Sequence[tuple[str, Bytes | None]]) -> bytes:
+    pieces: list[Bytes] = [varint(len(headers))]
     for name, said in headers:
         encoded = name.encode()
         pieces += (varint(len(encoded)), encoded)

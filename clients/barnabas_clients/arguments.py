@@ -17,8 +17,10 @@ __all__ = [
     "INT64_MAX",
     "SECONDS_MAX",
     "Bytes",
+    "Headers",
     "callable_of",
     "flag",
+    "headers_of",
     "names",
     "one_of",
     "record_bytes",
@@ -33,6 +35,8 @@ T = TypeVar("T")
 
 Bytes = bytes | bytearray | memoryview
 """What a record may be made of."""
+Headers = Mapping[str, Bytes | None] | Sequence[tuple[str, Bytes | None]]
+"""A record's headers, as callers give them: in order, and in a sequence a name may come more than once."""
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -67,6 +71,8 @@ def whole_number(name: str, value: object, low: int, high: int = INT64_MAX) -> i
     Raises:
         TypeError: it is not a whole number. ValueError: it is out of range.
     """
+    if type(value) is int and low <= value <= high:
+        return value
     try:
         number = int(operator.index(value))  # type: ignore[arg-type]  # that is the question
     except TypeError:
@@ -106,7 +112,8 @@ def text(name: str, value: object, *, may_be_empty: bool = False, characters_max
     if len(value) > characters_max:
         raise ValueError(f"{name} has {len(value)} characters; {characters_max} are possible")
     try:
-        value.encode()
+        if not value.isascii():
+            value.encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} is {shown(value)}, which has no encoding in UTF-8") from None
     return value
@@ -182,3 +189,34 @@ def record_bytes(name: str, value: object) -> Bytes | None:
         return memoryview(value)
     advice = "; encode it" if isinstance(value, str) else ""
     raise TypeError(f"{name} is {type(value).__name__}; it must be bytes, a bytearray, a memoryview or None{advice}")
+
+
+def headers_of(value: object) -> tuple[tuple[str, Bytes | None], ...]:
+    """Return (name, content) pairs of a mapping, or of a sequence of pairs; None has none.
+
+    Raises:
+        TypeError: it is neither, or one is no pair, or is not a `str` and bytes. ValueError: as `text`.
+    """
+    if value is None:
+        return ()
+    if type(value) is tuple:
+        # Nearly every header is so, and need not be looked at any closer.
+        for pair in value:
+            is_pair = type(pair) is tuple and len(pair) == 2
+            if not is_pair or type(pair[1]) is not bytes or type(pair[0]) is not str or not pair[0].isascii():
+                break
+        else:
+            return value
+    if isinstance(value, Mapping):
+        pairs: Iterable[object] = value.items()
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
+        pairs = value
+    else:
+        raise TypeError(f"headers is {shown(value)}; it must be a mapping, or a list of (name, content) pairs")
+    found = []
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"headers has {shown(pair)}; each must be a (name, content) pair")
+        name = text("a header's name", pair[0], may_be_empty=True, characters_max=INT32_MAX)
+        found.append((name, record_bytes("a header's content", pair[1])))
+    return tuple(found)

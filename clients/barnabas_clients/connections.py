@@ -27,6 +27,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
+from .arguments import text
 from .backoff import Backoff, Jitter
 from .bootstrap import Endpoint, parse_bootstrap
 from .cluster_view import BrokerAddress, ClusterView
@@ -83,7 +84,7 @@ class Cluster:
         jitter: Jitter | None = None,
     ) -> None:
         self.view = ClusterView()
-        self.client_id = client_id
+        self.client_id = text("client_id", client_id, may_be_empty=True)
         self.request_timeout_s = request_timeout_s
         self._bootstrap = parse_bootstrap(bootstrap)
         self._metadata_max_age_s = metadata_max_age_s

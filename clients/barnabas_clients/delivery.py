@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .accumulator import Batch
+from .arguments import callable_of
 from .errors import ClientError
 
 __all__ = ["Delivery", "Receipt", "RecordsLostError"]
@@ -44,8 +45,8 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     """One record on its way. Await it for its `Receipt`.
 
     Awaiting raises what kept the record from being delivered: a `KafkaError` (the broker refused it), a
-    `DeadlineExceededError` (delivery_timeout_s), a `ClientClosedError`. The last two have `may_be_done`: the record may
-    be in the log all the same.
+    `DeadlineExceededError` (delivery_timeout_s), a `ClientClosedError`. All have `may_be_done`: the record may be in
+    the log all the same.
 
     Cancellation: the wait ends, the record goes on.
     """
@@ -111,6 +112,7 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
 
     def add_done_callback(self, callback: Callable[["Delivery"], object]) -> None:
         """Have the loop call `callback` with this delivery when it is done; soon, if it is done already."""
+        callable_of("callback", callback)
         batch, loop = self._batch, asyncio.get_running_loop()
         batch.is_observed = True
         if batch.is_done:

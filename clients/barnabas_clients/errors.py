@@ -3,7 +3,7 @@
 An answer with an error code is a `KafkaError` (protocol/errors.py). The classes here are for when no usable answer
 came: the connection broke, the deadline passed, the broker speaks no common version. Both kinds have `retriable`,
 which says whether the same call may succeed later or elsewhere without the caller changing anything. It does not
-say that nothing has happened: that is `may_be_done`, for callers who must not do a thing twice.
+say that nothing has happened: that is `may_be_done`, which both have, for callers who must not do a thing twice.
 """
 
 from typing import ClassVar

@@ -13,19 +13,25 @@ A callable in place of a name is asked about every record that names no partitio
 
 from collections.abc import Callable
 from struct import unpack
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-__all__ = ["Partitioner", "murmur2", "partition_of"]
+from .arguments import Bytes
 
-Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, bytes | None, int], int]
-"""A name, or a function of (topic, key, number of partitions) that returns a partition, from 0."""
+__all__ = ["PARTITIONERS", "Partitioner", "murmur2", "partition_of"]
+
+PARTITIONERS: Final[tuple[Literal["murmur2"], Literal["round-robin"]]] = ("murmur2", "round-robin")
+Partitioner = Literal["murmur2", "round-robin"] | Callable[[str, Any, int], int]
+"""A name, or a function of (topic, key, number of partitions) that returns a partition, from 0.
+
+The key is what `send` was given: None, bytes, or a bytearray or memoryview of bytes.
+"""
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _MASK: Final = 0xFFFFFFFF
 
 
-def murmur2(data: bytes) -> int:
+def murmur2(data: Bytes) -> int:
     """Return the 32-bit hash of `data`, 0..2**32-1, with the seed of Kafka's Java clients."""
     size = len(data)
     whole = size & ~3
@@ -39,6 +45,6 @@ def murmur2(data: bytes) -> int:
     return hashed ^ (hashed >> 15)
 
 
-def partition_of(key: bytes, partition_count: int) -> int:
+def partition_of(key: Bytes, partition_count: int) -> int:
     """Return the partition of a key among `partition_count`, 1 or more."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

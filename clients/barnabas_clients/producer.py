@@ -35,9 +35,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
-from barnabas_raftlog.records.builder import Header
-
 from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
+from .arguments import INT64_MAX, Bytes, Headers, headers_of, record_bytes, seconds, topic_name, whole_number
 from .buffer_room import BufferRoom
 from .connections import Cluster
 from .delivery import Delivery, Receipt, RecordsLostError
@@ -56,6 +55,7 @@ WAITING_BATCHES = 1
 PACE_S = 0.1
 LOST_BATCHES_MAX = 1_000
 """So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
+_NO_HEADERS: tuple[tuple[str, Bytes | None], ...] = ()
 _log = logging.getLogger(__name__)
 
 
@@ -135,14 +135,18 @@ class Producer:
         self._identity = Identity() if settings.is_idempotent else None
         self._sender: Sender | None = None
         self._topics: dict[str, TopicQueues] = {}
-        self._owes_a_turn = False
+        self._is_opened = self._owes_a_turn = False
         self._lost: deque[Batch] = deque()
         self._lost_count = 0
         self._closed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect to the cluster, within `timeout_s`."""
-        assert self._sender is None, "a producer is opened once"
+        if self._closed is not None:
+            raise ClientClosedError("the producer is closed; make another")
+        if self._is_opened:
+            raise RuntimeError("a producer is opened once; make another")
+        self._is_opened = True
         await self._cluster.__aenter__()
         self._sender = Sender(
             self._cluster,
@@ -170,12 +174,12 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Bytes | None = None,
         *,
-        key: bytes | None = None,
+        key: Bytes | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = _NO_HEADERS,
         timeout_s: float | None = None,
     ) -> Delivery:
         """Put a record on its way, and return its delivery, which may be awaited, kept, or dropped.
@@ -184,11 +188,12 @@ class Producer:
 
         Args:
             topic: created by the brokers if it is missing and they are configured so.
-            value: None is a tombstone on compacted topics.
+            value: None is a tombstone on compacted topics. It is copied when the record is taken; of a view of other
+                items than bytes the bytes count.
             key: decides the partition if `partition` is None.
             partition: from 0.
-            timestamp_ms: since 1970; None is now.
-            headers: (name, content) pairs, in order; names may repeat.
+            timestamp_ms: since 1970, an int; None is now.
+            headers: a mapping of names to contents, or (name, content) pairs, in order, whose names may repeat.
             timeout_s: deadline of this call, not of the delivery; None is the producer's.
 
         Raises:
@@ -196,16 +201,22 @@ class Producer:
             MessageTooLargeError: larger than `request_bytes_max`, or than the buffer.
             UnknownTopicOrPartitionError: the topic has no such partition.
             ClientClosedError: the producer is closed, or was while this call waited.
-            TypeError: key, value or a header is not bytes.
+            TypeError, ValueError: an argument has the wrong type, or an impossible value. The record was not taken.
 
         Cancellation: cancelled, the record was not taken.
         """
+        # What most callers pass is seen at a glance; arguments.py looks at the rest, and says what is wrong with it.
+        if type(value) is not bytes or (key is not None and type(key) is not bytes):
+            key, value = record_bytes("key", key), record_bytes("value", value)
+        pairs = () if headers is _NO_HEADERS else headers_of(headers)
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= INT64_MAX:
+            timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0)
+        deadline = None if timeout_s is None else self._deadline(timeout_s)
         if self._owes_a_turn:
             self._owes_a_turn = False
             await asyncio.sleep(0)
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        deadline: float | None = None
         while True:
             found = self._topics.get(topic)
             if found is None:
@@ -216,29 +227,27 @@ class Producer:
             batch = queue.open
             if batch is None:
                 deadline = deadline or self._deadline(timeout_s)
-                await self._open(queue, _size_of(key, value, headers), deadline)
+                await self._open(queue, _size_of(key, value, pairs), deadline)
                 continue
-            try:
-                index = batch.add(timestamp_ms, key, value, headers)
-            except (TypeError, AttributeError, ValueError):
-                # Not bytes. A batch that was opened for nothing must not be sent.
-                if not batch.count:
-                    self._accumulator.discard(batch)
-                    self._room.on_room()
-                raise
+            index = batch.add(timestamp_ms, key, value, pairs)
             if index >= 0:
                 return Delivery(batch, index, timestamp_ms)
-            self._complete(found, queue)
+            if batch.count:
+                self._complete(found, queue)
+            else:
+                # A bytearray grew while this call waited for a batch, which must not be sent empty.
+                self._accumulator.discard(batch)
+                self._room.on_room()
 
     async def send_and_wait(
         self,
         topic: str,
-        value: bytes | None = None,
+        value: Bytes | None = None,
         *,
-        key: bytes | None = None,
+        key: Bytes | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
-        headers: Sequence[Header] = (),
+        headers: Headers | None = _NO_HEADERS,
         timeout_s: float | None = None,
     ) -> Receipt:
         """Send a record and wait until it is delivered; arguments and errors are those of `send` and of the delivery.
@@ -259,7 +268,7 @@ class Producer:
             partition=partition,
             timestamp_ms=timestamp_ms,
             headers=headers,
-            timeout_s=deadline - loop.time(),
+            timeout_s=max(0.0, deadline - loop.time()),
         )
         assert self._sender is not None
         self._sender.hasten(self._topics[topic].queues[delivery.partition])
@@ -281,6 +290,7 @@ class Producer:
         """
         deadline = self._deadline(timeout_s)
         self._check_open()
+        topic_name("topic", topic)
         if topic not in self._topics:
             await self._learn_topic(topic, deadline)
         return len(self._topics[topic].queues)
@@ -308,11 +318,11 @@ class Producer:
         Cancellation: closed at once, as at the deadline; the connections end by themselves.
         """
         loop = asyncio.get_running_loop()
+        deadline = self._deadline(timeout_s)
         if self._closed is not None:
             await asyncio.wait({self._closed})
             return
         self._closed = loop.create_future()
-        deadline = self._deadline(timeout_s)
         self._topics.clear()
         self._room.close()
         try:
@@ -332,7 +342,8 @@ class Producer:
 
     def metrics(self) -> ProducerMetrics:
         """Return what has happened so far; costs next to nothing."""
-        assert self._sender is not None, "the producer is not open"
+        if self._sender is None:
+            raise ClientClosedError("the producer is not open; use it as `async with`")
         counters = self._sender.counters
         return ProducerMetrics(
             records_delivered=counters.records_delivered,
@@ -360,6 +371,7 @@ class Producer:
 
     async def _learn_topic(self, name: str, deadline: float) -> None:
         """Wait until the topic is known to have partitions."""
+        topic_name("topic", name)
         loop = asyncio.get_running_loop()
         sender = self._check_open()
         is_first = True
@@ -480,7 +492,8 @@ class Producer:
             raise RecordsLostError(count, lost[0].error if lost else None)
 
     def _deadline(self, timeout_s: float | None) -> float:
-        return asyncio.get_running_loop().time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
+        limit_s = self._settings.timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
+        return asyncio.get_running_loop().time() + limit_s
 
     def _check_open(self) -> Sender:
         if self._closed is not None:
@@ -490,5 +503,5 @@ class Producer:
         return self._sender
 
 
-def _size_of(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
+def _size_of(key: Bytes | None, value: Bytes | None, headers: Sequence[tuple[str, Bytes | None]]) -> int:
     return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_size(headers)

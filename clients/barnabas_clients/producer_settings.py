@@ -1,10 +1,11 @@
 """What a producer can be told, checked before anything is opened. Pure."""
 
-from typing import Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 from barnabas_raftlog.records.compression import Compression
 
-from .partitioner import Partitioner
+from .arguments import INT32_MAX, INT64_MAX, callable_of, flag, one_of, seconds, whole_number
+from .partitioner import PARTITIONERS, Partitioner
 
 __all__ = ["Acks", "CompressionName", "ProducerSettings"]
 
@@ -12,6 +13,8 @@ Acks = Literal["all", 0, 1, -1]
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 IDEMPOTENT_IN_FLIGHT_MAX = 5
 """So many batches of a producer a broker remembers per partition, to recognise repetitions."""
+_COMPRESSIONS: Final = tuple(name.lower() for name in Compression.__members__)
+_SIZES: Final = frozenset({"batch_bytes", "request_bytes_max", "buffer_bytes", "in_flight_max"})
 
 
 class ProducerSettings(NamedTuple):
@@ -43,17 +46,17 @@ class ProducerSettings(NamedTuple):
         """Return the settings in their inner form.
 
         Raises:
+            TypeError: one is of the wrong type.
             ValueError: one is out of range, or two contradict each other.
         """
-        number = -1 if acks == "all" else acks
-        if compression.upper() not in Compression.__members__:
-            raise ValueError(f"compression {compression!r} does not exist")
+        said = one_of("acks", acks, ("all", 0, 1, -1))
+        number = said if isinstance(said, int) else -1
         settings = cls(
             acks=number,
-            is_idempotent=number == -1 if idempotent is None else idempotent,
-            compression=Compression[compression.upper()],
-            partitioner=partitioner,
-            **numbers,  # type: ignore[arg-type]
+            is_idempotent=number == -1 if idempotent is None else flag("idempotent", idempotent),
+            compression=Compression[one_of("compression", compression, _COMPRESSIONS).upper()],
+            partitioner=_partitioner(partitioner),
+            **{name: _number(name, value) for name, value in numbers.items()},  # type: ignore[arg-type]
         )
         for is_right, rule in settings._rules():
             if not is_right:
@@ -62,19 +65,26 @@ class ProducerSettings(NamedTuple):
 
     def _rules(self) -> list[tuple[bool, str]]:
         timeouts = (self.request_timeout_s, self.timeout_s, self.metadata_max_age_s)
-        is_named = self.partitioner in {"murmur2", "round-robin"} if isinstance(self.partitioner, str) else False
         return [
-            (self.acks in {-1, 0, 1}, f"acks is {self.acks!r}; it must be 'all', 1 or 0"),
             (self.acks == -1 or not self.is_idempotent, f"idempotence needs acks='all', not {self.acks!r}"),
-            (self.in_flight_max >= 1, "in_flight_max must be at least 1"),
             (
                 self.in_flight_max <= IDEMPOTENT_IN_FLIGHT_MAX or not self.is_idempotent,
                 f"in_flight_max is at most {IDEMPOTENT_IN_FLIGHT_MAX} when idempotent",
             ),
-            (self.linger_s >= 0, "linger_s must not be negative"),
             (self.delivery_timeout_s > self.linger_s, "delivery_timeout_s must be longer than linger_s"),
             (min(timeouts) > 0, "request_timeout_s, timeout_s and metadata_max_age_s must be positive"),
-            (1 <= self.batch_bytes <= self.request_bytes_max, "batch_bytes must be from 1 to request_bytes_max"),
+            (self.batch_bytes <= self.request_bytes_max, "batch_bytes must be from 1 to request_bytes_max"),
             (self.buffer_bytes >= 4 * self.batch_bytes, "buffer_bytes must hold four batches"),
-            (callable(self.partitioner) or is_named, f"partitioner {self.partitioner!r} does not exist"),
         ]
+
+
+def _number(name: str, value: float) -> float:
+    if name in _SIZES:
+        return whole_number(name, value, 1, INT32_MAX if name != "buffer_bytes" else INT64_MAX)
+    return seconds(name, value)
+
+
+def _partitioner(value: Partitioner) -> Partitioner:
+    if not isinstance(value, str):
+        return callable_of("partitioner", value)
+    return one_of("partitioner", value, PARTITIONERS)

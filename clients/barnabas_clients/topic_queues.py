@@ -1,6 +1,7 @@
 """The queues of one topic's partitions, and which of them gets the next record. Pure."""
 
 from .accumulator import Batch, PartitionQueue
+from .arguments import INT32_MAX, Bytes, whole_number
 from .partitioner import Partitioner, partition_of
 from .protocol.errors import UnknownTopicOrPartitionError
 from .sequences import Identity, Sequences
@@ -31,10 +32,12 @@ class TopicQueues:
             sequences: Sequences[Batch] = Sequences(self._identity, self._in_flight_max)
             self.queues.append(PartitionQueue(self.name, partition, sequences))
 
-    def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+    def choose(self, key: Bytes | None, partition: int | None) -> PartitionQueue:
         """Return where a record goes.
 
         Raises:
+            TypeError: `partition`, or what the caller's partitioner said, is not an int.
+            ValueError: it has more than 32 bits.
             UnknownTopicOrPartitionError: `partition`, or what the caller's partitioner said, does not exist.
         """
         if partition is None:
@@ -46,8 +49,11 @@ class TopicQueues:
                     return self.queues[partition_of(key, len(self.queues))]
                 return self._any()
             partition = self._choose_for(self.name, key, len(self.queues))
+        if type(partition) is not int:
+            partition = whole_number("partition", partition, 0, INT32_MAX)
         if 0 <= partition < len(self.queues):
             return self.queues[partition]
+        whole_number("partition", partition, -INT32_MAX, INT32_MAX)
         raise UnknownTopicOrPartitionError(f"{self.name} has partitions 0 to {len(self.queues) - 1}, not {partition}")
 
     def on_complete(self, queue: PartitionQueue) -> None:
