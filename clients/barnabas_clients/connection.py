@@ -104,6 +104,9 @@ class Connection(asyncio.BufferedProtocol):
             raise DeadlineExceededError(f"no connection to {broker} within {timeout_s:g} s") from error
         except OSError as error:
             raise ConnectionLostError(broker, error.strerror or str(error)) from error
+        except ValueError as error:
+            # The resolver cannot even be asked for such a name, which a broker may have advertised.
+            raise ConnectionLostError(broker, f"no host has that name: {error}") from error
         try:
             await protocol._negotiate(deadline)
         except BaseException:

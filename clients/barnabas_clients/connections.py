@@ -68,7 +68,7 @@ class _Flight(NamedTuple):
 class Cluster:
     """The cluster behind some bootstrap servers. Use it as `async with`, from one event loop.
 
-    `view` is what is known now; entering fills it, or fails within `request_timeout_s`.
+    `view` is what is known now; entering fills it, or fails within `timeout_s` (None: `request_timeout_s`).
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Cluster:
         *,
         client_id: str = "barnabas",
         request_timeout_s: float = 30.0,
+        timeout_s: float | None = None,
         metadata_max_age_s: float = 300.0,
         in_flight_max: int = IN_FLIGHT_MAX,
         allow_auto_topic_creation: bool = False,
@@ -86,6 +87,7 @@ class Cluster:
         self.view = ClusterView()
         self.client_id = text("client_id", client_id, may_be_empty=True)
         self.request_timeout_s = request_timeout_s
+        self._timeout_s = request_timeout_s if timeout_s is None else timeout_s
         self._bootstrap = parse_bootstrap(bootstrap)
         self._metadata_max_age_s = metadata_max_age_s
         self._in_flight_max = in_flight_max
@@ -101,7 +103,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         try:
-            await self.retry("connecting", self.request_timeout_s, lambda deadline: self._refresh((), deadline))
+            await self.retry("connecting", self._timeout_s, lambda deadline: self._refresh((), deadline))
         except BaseException:
             await self.close()
             raise

@@ -56,6 +56,7 @@ class ConsumerCore:
             bootstrap,
             client_id=client_id,
             request_timeout_s=settings.request_timeout_s,
+            timeout_s=settings.timeout_s,
             metadata_max_age_s=settings.metadata_max_age_s,
         )
         self.reader = Reader(settings.timeout_s, settings.max_poll_interval_s / 3)

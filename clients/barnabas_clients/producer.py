@@ -125,6 +125,7 @@ class Producer:
             bootstrap,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
+            timeout_s=timeout_s,
             metadata_max_age_s=metadata_max_age_s,
             allow_auto_topic_creation=True,
             jitter=self._jitter,
