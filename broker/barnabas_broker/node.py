@@ -193,6 +193,7 @@ class Node:
                 await self.metadata.finish_shutdown(timeout_s)
             except (Refused, TimeoutError) as error:
                 logger.info("the controller was not told of the stop: %s", error)
+        self.announcer.close()
         await self.metadata.close()
         await self.catch_up.close()
         await self.multiraft.close()
@@ -258,7 +259,7 @@ class Node:
             on_fact=self._on_metadata_fact,
             new_id=environment.new_id,
         )
-        announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
+        self.announcer = announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
             config,
             self.storage,

@@ -3,7 +3,15 @@
 `announce` changes this node's own table immediately and collects the news of one loop iteration into one post per
 node: a node that starts leading a thousand partitions sends one message to each other node, not a thousand. When a
 node becomes live it gets everything that this node leads, so whoever was away, or has been restarted, needs no more
-than one message from each live leader. Posts may be lost with a link, and the link's return repeats them.
+than one message from each live leader.
+
+*Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So what was said
+is checked. Every `CHECK_S`, as long as some live node has not confirmed it, this node posts to that one the digest of
+what it leads (`LeaderTable.digest_of`), behind everything that it posted before. The other one compares it with the
+digest of what it holds about this node, and answers whether they are equal. If they are, that is the end of it until
+something changes here; else it gets everything again, and also where nobody leads. News of third nodes can make two
+digests differ for a moment or, if nodes cannot reach each other, for longer; so for the same digest the time to the
+next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest there is no post and no timer.
 
 Within a term, news is numbered by its leader (`version`), so a later in-sync set wins over an earlier one whatever
 way they take. The numbers need not survive a restart: a restarted node leads only in a later term.
@@ -11,7 +19,7 @@ way they take. The numbers need not survive a restart: a restarted node leads on
 Entries of deleted topics go when the image says so.
 
 Limits: one entry per announced partition and loop iteration; `ANNOUNCEMENTS_PER_POST` entries (about 200 KB) in one
-post.
+post; per node and check one post of some 20 bytes, one such answer, and what this node leads, if they differ.
 """
 
 import asyncio
@@ -19,6 +27,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from itertools import islice
 from typing import Protocol
+
+import msgspec
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
@@ -35,12 +45,17 @@ from .leaders import (
 
 __all__ = ["LeaderAnnouncer"]
 
-METHOD = "leaders"
+METHOD, CHECK, CHECKED = "leaders", "leaders.check", "leaders.checked"
+CHECK_S = 2.0
+CHECKS_APART_MAX = 32
 ANNOUNCEMENTS_PER_POST = 4_000
 
 logger = logging.getLogger(__name__)
 
 Subscriber = Callable[[list[PartitionKey]], None]
+
+_check_decoder: msgspec.msgpack.Decoder[int] = msgspec.msgpack.Decoder(int)
+_checked_decoder: msgspec.msgpack.Decoder[tuple[int, bool]] = msgspec.msgpack.Decoder(tuple[int, bool])
 
 
 class NodeLinks(Protocol):
@@ -58,6 +73,26 @@ class ImageSource(Protocol):
     def subscribe(self, subscriber: Callable[[Image, Image], None]) -> None: ...
 
 
+class _Unsure:
+    """A live node that has not confirmed what this node leads: what it was asked last, and when it is asked again."""
+
+    __slots__ = ("digest", "turns_apart", "turns_left")
+
+    def __init__(self) -> None:
+        self.digest, self.turns_apart, self.turns_left = -1, 1, 0
+
+    def is_due(self, digest: int) -> bool:
+        """Count one turn; tell whether to ask now. News is asked about at the next turn."""
+        if digest != self.digest:
+            self.digest, self.turns_apart, self.turns_left = digest, 1, 1
+            return True
+        self.turns_left -= 1
+        if self.turns_left > 0:
+            return False
+        self.turns_apart = self.turns_left = min(2 * self.turns_apart, CHECKS_APART_MAX)
+        return True
+
+
 class LeaderAnnouncer:
     """This node's leader table, what it adds to those of others, and what it hears from them."""
 
@@ -68,7 +103,13 @@ class LeaderAnnouncer:
         self._version = 0
         self._news: dict[PartitionKey, Announcement] = {}
         self._subscribers: list[Subscriber] = []
+        self._live: set[int] = set()
+        self._unsure: dict[int, _Unsure] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         links.serve(METHOD, self._on_post)
+        links.serve(CHECK, self._on_check)
+        links.serve(CHECKED, self._on_checked)
         links.on_peer.append(self._on_peer)
         images.subscribe(self._on_image)
 
@@ -96,12 +137,34 @@ class LeaderAnnouncer:
         """Call `subscriber` with the partitions whose entry has changed or gone."""
         self._subscribers.append(subscriber)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """True while every live node is known to have heard all that this node says it leads."""
+        return not self._unsure
+
+    @property
+    def has_timer(self) -> bool:
+        """True while another turn of checks will come."""
+        return self._timer is not None
+
+    def close(self) -> None:
+        """Check nothing any more. Idempotent."""
+        self._closed = True
+        self._unsure.clear()
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _tell(self, changed: list[PartitionKey]) -> None:
         call_each(self._subscribers, lambda subscriber: subscriber(changed))
 
     def _flush(self) -> None:
         news, self._news = list(self._news.values()), {}
         self._post(self._peers, news)
+        self._doubt(self._live)
 
     def _post(self, peers: Iterable[int], news: Iterable[Announcement]) -> None:
         source = iter(news)
@@ -111,8 +174,59 @@ class LeaderAnnouncer:
                 self._links.post(peer, METHOD, body)
 
     def _on_peer(self, peer: int, live: bool) -> None:
-        if live:
-            self._post([peer], self.table.led_by(self._node_id))
+        if not live:
+            self._live.discard(peer)
+            self._unsure.pop(peer, None)
+            return
+        self._live.add(peer)
+        self._unsure.pop(peer, None)
+        self._post([peer], self.table.led_by(self._node_id))
+        self._doubt([peer])
+
+    def _doubt(self, peers: Iterable[int]) -> None:
+        """Have these nodes asked, from the next turn on, whether they hold what this node leads."""
+        if self._closed:
+            return
+        for peer in peers:
+            self._unsure.setdefault(peer, _Unsure())
+        if self._unsure and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.check)
+
+    def check(self) -> None:
+        """Take one turn: ask those whose turn it is. Called by the timer."""
+        self._stop_timer()
+        digest = self.table.digest_of(self._node_id)
+        body = msgspec.msgpack.encode(digest)
+        for peer, unsure in sorted(self._unsure.items()):
+            if unsure.is_due(digest):
+                self._links.post(peer, CHECK, body)
+        self._doubt(())
+
+    async def _on_check(self, source: int, body: bytes) -> bytes:
+        """Say whether this node holds of `source` what that one holds."""
+        try:
+            asked = _check_decoder.decode(body)
+        except msgspec.DecodeError as error:
+            logger.warning("node %d sent a digest of leaders that cannot be read: %s", source, error)
+            return b""
+        is_equal = asked == self.table.digest_of(source)
+        self._links.post(source, CHECKED, msgspec.msgpack.encode((asked, is_equal)))
+        return b""
+
+    async def _on_checked(self, source: int, body: bytes) -> bytes:
+        try:
+            asked, is_equal = _checked_decoder.decode(body)
+        except msgspec.DecodeError as error:
+            logger.warning("node %d sent an answer about leaders that cannot be read: %s", source, error)
+            return b""
+        if source not in self._unsure or asked != self.table.digest_of(self._node_id):
+            return b""  # More was said meanwhile: it is asked about that.
+        if is_equal:
+            del self._unsure[source]
+        else:
+            self._post([source], self.table.led_by(self._node_id))
+            self._post([source], self.table.led_by(NO_LEADER))
+        return b""
 
     async def _on_post(self, source: int, body: bytes) -> bytes:
         if source < 0:

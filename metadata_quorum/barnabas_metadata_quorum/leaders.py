@@ -10,11 +10,15 @@ all nodes end with the same table whatever order the news comes in, and however 
   `DELETED_TOPICS_MAX` deletions are remembered, and ids are never used twice. A straggler that outlives even that
   costs one unused entry until the next restart.
 
+*Digests.* For each leader the table keeps one number, the sum of a hash of each entry that names it. Two tables with
+the same number hold the same about that leader, so a few bytes tell whether another node has heard all that it said.
+
 A leader that is gone stays listed until its successor speaks; whoever needs to know combines this table with the
 brokers' fencing. `leader_id` -1 says that the announcer itself knows that nobody leads in that term any more.
 """
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
@@ -33,6 +37,7 @@ __all__ = [
 
 NO_LEADER = -1
 DELETED_TOPICS_MAX = 10_000
+DIGEST_LIMIT = 1 << 63  # exclusive; every msgpack reader knows such an integer
 PartitionKey = tuple[bytes, int]
 """(topic_id, partition)."""
 
@@ -58,12 +63,13 @@ class Announcement(NamedTuple):
 
 
 class LeaderTable:
-    """The newest known leadership of each partition. One entry per partition of the cluster."""
+    """The newest known leadership of each partition. One entry per partition of the cluster, one number per leader."""
 
     def __init__(self) -> None:
         self._leaders: dict[PartitionKey, Leadership] = {}
         self._partitions: dict[bytes, set[int]] = {}
         self._deleted: dict[bytes, None] = {}
+        self._digests: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._leaders)
@@ -79,16 +85,31 @@ class LeaderTable:
         known = self._leaders.get(key)
         if known is not None and (news.term, news.version) <= (known.term, known.version):
             return False
-        self._leaders[key] = Leadership(news.term, news.version, news.leader_id, news.isr)
+        self._leaders[key] = now = Leadership(news.term, news.version, news.leader_id, news.isr)
         if known is None:
             self._partitions.setdefault(news.topic_id, set()).add(news.partition)
+        else:
+            self._count(key, known, -1)
+        self._count(key, now, 1)
         return True
+
+    def digest_of(self, leader_id: int) -> int:
+        """Return the number that two tables have in common if they hold the same about `leader_id`; 0: nothing."""
+        return self._digests.get(leader_id, 0)
+
+    def _count(self, key: PartitionKey, leadership: Leadership, sign: int) -> None:
+        entry = msgspec.msgpack.encode((*key, leadership.term, leadership.version))
+        mark = int.from_bytes(blake2b(entry, digest_size=8).digest(), "big")
+        digest = (self._digests.pop(leadership.leader_id, 0) + sign * mark) % DIGEST_LIMIT
+        if digest:
+            self._digests[leadership.leader_id] = digest
 
     def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
         """Drop the entries of deleted topics, and keep later news of them out."""
         for topic_id in topic_ids:
             for partition in self._partitions.pop(topic_id, ()):
-                del self._leaders[topic_id, partition]
+                key = (topic_id, partition)
+                self._count(key, self._leaders.pop(key), -1)
             self._deleted[topic_id] = None
             if len(self._deleted) > DELETED_TOPICS_MAX:
                 del self._deleted[next(iter(self._deleted))]

@@ -288,6 +288,7 @@ class Node:
 
     async def stop(self) -> None:
         """Close everything; to the others it looks as if the process had died."""
+        self.announcer.close()
         await self.service.close()
         await self.multiraft.close()
         await asyncio.wait([self._driving])

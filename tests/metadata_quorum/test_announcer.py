@@ -1,10 +1,14 @@
 """Leader announcements between running nodes: they reach everybody, in one post, and those who come later."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
+
+import pytest
 
 from barnabas_metadata_quorum import announcer as announcer_module
+from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, LeaderTable
 
 from .harness import Node, quorum, run
@@ -106,6 +110,134 @@ def test_who_stops_leading_says_so(tmp_path: Path) -> None:
             await until(nodes.nodes[2], led_by(NO_LEADER, 1, 2))
             announcer.announce(TOPIC, 0, 4, 1, (1,))
             assert led_by(NO_LEADER, 1, 2)(announcer.table)
+
+    run(main())
+
+
+class Network:
+    """Announcers of some nodes, all live, and what they have posted and a test has not delivered yet."""
+
+    def __init__(self, count: int) -> None:
+        self.posts: list[tuple[int, int, str, bytes]] = []
+        self.ports = {node_id: Port(node_id, self.posts) for node_id in range(1, count + 1)}
+        self.nodes = {n: LeaderAnnouncer(n, self.ports.keys(), port, port) for n, port in self.ports.items()}
+        for node_id, port in self.ports.items():
+            for peer in self.ports.keys() - {node_id}:
+                port.on_peer[0](peer, True)
+
+    async def deliver(self, is_lost: Callable[[], bool] = lambda: False) -> None:
+        await asyncio.sleep(0)  # Announcements of one iteration leave together.
+        while self.posts:
+            source, target, method, body = self.posts.pop(0)
+            if not is_lost():
+                await self.ports[target].handlers[method](source, body)
+
+    async def turn(self) -> None:
+        """Let everybody check once, and lose nothing."""
+        for node in self.nodes.values():
+            node.check()
+        await self.deliver()
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.close()
+
+
+class Port:
+    """What one announcer takes for its links, and for the source of images."""
+
+    def __init__(self, node_id: int, posts: list[tuple[int, int, str, bytes]]) -> None:
+        self.node_id, self.posts = node_id, posts
+        self.on_peer: list[Callable[[int, bool], None]] = []
+        self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
+
+    def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
+        self.handlers[method] = handler
+
+    def post(self, node_id: int, method: str, body: bytes) -> None:
+        assert method == "leaders" or len(body) <= 20
+        self.posts.append((self.node_id, node_id, method, body))
+
+    def subscribe(self, subscriber: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_posts_are_lost_all_end_with_the_same_table_and_fall_silent(seed: int) -> None:
+    async def main() -> None:
+        rng, network = Random(seed), Network(4)
+        terms = dict.fromkeys(range(5), 0)
+        for _ in range(60):
+            partition = rng.randrange(5)
+            leader = network.nodes[rng.randint(1, 4)]
+            known = leader.table.get(TOPIC, partition)
+            if known is not None and known.leader_id == leader._node_id and rng.random() < 0.5:
+                says = NO_LEADER if rng.random() < 0.3 else known.leader_id
+                leader.announce(TOPIC, partition, known.term, says, (rng.randint(1, 4),))
+            else:
+                terms[partition] += 1
+                leader.announce(TOPIC, partition, terms[partition], leader._node_id, ())
+            if rng.random() < 0.3:
+                await network.deliver(lambda: rng.random() < 0.5)
+        await network.deliver(lambda: rng.random() < 0.9)
+        for _ in range(6):
+            await network.turn()
+        entries = [{n: node.table.get(TOPIC, n) for n in terms} for node in network.nodes.values()]
+        assert all(entry == entries[0] for entry in entries)
+        assert all(node.is_confirmed and not node.has_timer for node in network.nodes.values())
+        network.close()
+
+    asyncio.run(main())
+
+
+def test_a_node_that_never_confirms_is_asked_less_and_less() -> None:
+    async def main() -> None:
+        network = Network(2)
+        node, asked = network.nodes[1], list[int]()
+        for turn in range(1_000):
+            node.check()
+            asked += [turn] * len([post for post in network.posts if post[2] == "leaders.check"])
+            network.posts.clear()
+        assert asked[:7] == [0, 1, 3, 7, 15, 31, 63]
+        assert asked[-1] - asked[-2] == 32
+        node.announce(TOPIC, 0, 3, 1, (1,))
+        await network.deliver(lambda: True)
+        node.check()
+        assert [post[2] for post in network.posts] == ["leaders.check"], "what is new is asked about at once"
+        network.ports[1].on_peer[0](2, False)
+        network.posts.clear()
+        node.check()
+        assert not network.posts
+        assert not node.has_timer
+        network.close()
+
+    asyncio.run(main())
+
+
+def test_an_announcement_that_a_link_lost_is_said_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link stands all the time, as one does that was congested for a moment."""
+    monkeypatch.setattr(announcer_module, "CHECK_S", 0.02)
+
+    async def main() -> None:
+        async with quorum(tmp_path) as nodes:
+            one, two, three = (nodes.nodes[n] for n in (1, 2, 3))
+            one.announcer.announce(TOPIC, 0, 3, 1, (1, 2))
+            await until(three, led_by(1, 1, 2))
+            post, checked = two.links.post, asyncio.Event()
+
+            def congested(peer: int, method: str, body: bytes) -> None:
+                if peer != 3:
+                    post(peer, method, body)
+                elif method == "leaders.check":
+                    checked.set()
+
+            monkeypatch.setattr(two.links, "post", congested)
+            two.announcer.announce(TOPIC, 0, 4, 2, (2,))
+            await until(one, led_by(2, 2))
+            await checked.wait()
+            assert led_by(1, 1, 2)(three.announcer.table)
+            monkeypatch.setattr(two.links, "post", post)
+            await until(three, led_by(2, 2))
 
     run(main())
 

@@ -17,6 +17,7 @@ from barnabas_metadata_quorum.leaders import (
 )
 from barnabas_raftlog.errors import MalformedMessageError
 
+DIGEST = 3341280661541234060
 TOPIC, OTHER = bytes(15) + b"\x01", bytes(15) + b"\x02"
 
 
@@ -47,6 +48,28 @@ def test_order_and_repetition_do_not_matter(data: st.DataObject, several: list[A
         newest[item.topic_id, item.partition] = Leadership(*item[2:])
     shuffled = data.draw(st.permutations(several + several[:3]))
     assert entries(table_of(list(shuffled))) == newest
+
+
+@settings(max_examples=50)
+@given(st.data(), st.lists(news(), max_size=12), st.booleans())
+def test_equal_digests_say_that_two_tables_hold_the_same_of_a_leader(
+    data: st.DataObject, several: list[Announcement], is_deleted: bool
+) -> None:
+    some = data.draw(st.lists(st.sampled_from(several)) if several else st.just([]))
+    tables = [table_of(several), table_of(some)]
+    if is_deleted:
+        tables[0].forget_topics([TOPIC])
+    for leader_id in range(3):
+        held = [set(table.led_by(leader_id)) for table in tables]
+        digests = [table.digest_of(leader_id) for table in tables]
+        assert (digests[0] == digests[1]) == (held[0] == held[1])
+        assert [digest == 0 for digest in digests] == [not entries for entries in held]
+
+
+def test_digest_is_the_same_on_every_node_and_version() -> None:
+    table = table_of([Announcement(TOPIC, 0, 2, 1, 7, (7, 8)), Announcement(OTHER, 3, 9, 4, 7, (7,))])
+    assert table.digest_of(7) == DIGEST
+    assert DIGEST < 1 << 63
 
 
 def test_merge_tells_whether_it_was_news() -> None:
