@@ -68,6 +68,16 @@ def test_a_replacement_forgets_what_it_does_not_name_but_for_what_is_fixed() -> 
     assert configs_of(controller) == {"flush.mode": "page-cache", "retention.bytes": "9"}
 
 
+def test_what_nobody_has_set_grows_and_shrinks_from_its_default() -> None:
+    """`cleanup.policy` is `delete`: with `compact` appended a topic must not cease to delete by age."""
+    controller = with_topic()
+    assert alter(controller, ConfigChange("cleanup.policy", APPEND, "compact")).error is None
+    assert configs_of(controller) == {"cleanup.policy": "delete,compact"}
+    controller = with_topic()
+    assert alter(controller, ConfigChange("cleanup.policy", SUBTRACT, "compact")).error is None
+    assert configs_of(controller) == {"cleanup.policy": "delete"}
+
+
 def test_lists_grow_and_shrink_item_by_item() -> None:
     controller = with_topic()
     assert alter(controller, ConfigChange("cleanup.policy", SUBTRACT, "delete")).error is None

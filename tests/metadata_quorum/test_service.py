@@ -1,6 +1,7 @@
 """The metadata quorum as a running thing: three and more nodes in one process, over real links and real Raft."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.links import RemoteError
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 
-from .harness import InlineWorker, quorum, run
+from .harness import InlineWorker, RealDisk, quorum, run
 
 
 class has:  # noqa: N801 - reads as a claim
@@ -188,7 +189,7 @@ def test_a_restart_goes_on_from_snapshot_and_tail(tmp_path: Path, monkeypatch: p
 
     async def main() -> None:
         async with quorum(tmp_path) as nodes:
-            names = [f"t{number}" for number in range(30)]
+            names = ["before", *(f"t{number}" for number in range(30))]
             for name in names:
                 await nodes.nodes[1].create(name)
             for node in nodes:
@@ -214,7 +215,7 @@ def test_a_node_behind_the_log_gets_a_snapshot(tmp_path: Path, monkeypatch: pyte
         async with quorum(tmp_path, (1, 2, 3), (4,), session_timeout_ms=600_000) as nodes:
             late = {"voter": 3, "learner": 4}[role]
             await nodes.stop(late)
-            names = [f"t{number}" for number in range(30)]
+            names = ["before", *(f"t{number}" for number in range(30))]
             for name in names:
                 await nodes.nodes[1].create(name)
             await nodes.start(late)
@@ -246,6 +247,42 @@ def test_a_crash_between_log_and_snapshot_file_is_repaired(tmp_path: Path, monke
             assert len(nodes.nodes[3].saw("metadata log reset")) == 1
             await nodes.nodes[3].until(has(*(f"t{number}" for number in range(20))))
             await nodes.until_up()
+
+    run(main())
+
+
+@pytest.mark.parametrize("member", [3, 4], ids=["voter", "learner"])
+def test_a_log_that_ends_before_the_snapshot_is_fetched_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: int
+) -> None:
+    """The other half: the snapshot's file was there, and the log's step to it was not."""
+    monkeypatch.setattr(replica_module, "SNAPSHOT_RECORDS", 10)
+    directory, old = tmp_path / str(member), tmp_path / "old"
+
+    async def main() -> None:
+        async with quorum(tmp_path, (1, 2, 3), (4,), disk=RealDisk, session_timeout_ms=600_000) as nodes:
+            await nodes.nodes[1].create("before")
+            await nodes.nodes[member].until(has("before"))
+            await nodes.stop(member)
+            shutil.copytree(directory, old)
+            await nodes.start(member)
+            names = ["before", *(f"t{number}" for number in range(30))]
+            for name in names[1:]:
+                await nodes.nodes[1].create(name)
+            await nodes.nodes[member].until(has(*names))
+            await nodes.stop(member)
+            for snapshot in directory.glob("*.snapshot"):
+                shutil.copy(snapshot, old)
+            shutil.rmtree(directory)
+            shutil.copytree(old, directory)
+            await nodes.start(member)
+            assert len(nodes.nodes[member].saw("metadata log reset")) == 1
+            await nodes.nodes[member].until(has(*names))
+            await nodes.until_up()
+            await nodes.stop(member)
+            await nodes.start(member)
+            assert not nodes.nodes[member].saw("metadata log reset"), "once is enough"
+            assert has(*names)(nodes.nodes[member].service.image)
 
     run(main())
 

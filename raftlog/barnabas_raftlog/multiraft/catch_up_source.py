@@ -159,6 +159,7 @@ class CatchUpSource:
         segments = log.sealed_segments(group.core.commit_index)
         session = _Session(self._next_id, log, segments, now_ms)
         self._next_id += 1
+        # Before the old one ends: the log may start later by now, and keeps some of these files only for its pins.
         log.pin(segments)
         if key in self._sessions:
             self._end(key)

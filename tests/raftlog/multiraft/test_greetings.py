@@ -58,6 +58,26 @@ async def test_followers_that_missed_their_leader_for_a_moment_trust_it_again_wi
         assert set(sent_since(node, before[node_id])) <= {PeerDigest}
 
 
+async def test_a_group_whose_term_is_on_its_way_to_the_disk_is_woken_and_not_told_of() -> None:
+    """Its digest would tell of a term that a crash could still take back, were it only by one record."""
+    network, leader = await elected(3, groups=2)
+    await network.pass_ms(2_000)
+    for number, missing in ((1, 1), (2, 0)):
+        leader.group(number).promise_ticket = leader.storage.durable_ticket + missing
+    before = len(leader.links.frames)
+    network.connect((1, 2), live=False)
+    await network.settle()
+    del leader.links.frames[before:]
+    network.connect((1, 2))
+    told = [
+        group for _, heard in leader.links.frames[before:] for group, message in heard if type(message) is PeerDigest
+    ]
+    assert told == [group_id(2)]
+    leader.group(1).promise_ticket = 0
+    await network.settle()
+    assert leader.group(1).core.progress[2].live
+
+
 async def test_a_silence_that_was_not_heard_of_before_its_end_leaves_nobody_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

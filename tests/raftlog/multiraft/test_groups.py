@@ -403,6 +403,28 @@ async def test_a_reader_waits_for_a_round_and_fails_when_leadership_ends() -> No
         await leader.group(1).confirm()
 
 
+async def test_a_reader_that_comes_after_a_round_began_waits_for_a_later_one() -> None:
+    """That round was asked for before it: by now somebody else may lead, and have committed something."""
+    network, leader = await elected(3)
+    await network.pass_ms(1_000)
+    group, core = leader.group(1), leader.group(1).core
+    before = core.round
+    early = asyncio.ensure_future(group.confirm())
+    for _ in range(3):  # It is asked, the round begins, its messages arrive.
+        await asyncio.sleep(0)
+    assert core.answered_round <= before < core.round
+    network.cut = {(1, 2), (1, 3)}  # Nothing that is asked from now on arrives; the answers of before do.
+    late = asyncio.ensure_future(group.confirm())
+    await asyncio.wait([early])
+    assert early.result() is None
+    await network.settle()
+    assert not late.done()
+    network.cut = set()
+    await network.pass_ms(200)
+    assert late.done()
+    assert late.result() is None
+
+
 async def test_entries_for_a_congested_peer_are_dropped_and_heartbeats_are_not() -> None:
     network, leader = await elected(3)
     leader.links.buffered = 40 << 20

@@ -1,0 +1,132 @@
+"""What leaves for a peer in one frame, and what does not when too much waits for it already."""
+
+from collections.abc import Sequence
+
+from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.multiraft.outbox import ENTRIES_BYTES_MAX, Outbox
+from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
+from barnabas_raftlog.raft.membership import NOBODY
+from barnabas_raftlog.raft.messages import (
+    AppendEntries,
+    AppendResponse,
+    Entry,
+    InstallSnapshot,
+    LeadershipEnded,
+    Message,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+
+from .fakes import data_frame, group_id
+
+DIRECTORY = bytes(15) + b"\x07"
+
+
+class Links:
+    """Takes everything for node 2, as long as `takes` says so; node 3 is not connected."""
+
+    def __init__(self) -> None:
+        self.waiting_bytes, self.takes = 0, True
+        self.frames: list[bytes] = []
+
+    def is_connected(self, node_id: int) -> bool:
+        return node_id != 3
+
+    def buffered_bytes(self, node_id: int) -> int:
+        assert node_id == 2
+        return self.waiting_bytes
+
+    def send_frames(self, node_id: int, frames: Sequence[list[Buffer]]) -> bool:
+        if self.takes:
+            self.frames += [b"".join(frame) for frame in frames]
+        return self.takes
+
+    def messages(self) -> list[Addressed]:
+        found: list[Addressed] = []
+        for data in self.frames:
+            frame = frame_of(memoryview(data)[4:], owned=True)
+            found += decode_messages(read_header(frame.header), frame.payload, 1, 2, owned=True)
+        return found
+
+
+def append(*, target: int = 2, entries: bool = False) -> AppendEntries:
+    frame = data_frame()
+    frame[12:16] = (5).to_bytes(4, "big")
+    held = [Entry(8, 5, memoryview(frame))] if entries else ()
+    return AppendEntries(5, 1, target, 7, 4, 6, 3, quiesce=False, entries=held)
+
+
+LIGHT: list[Message] = [
+    append(),
+    AppendResponse(5, 1, 2, 7, 3, rejected=False, hint_index=0, hint_term=0),
+    VoteRequest(5, 1, 2, 7, 4, pre=False, transfer=False),
+    VoteResponse(5, 1, 2, granted=True, pre=False),
+    TimeoutNow(5, 1, 2),
+    LeadershipEnded(5, 1, 2),
+]
+HEAVY: list[Message] = [append(entries=True), InstallSnapshot(5, 1, 2, 7, 4, b"state", NOBODY)]
+
+
+def kinds(messages: Sequence[Message]) -> list[tuple[type, bool]]:
+    return [(type(message), isinstance(message, AppendEntries) and bool(message.entries)) for message in messages]
+
+
+def test_under_pressure_entries_and_snapshots_are_dropped_and_nothing_else() -> None:
+    """Above all no heartbeat: without them a peer would elect somebody else, because of load alone."""
+    links = Links()
+    links.waiting_bytes = ENTRIES_BYTES_MAX + 1
+    outbox = Outbox(links, DIRECTORY)
+    outbox.add(group_id(1), [HEAVY[0], *LIGHT, HEAVY[1]])
+    assert outbox.flush() == []
+    assert kinds([message for _, message in links.messages()]) == kinds(LIGHT)
+    assert (outbox.sent, outbox.dropped) == (len(LIGHT), len(HEAVY))
+
+
+def test_up_to_that_everything_leaves_in_the_order_in_which_it_was_said() -> None:
+    links = Links()
+    links.waiting_bytes = ENTRIES_BYTES_MAX
+    outbox = Outbox(links, DIRECTORY)
+    outbox.add(group_id(1), LIGHT)
+    outbox.add(group_id(2), HEAVY)
+    outbox.flush()
+    said = [(group_id(1), message) for message in LIGHT] + [(group_id(2), message) for message in HEAVY]
+    heard = links.messages()
+    assert [group for group, _ in heard] == [group for group, _ in said]
+    assert kinds([message for _, message in heard]) == kinds([message for _, message in said])
+    assert (outbox.sent, outbox.dropped) == (len(said), 0)
+    votes = [message for _, message in heard if isinstance(message, VoteResponse)]
+    assert [vote.directory_id for vote in votes] == [DIRECTORY]
+
+
+def test_what_was_said_is_said_once() -> None:
+    links = Links()
+    outbox = Outbox(links, DIRECTORY)
+    outbox.add(group_id(1), LIGHT)
+    outbox.flush()
+    outbox.flush()
+    assert len(links.messages()) == len(LIGHT)
+
+
+def test_what_nobody_takes_is_counted_and_forgotten() -> None:
+    links = Links()
+    outbox = Outbox(links, DIRECTORY)
+    outbox.add(group_id(1), [append(target=3), append(target=3)])
+    assert outbox.flush() == []
+    assert (outbox.sent, outbox.dropped) == (0, 2)
+    links.takes = False
+    outbox.add(group_id(1), [append()])
+    assert outbox.flush() == []
+    assert (outbox.sent, outbox.dropped) == (0, 3)
+    links.takes = True
+    outbox.flush()
+    assert not links.frames
+
+
+def test_a_snapshot_that_no_frame_holds_is_reported_and_the_rest_leaves() -> None:
+    links = Links()
+    outbox = Outbox(links, DIRECTORY)
+    giant = InstallSnapshot(5, 1, 2, 7, 4, bytes(64 << 20), NOBODY)
+    outbox.add(group_id(1), [giant, append()])
+    assert outbox.flush() == [(group_id(1), giant)]
+    assert kinds([message for _, message in links.messages()]) == [(AppendEntries, False)]
