@@ -1,5 +1,6 @@
 """The metadata quorum over the real storage: journal, segments, threads, and files that were copied in mid-flight."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from barnabas_metadata_quorum import replica as replica_module
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 
-from .harness import Quorum, RealDisk, quorum, run
+from .harness import Node, Quorum, RealDisk, quorum, run
 
 NAMES = [f"t{number}" for number in range(30)]
 
@@ -17,6 +18,13 @@ NAMES = [f"t{number}" for number in range(30)]
 def snapshots(directory: Path) -> list[int]:
     """Return how many snapshot files each node has."""
     return [len(list(node.glob("metadata-*.snapshot"))) for node in sorted(directory.iterdir())]
+
+
+async def copy_of(node: Node, target: Path) -> None:
+    """Copy what is on a running node's disk, between two jobs of the thread that makes and removes files there."""
+    copied = asyncio.get_running_loop().create_future()
+    node.disk.worker.submit(lambda: shutil.copytree(node.disk.directory, target), copied.set_result)
+    await copied
 
 
 async def until_all_exist(nodes: Quorum) -> None:
@@ -49,12 +57,13 @@ def test_what_was_answered_survives_the_crash_of_every_node(tmp_path: Path, monk
     monkeypatch.setattr(replica_module, "SNAPSHOT_RECORDS", 20)
 
     async def main() -> None:
-        running, crashed = tmp_path / "running", tmp_path / "crashed"
-        async with quorum(running, disk=RealDisk) as nodes:
+        crashed = tmp_path / "crashed"
+        async with quorum(tmp_path / "running", disk=RealDisk) as nodes:
             for name in NAMES:
                 await nodes.nodes[1].create(name)
             # What the files hold at this moment is what a power cut would leave, at best.
-            shutil.copytree(running, crashed)
+            for node in nodes:
+                await copy_of(node, crashed / str(node.node_id))
         async with quorum(crashed, disk=RealDisk) as nodes:
             await until_all_exist(nodes)
 
