@@ -8,6 +8,10 @@ from .partition import Partition
 __all__ = ["hand_over"]
 
 
+AGAIN_S = 1.0
+"""When to look at what nobody tells of: a leader gives a transfer up after an election timeout, and leads on."""
+
+
 async def hand_over(
     partitions: Sequence[Partition],
     targets: Callable[[], set[int]],
@@ -28,14 +32,18 @@ async def hand_over(
                 moving = [one for one in moving if one.group.is_leader or one.leader_id is None]
                 moving = [one for one in moving if able.intersection(one.electable)]
                 for partition in moving:
-                    if partition.group.is_leader:
+                    if partition.group.is_leader and not partition.is_handing_over:
                         target = _target(partition, able)
-                        # Once in each term: a transfer that is under way is not helped by another.
+                        # One that was asked for in this turn of the loop is not under way yet.
                         if transferred.get(partition) != (partition.term, target):
                             transferred[partition] = (partition.term, target)
                             partition.transfer(target)
                 if moving:
-                    await leaders_changed()
+                    try:
+                        async with asyncio.timeout(AGAIN_S):
+                            await leaders_changed()
+                    except TimeoutError:
+                        transferred.clear()  # What is not under way now has failed.
     except TimeoutError:
         return
 
