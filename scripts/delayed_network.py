@@ -31,7 +31,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
-__all__ = ["DelayedNetwork", "MissingError", "address_of", "command", "enter_namespaces", "lay_cable", "network_lacks"]
+__all__ = [
+    "DelayedNetwork",
+    "MissingError",
+    "address_of",
+    "command",
+    "enter_namespaces",
+    "lay_cable",
+    "namespace_of",
+    "network_lacks",
+    "tool",
+]
 
 INSIDE = "TORTURE_INSIDE"
 TUN = Path("/dev/net/tun")
@@ -118,6 +128,7 @@ class DelayedNetwork:
     """The forwarder between machines that have cables already. A context manager; inside `enter_namespaces`."""
 
     def __init__(self, node_ids: Sequence[int], delay_ms: float) -> None:
+        self._rules: list[tuple[object, ...]] = []
         for node_id in node_ids:
             command("ip", "link", "set", cable_of(node_id), "mtu", PACKET_BYTES_MAX)
             command("ip", "-n", namespace_of(node_id), "link", "set", "eth0", "mtu", PACKET_BYTES_MAX)
@@ -135,12 +146,16 @@ class DelayedNetwork:
             for target in node_ids:
                 if source != target:
                     way = ("iif", cable_of(source), "to", f"{address_of(target)}/32", "lookup", TABLE)
-                    command("ip", "rule", "add", "preference", DELAY_PREFERENCE, *way)
+                    rule = ("preference", DELAY_PREFERENCE, *way)
+                    command("ip", "rule", "add", *rule)
+                    self._rules.append(rule)
 
     def close(self) -> None:
-        """End the forwarder; machines do not reach each other any more."""
+        """Let packets take no time any more; what is under way is lost."""
         self._forwarder.kill()
         self._forwarder.wait()
+        while self._rules:
+            command("ip", "rule", "delete", *self._rules.pop())
 
     def __enter__(self) -> Self:
         return self

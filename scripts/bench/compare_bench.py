@@ -5,6 +5,10 @@ and puts every chosen workload on it. That is done in each durability mode. Prin
 their ratios; every single value goes into `samples.json`, with the settings and the commit, and from that file come
 the plots (PNG) and the page (`compare.html`), which `--report DIR` makes again.
 
+`--link-delay` and `--wire-delay` name the one-way times, in milliseconds, of the network between the nodes; each of
+them makes the modes of durability once more (docs/testing.md). The first is Barnabas' own doing, so the peers are left
+out.
+
 A peer that cannot be had is "not measured"; a workload that fails on a system is said, and the rest goes on.
 """
 
@@ -17,9 +21,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import systems
+from delayed_network import DelayedNetwork, MissingError, enter_namespaces, lay_cable, network_lacks
 from idle_bench import rss_mib, user_and_system_s
 from load import Load, LoadFailedError, Measured, run
 from msgspec.structs import replace
@@ -29,6 +36,8 @@ from workloads import GROUPS, WORKLOADS, Workload
 
 START = {"barnabas": systems.barnabas, "kafka": systems.kafka, "nats": systems.nats}
 MODES = ("page-cache", "synced")
+NODE_IDS = (1, 2, 3)
+DELAY_MS_MAX = 10_000
 WARM = {  # Kafka's figures keep rising for about a million records: the JVM compiles.
     "barnabas": Load(kind="throughput", records=100_000),
     "kafka": Load(kind="throughput", records=1_000_000),
@@ -49,6 +58,33 @@ def put_on(system: str, running: systems.Running, load: Load) -> list[Measured]:
     return run(command_of(system), to_it, user_and_system_s, lambda: running.pids, running.kill)
 
 
+class Mode(NamedTuple):
+    """A durability, and a network between the nodes: None is loopback, which nothing holds back."""
+
+    durability: str
+    link_delay_ms: float | None = None
+    wire_delay_ms: float | None = None
+
+    @property
+    def name(self) -> str:
+        """How samples call it."""
+        if self.link_delay_ms is not None:
+            return f"{self.durability}, links of {self.link_delay_ms:g} ms"
+        if self.wire_delay_ms is not None:
+            return f"{self.durability}, wires of {self.wire_delay_ms:g} ms"
+        return self.durability
+
+
+def modes_of(options: argparse.Namespace) -> list[Mode]:
+    """Return all combinations that were asked for, in the order in which they are measured."""
+    durabilities = options.modes.split(",")
+    if options.link_delay is not None:
+        return [Mode(one, link_delay_ms=delay_ms) for one in durabilities for delay_ms in options.link_delay]
+    if options.wire_delay is not None:
+        return [Mode(one, wire_delay_ms=delay_ms) for one in durabilities for delay_ms in options.wire_delay]
+    return [Mode(one) for one in durabilities]
+
+
 class Comparison:
     """One run. Samples are saved after each system, so that an interrupted run is not lost."""
 
@@ -64,15 +100,19 @@ class Comparison:
     def run(self) -> None:
         names = self.options.only.split(",")
         for number in range(1, self.options.rounds + 1):
-            for mode in self.options.modes.split(","):
-                for name in names if number % 2 else reversed(names):
-                    if name not in self.missing:
-                        self._system(name, mode, number)
-                        self.samples.save(self.options.out)
+            for mode in modes_of(self.options):
+                with network_of(mode):
+                    for name in names if number % 2 else reversed(names):
+                        if name not in self.missing:
+                            self._system(name, mode, number)
+                            self.samples.save(self.options.out)
 
-    def _system(self, name: str, mode: str, number: int) -> None:
+    def _system(self, name: str, how: Mode, number: int) -> None:
+        mode = how.name
+        is_apart = how.wire_delay_ms is not None
+        setup = systems.Setup(self.options.min_insync_replicas, how.link_delay_ms or 0.0, is_apart)
         try:
-            with START[name](synced=mode == "synced") as running:
+            with START[name](synced=how.durability == "synced", setup=setup) as running:
                 self._note(name, mode, number, "start", Measured("start", {"ready_s": running.ready_s}, 0.0, {}))
                 time.sleep(SETTLE_S)
                 self._memory(name, mode, number, running, "idle")
@@ -111,6 +151,36 @@ class Comparison:
         self.console.print(f"round {number}, {mode}: {name}, {workload}, {measured.phase}: {values}")
 
 
+def network_of(mode: Mode) -> AbstractContextManager[object]:
+    """Return what delays the packets between the nodes, to be used around them."""
+    return nullcontext() if mode.wire_delay_ms is None else DelayedNetwork(NODE_IDS, mode.wire_delay_ms)
+
+
+def delays(text: str) -> list[float]:
+    """Read `0,1,10`. Raises ValueError, which argparse reports."""
+    found = [float(part) for part in text.split(",")]
+    if not all(0 <= delay_ms <= DELAY_MS_MAX for delay_ms in found):
+        raise ValueError(text)
+    return found
+
+
+def enter_network(names: list[str]) -> None:
+    """Go on in namespaces with a machine for each node. What peers need is fetched before: there is no way out of them.
+
+    Raises:
+        MissingError: this computer has no such networks.
+    """
+    if lack := network_lacks():
+        raise MissingError(lack)
+    for name, install in (("kafka", systems.install_kafka), ("nats", systems.install_nats)):
+        if name in names:
+            with suppress(systems.NotInstalledError):
+                install()
+    enter_namespaces()
+    for node_id in NODE_IDS:
+        lay_cable(node_id)
+
+
 def header_of(options: argparse.Namespace) -> Header:
     git = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return Header(
@@ -133,11 +203,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples, plots and page go")
     parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing: make plots and page of DIR again")
+    parser.add_argument("--min-insync-replicas", type=int, default=1, metavar="N", help="that acks=all needs")
+    network = parser.add_mutually_exclusive_group()
+    for option in ("--link-delay", "--wire-delay"):
+        network.add_argument(option, type=delays, metavar="MS[,MS...]", help="between nodes, one way; see above")
     options = parser.parse_args()
+    if options.link_delay is not None:
+        options.only = "barnabas"
     for given, known in ((options.groups, GROUPS), (options.only, START), (options.modes, MODES)):
         if unknown := set(given.split(",")) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     console = Console(width=140)
+    if options.wire_delay is not None:
+        try:
+            enter_network(options.only.split(","))
+        except MissingError as error:
+            parser.error(f"--wire-delay does not work here: {error}")
     if options.report:
         write_report(Samples.load(options.report), options.report, console)
         return 0

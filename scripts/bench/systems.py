@@ -1,4 +1,4 @@
-"""The systems that a benchmark compares, each started by the benchmark itself, on loopback, three nodes.
+"""The systems that a benchmark compares, each started by the benchmark itself: three nodes, on loopback or apart.
 
 Barnabas, Apache Kafka (KRaft, each node broker and controller, the heap and collector flags of its own start script)
 and NATS with JetStream. `synced` asks for every acknowledged write to be on disk first, on all of them the same:
@@ -30,7 +30,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cluster_handle import BARNABAS, cluster, free_port
+from cluster_handle import BARNABAS, cluster, free_port, link_settings
+from delayed_network import address_of, namespace_of
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("BARNABAS_BENCH_CACHE", Path.home() / ".cache" / "barnabas-bench"))
@@ -47,6 +48,33 @@ KAFKA_CLUSTER_ID = "YmFybmFiYXMtYmVuY2gtMQ"  # any 16 bytes, base64 for URLs, as
 
 class NotInstalledError(RuntimeError):
     """A peer cannot be had on this machine; the message says why."""
+
+
+class Setup(NamedTuple):
+    """What systems are told beyond their defaults, and where their nodes run.
+
+    Attributes:
+        min_insync: Replicas that acks=all needs; NATS always asks a majority.
+        link_delay_ms: What Barnabas' brokers send each other takes so long, one way. The peers have no such setting.
+        is_apart: Each node runs on a machine of `delayed_network`, which the caller has made.
+    """
+
+    min_insync: int = 1
+    link_delay_ms: float = 0.0
+    is_apart: bool = False
+
+    def host(self, node: int) -> str:
+        """Return the address of node 0, 1 or 2."""
+        return address_of(node + 1) if self.is_apart else "127.0.0.1"
+
+    def command(self, node: int, words: list[str]) -> list[str]:
+        return ["ip", "netns", "exec", namespace_of(node + 1), *words] if self.is_apart else words
+
+    def addresses(self, port: int, scheme: str = "") -> str:
+        return ",".join(f"{scheme}{self.host(k)}:{port + k}" for k in range(NODES))
+
+
+ALONE = Setup()
 
 
 class Running(NamedTuple):
@@ -101,13 +129,17 @@ def fetch(*command: object, env: dict[str, str] | None = None, cwd: Path | None 
 
 
 @contextmanager
-def barnabas(*, synced: bool) -> Iterator[Running]:
+def barnabas(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
     """Run three Barnabas brokers: started as a user would to see how soon they are ready, then again as the peers are.
 
     `cluster start` makes a session for each. Linux gives each session a share of the processor (autogroup), and a load
     of several threads that never rest, as librdkafka's may, kept nodes of other sessions from running for up to 0.2 s.
     """
-    with cluster(NODES, {"flush.mode": "fsync" if synced else "page-cache"}) as brokers:
+    if setup.is_apart:
+        with _barnabas_from_files(synced=synced, setup=setup) as running:
+            yield running
+        return
+    with cluster(NODES, _barnabas_settings(synced=synced, setup=setup)) as brokers:
         brokers.stop()
         run = [str(BARNABAS), "broker", "run", "--config"]
         commands = [[*run, str(brokers.data / f"broker-{k + 1}" / "broker.toml")] for k in range(NODES)]
@@ -119,6 +151,24 @@ def barnabas(*, synced: bool) -> Iterator[Running]:
 @contextmanager
 def barnabas_at(tree: Path, *, synced: bool) -> Iterator[Running]:
     """Run three Barnabas brokers with the code of a checkout, or of a part of its history, in `tree`."""
+    # What stands here comes before the packages that the environment was made of.
+    path = os.pathsep.join(str(tree / folder) for folder in CODE_FOLDERS)
+    with _barnabas_from_files(synced=synced, environment={"PYTHONPATH": path}) as running:
+        yield running
+
+
+def _barnabas_settings(*, synced: bool, setup: Setup) -> dict[str, str]:
+    return {
+        "flush.mode": "fsync" if synced else "page-cache",
+        **({"min.insync.replicas": str(setup.min_insync)} if setup.min_insync > 1 else {}),
+        **link_settings(setup.link_delay_ms),
+    }
+
+
+@contextmanager
+def _barnabas_from_files(
+    *, synced: bool, setup: Setup = ALONE, environment: dict[str, str] | None = None
+) -> Iterator[Running]:
     with _directory("barnabas-") as home:
         port = free_port()
         commands = []
@@ -127,30 +177,33 @@ def barnabas_at(tree: Path, *, synced: bool) -> Iterator[Running]:
                 "node.id": k + 1,
                 "cluster.id": "bench",
                 "log.dir": f"{home}/data{k + 1}",
-                "listeners": f"127.0.0.1:{port + k}",
-                "flush.mode": "fsync" if synced else "page-cache",
+                "listeners": f"{setup.host(k)}:{port + k}",
             }
-            settings |= {f"cluster.nodes.{j + 1}": f"127.0.0.1:{port + 1000 + j}" for j in range(NODES)}
+            settings |= {name: _number(value) for name, value in _barnabas_settings(synced=synced, setup=setup).items()}
+            settings |= {f"cluster.nodes.{j + 1}": f"{setup.host(j)}:{port + 1000 + j}" for j in range(NODES)}
             file = home / f"node{k + 1}.toml"
             # TOML writes numbers and such strings as JSON does.
             file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
-            commands.append([sys.executable, "-m", "barnabas_broker.main", "--config", str(file)])
-        bootstrap = ",".join(f"127.0.0.1:{port + k}" for k in range(NODES))
-        # What stands here comes before the packages that the environment was made of.
-        path = os.pathsep.join(str(tree / folder) for folder in CODE_FOLDERS)
+            words = [sys.executable, "-m", "barnabas_broker.main", "--config", str(file)]
+            commands.append(setup.command(k, words))
+        bootstrap = setup.addresses(port)
         began = time.monotonic()
-        with _processes(home, commands, {"PYTHONPATH": path}) as pids:
+        with _processes(home, commands, environment) as pids:
             _wait_for(lambda: _brokers_known(bootstrap) == NODES, "Barnabas")
             yield Running(bootstrap, pids, time.monotonic() - began)
 
 
+def _number(value: str) -> int | str:
+    return int(value) if value.isdecimal() else value
+
+
 @contextmanager
-def kafka(*, synced: bool) -> Iterator[Running]:
+def kafka(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
     """Run three Kafka nodes."""
     jars = install_kafka()
     with _directory("kafka-") as home:
         port = free_port()
-        voters = ",".join(f"{k + 1}@127.0.0.1:{port + 1000 + k}" for k in range(NODES))
+        voters = ",".join(f"{k + 1}@{setup.host(k)}:{port + 1000 + k}" for k in range(NODES))
         commands = []
         for k in range(NODES):
             settings = {
@@ -158,12 +211,12 @@ def kafka(*, synced: bool) -> Iterator[Running]:
                 "node.id": k + 1,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port + k},CONTROLLER://127.0.0.1:{port + 1000 + k}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port + k}",
+                "listeners": f"PLAINTEXT://{setup.host(k)}:{port + k},CONTROLLER://{setup.host(k)}:{port + 1000 + k}",
+                "advertised.listeners": f"PLAINTEXT://{setup.host(k)}:{port + k}",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "log.dirs": home / f"data{k + 1}",
                 "offsets.topic.replication.factor": NODES,
-                "min.insync.replicas": 1,
+                "min.insync.replicas": setup.min_insync,
             }
             if synced:
                 settings["log.flush.interval.messages"] = 1
@@ -172,8 +225,8 @@ def kafka(*, synced: bool) -> Iterator[Running]:
             java = ["java", *KAFKA_FLAGS, "-cp", f"{jars}/*"]
             formatting = ["kafka.tools.StorageTool", "format", "-t", KAFKA_CLUSTER_ID, "-c", str(file)]
             subprocess.run([*java, *formatting], check=True, capture_output=True)
-            commands.append([*java, "kafka.Kafka", str(file)])
-        bootstrap = ",".join(f"127.0.0.1:{port + k}" for k in range(NODES))
+            commands.append(setup.command(k, [*java, "kafka.Kafka", str(file)]))
+        bootstrap = setup.addresses(port)
         began = time.monotonic()
         with _processes(home, commands) as pids:
             _wait_for(lambda: _brokers_known(bootstrap) == NODES, "Kafka")
@@ -181,28 +234,28 @@ def kafka(*, synced: bool) -> Iterator[Running]:
 
 
 @contextmanager
-def nats(*, synced: bool) -> Iterator[Running]:
+def nats(*, synced: bool, setup: Setup = ALONE) -> Iterator[Running]:
     """Run three NATS servers with JetStream."""
     server, _ = install_nats()
     with _directory("nats-") as home:
         port = free_port()
-        routes = ", ".join(f'"nats://127.0.0.1:{port + 1000 + k}"' for k in range(NODES))
+        routes = ", ".join(f'"nats://{setup.host(k)}:{port + 1000 + k}"' for k in range(NODES))
         commands = []
         for k in range(NODES):
             sync = ", sync_interval: always" if synced else ""
             file = home / f"node{k + 1}.conf"
             file.write_text(
-                f'server_name: node{k + 1}\nlisten: "127.0.0.1:{port + k}"\nhttp: "127.0.0.1:{port + 20 + k}"\n'
+                f'server_name: node{k + 1}\nlisten: "{setup.host(k)}:{port + k}"\n'
+                f'http: "{setup.host(k)}:{port + 20 + k}"\n'
                 f'jetstream {{ store_dir: "{home}/data{k + 1}"{sync} }}\n'
-                f'cluster {{ name: bench, listen: "127.0.0.1:{port + 1000 + k}", routes: [{routes}] }}\n'
+                f'cluster {{ name: bench, listen: "{setup.host(k)}:{port + 1000 + k}", routes: [{routes}] }}\n'
             )
-            commands.append([str(server), "-c", str(file)])
+            commands.append(setup.command(k, [str(server), "-c", str(file)]))
         began = time.monotonic()
         with _processes(home, commands) as pids:
             for k in range(NODES):
-                _wait_for(partial(_healthy, f"http://127.0.0.1:{port + 20 + k}/healthz"), "NATS")
-            urls = ",".join(f"nats://127.0.0.1:{port + k}" for k in range(NODES))
-            yield Running(urls, pids, time.monotonic() - began)
+                _wait_for(partial(_healthy, f"http://{setup.host(k)}:{port + 20 + k}/healthz"), "NATS")
+            yield Running(setup.addresses(port, "nats://"), pids, time.monotonic() - began)
 
 
 @contextmanager
