@@ -257,11 +257,16 @@ class Shard:
             self._take_out(hosted)
 
     def remove_group(self, hosted: HostedGroup, done: Done | None = None) -> None:
-        """Delete an empty group and its offsets. It is gone at once; `done` says when that can be relied on."""
+        """Delete an empty group and its offsets, also what is under way: the tombstones come behind that.
+
+        It is gone at once; `done` says when that can be relied on.
+        """
         assert hosted.group.state is GroupState.EMPTY
-        group_id = hosted.group_id
-        changes: list[Change] = [(OffsetKey(group_id, *place), None) for place in self.offsets.of_group(group_id)]
-        is_saved = group_id in self._replay.saved or GroupKey(group_id) in self.under_way
+        group_id, coming = hosted.group_id, self.under_way.of_group(hosted.group_id)
+        keys = dict.fromkeys(OffsetKey(group_id, *place) for place in self.offsets.of_group(group_id))
+        keys.update(dict.fromkeys(name for name in coming if isinstance(name, OffsetKey)))
+        changes: list[Change] = [(key, None) for key in keys]
+        is_saved = group_id in self._replay.saved or GroupKey(group_id) in coming
         if changes and not self.write_offsets(changes, None if is_saved else done):
             _tell(done if is_saved else None, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return

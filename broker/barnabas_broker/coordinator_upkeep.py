@@ -4,6 +4,10 @@ Every `offsets.retention.check.interval.ms` all groups of this broker are looked
 has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
 its last one. An event names what went, because to a consumer that comes back it looks like a loss.
 
+*What is under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
+still what is committed, and is not the deleted topic's either, if there is another topic of that name by now. A
+tombstone would come behind it, and take an offset that was acknowledged. The next round looks again.
+
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
 they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
 rounds, so that a broker whose image lags never takes the offsets of a topic that it has not heard of yet.
@@ -129,7 +133,12 @@ class Upkeep:
             await slices.breathe()
 
     def _look_at(self, shard: Shard, hosted: HostedGroup, missing: set[bytes]) -> None:
+        coming = shard.under_way.of_group(hosted.group_id)
         offsets, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
+        if coming:
+            offsets = {
+                place: value for place, value in offsets.items() if OffsetKey(hosted.group_id, *place) not in coming
+            }
         gone = dict.fromkeys(expired(offsets, membership_of(hosted), self._host.wall_ms(), self._retention_ms))
         expired_count = len(gone)
         for place, value in offsets.items():
@@ -144,7 +153,7 @@ class Upkeep:
             )
             self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_empty and len(gone) == len(offsets) and not shard.under_way.of_group(hosted.group_id):
+        if is_empty and len(gone) == len(offsets) and not coming:
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)
@@ -156,11 +165,12 @@ class Upkeep:
             for group_id in list(shard.offsets.group_ids()):
                 if shard.state is not ShardState.ACTIVE:
                     break
-                changes: list[Change] = [
-                    (OffsetKey(group_id, topic, partition), None)
+                keys = [
+                    OffsetKey(group_id, topic, partition)
                     for (topic, partition), value in shard.offsets.of_group(group_id).items()
                     if topic in topic_ids and value.topic_id in {NO_TOPIC_ID, topic_ids[topic]}
                 ]
+                changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
                 if changes:
                     shard.write_offsets(changes, None)
                 await slices.breathe()

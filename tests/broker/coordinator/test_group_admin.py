@@ -15,6 +15,11 @@ from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.list_groups import ListGroupsRequest
+from barnabas_clients.protocol.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from barnabas_raftlog.records.reader import read_records
 
 from .group_client import CoordinatorError, GroupClient, rebalance, subscription, topic_metadata
@@ -138,6 +143,20 @@ def test_every_version_deletes(client: GroupClient, topic: str, version: int) ->
     client.member_id, client.generation_id = "", -1
     rebalance(client)
     assert client.generation_id == 1, "the next group of that name is a new one"
+
+
+def test_deletion_takes_along_the_commit_that_was_asked_for_just_before(client: GroupClient, topic: str) -> None:
+    """Both requests are on their way before either is answered."""
+    topics = [OffsetCommitRequestTopic(name=topic, partitions=[OffsetCommitRequestPartition(committed_offset=42)])]
+    commit = OffsetCommitRequest(group_id=client.group_id, topics=topics)
+    deletion = DeleteGroupsRequest(groups_names=[client.group_id])
+    wire = client.find()
+    wire.send(commit, 8)
+    wire.send(deletion, 2)
+    assert wire.receive(commit, 8).topics[0].partitions[0].error_code == NONE
+    assert wire.receive(deletion, 2).results[0].error_code == NONE
+    assert client.committed() == {}
+    assert client.group_id not in {one.group_id for one in client.ask(ListGroupsRequest(), 4).groups}
 
 
 class TestTheOffsetsTopic:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_broker.coordinator_shard import Shard
-from barnabas_broker.groups.records import CommittedOffset, GroupKey, OffsetKey
+from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -13,23 +13,43 @@ from .shard_world import Member, Outcome, World
 
 KEY = OffsetKey("g", "t", 0)
 NONE = ErrorCode.NONE
+MINUTE_MS = 60_000  # what the world's settings keep offsets for
+INTERVAL_MS = 600_000  # between two rounds of upkeep
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
     world = World()
-    yield world
-    world.check()
-    world.close()
+    try:
+        yield world
+        world.check()
+    finally:
+        world.close()
 
 
-def commit_offset(world: World, shard: Shard, offset: int, key: OffsetKey = KEY) -> Outcome:
+def commit_offset(
+    world: World,
+    shard: Shard,
+    offset: int,
+    key: OffsetKey = KEY,
+    *,
+    time_ms: int = NO_TIMESTAMP,
+    topic_id: bytes = NO_TOPIC_ID,
+) -> Outcome:
     """Append what a simple consumer commits."""
     outcome = Outcome()
+    value = CommittedOffset(offset, commit_timestamp_ms=time_ms, topic_id=topic_id)
     with world.step():
         assert shard.make_group(key.group_id) is not None
-        assert shard.write_offsets([(key, CommittedOffset(offset))], outcome)
+        assert shard.write_offsets([(key, value)], outcome)
     return outcome
+
+
+def look_round(world: World) -> None:
+    """Have one round of upkeep."""
+    with world.step():
+        world.coordinator.spawn(world.coordinator._upkeep.round())
+    world.breathe(5)
 
 
 def delete_group(world: World, shard: Shard, group_id: str = "g") -> Outcome:
@@ -166,6 +186,110 @@ class TestTheEndOfALeadership:
         shard = world.lead()
         assert shard.to_replay().record_count == 1, "only what was under way"
         assert offset_at(shard) == 11
+
+
+class TestDeletionWhileSomethingIsUnderWay:
+    """A group is always one of three: in the list, on its way out behind everything of it, or gone without a trace."""
+
+    def test_deleted_group_takes_along_what_was_under_way(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        second = KEY._replace(partition=1)
+        commit_offset(world, shard, 11, second)
+        deleted = delete_group(world, shard)
+        world.check()
+        world.commit()
+        assert deleted.code is NONE
+        assert [offset_at(shard, key) for key in (KEY, second)] == [None, None]
+        assert shard.group("g") is None
+        world.lose()
+        assert world.lead().group("g") is None
+
+    def test_deleted_group_takes_along_a_generation_that_was_under_way(self, world: World) -> None:
+        """The last member leaves; nobody waits until that is saved."""
+        member, shard = Member(world, "g", "m"), world.lead()
+        member.enter()
+        world.commit()
+        member.leave()
+        deleted = delete_group(world, shard)
+        world.commit()
+        assert deleted.code is NONE
+        assert shard.saved("g") is None
+
+    def test_what_is_committed_behind_a_deletion_stays(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        delete_group(world, shard)
+        commit_offset(world, shard, 11)
+        world.check()
+        world.commit()
+        assert offset_at(shard) == 11
+        assert shard.group("g") is not None
+
+    def test_offset_without_a_group_in_the_log_is_listed_and_expires(self, world: World) -> None:
+        """A simple consumer's, found by a new coordinator."""
+        world.lose(said=[{KEY: CommittedOffset(10, commit_timestamp_ms=world.wall_ms())}])
+        shard = world.lead()
+        assert shard.group("g") is not None
+        world.advance(MINUTE_MS + INTERVAL_MS)
+        world.breathe(5)
+        world.commit()
+        assert shard.group("g") is None
+        assert offset_at(shard) is None
+
+    def test_group_of_which_nothing_is_left_is_forgotten(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        world.commit()
+        with world.step():
+            shard.write_offsets([(KEY, None)], None)
+        world.commit()
+        world.advance(INTERVAL_MS)
+        world.breathe(5)
+        assert shard.group("g") is None
+
+    def test_offset_that_is_committed_anew_in_this_moment_does_not_expire(self, world: World) -> None:
+        shard = world.lead()
+        commit_offset(world, shard, 10, time_ms=world.wall_ms())
+        other = KEY._replace(partition=1)
+        commit_offset(world, shard, 11, other, time_ms=world.wall_ms())
+        world.commit()
+        world.advance(MINUTE_MS)
+        outcome = commit_offset(world, shard, 12, time_ms=world.wall_ms())
+        look_round(world)
+        world.commit()
+        assert outcome.code is NONE
+        assert (offset_at(shard), offset_at(shard, other)) == (12, None)
+
+    def test_offset_of_a_new_topic_is_not_taken_for_one_of_the_deleted_topic_of_that_name(self, world: World) -> None:
+        old_id, new_id = bytes([1] * 16), bytes([2] * 16)
+        shard = world.lead()
+        commit_offset(world, shard, 10, topic_id=old_id)
+        other = KEY._replace(partition=1)
+        commit_offset(world, shard, 11, other, topic_id=old_id)
+        world.commit()
+        world.topic_ids[new_id] = None
+        outcome = commit_offset(world, shard, 12, topic_id=new_id)
+        with world.step():
+            world.coordinator._upkeep.forget_topics([("t", old_id)])
+        world.breathe(5)
+        world.commit()
+        assert outcome.code is NONE
+        assert (offset_at(shard), offset_at(shard, other)) == (12, None)
+
+    def test_offset_of_a_deleted_topic_is_left_alone_by_upkeep_while_a_new_one_is_under_way(self, world: World) -> None:
+        old_id, new_id = bytes([1] * 16), bytes([2] * 16)
+        shard = world.lead()
+        commit_offset(world, shard, 10, topic_id=old_id)
+        world.commit()
+        look_round(world)
+        world.topic_ids[new_id] = None
+        commit_offset(world, shard, 12, topic_id=new_id)
+        look_round(world)
+        world.commit()
+        assert offset_at(shard) == 12
 
 
 def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: World) -> None:
