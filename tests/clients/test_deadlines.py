@@ -1,4 +1,4 @@
-"""`timeout_s` means what it says: whoever is not there, and however, the error comes in time, by the clock of a test."""
+"""`timeout_s` means what it says: whoever is not there, and however, the error comes in time."""
 
 import asyncio
 from collections.abc import Callable
@@ -88,7 +88,7 @@ def test_a_producer_s_calls_end_in_time_when_everybody_has_gone(timeout_s: float
     stage.run(main())
 
 
-def test_a_broker_that_advertises_an_impossible_host_is_not_the_end() -> None:
+def test_a_broker_that_advertises_an_impossible_host_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(1, 2)
     connect = stage.client.create_connection
 
@@ -97,7 +97,7 @@ def test_a_broker_that_advertises_an_impossible_host_is_not_the_end() -> None:
             raise ValueError("embedded null character")
         return await connect(factory, host, port, **options)
 
-    stage.client.create_connection = create_connection
+    monkeypatch.setattr(stage.client, "create_connection", create_connection)
 
     async def main() -> None:
         async with stage.producer(timeout_s=TIMEOUT_S, delivery_timeout_s=5) as producer:

@@ -1,6 +1,7 @@
 """Keys go where Kafka's Java client puts them; records without keys spread over batches."""
 
 import pytest
+from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.partitioner import murmur2 as oracle
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,9 +33,22 @@ def test_the_hash_is_the_one_of_another_client(key: bytes) -> None:
     assert murmur2(key) == oracle(key) % 2**32
 
 
-@given(st.binary(max_size=20), st.integers(1, 1_000))
-def test_a_partition_exists(key: bytes, count: int) -> None:
-    assert 0 <= partition_of(key, count) < count
+@pytest.mark.parametrize("key", KNOWN)
+@pytest.mark.parametrize("count", [1, 3, 6, 1_000, 2**31 - 1])
+def test_the_partition_is_java_s(key: bytes, count: int) -> None:
+    # Utils.toPositive clears the sign bit, which is another number than the one without its sign.
+    assert partition_of(key, count) == (KNOWN[key] & 0x7FFFFFFF) % count
+
+
+@given(st.binary(max_size=70), st.integers(1, 1_000))
+def test_the_partition_is_the_one_of_another_client(key: bytes, count: int) -> None:
+    every = list(range(count))
+    assert partition_of(key, count) == (oracle(key) & 0x7FFFFFFF) % count == DefaultPartitioner()(key, every, every)
+
+
+@given(st.binary(max_size=20))
+def test_a_buffer_goes_where_its_bytes_go(key: bytes) -> None:
+    assert partition_of(bytearray(key), 1_000) == partition_of(memoryview(key), 1_000) == partition_of(key, 1_000)
 
 
 def topic(partitioner: object = "murmur2", partitions: int = 3) -> TopicQueues:
