@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .cluster_files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id
+from .config import is_wildcard
 from .ports import PEER_PORT_DISTANCE, PortPlan
 
 __all__ = ["AUTO", "Request", "cores", "plan"]
@@ -74,7 +75,7 @@ def plan(request: Request) -> tuple[ClusterFiles, bool]:
     is_new = not (directory / "cluster.json").exists()
     files = _new(request) if is_new else _known(request)
     for host in files.ports.hosts or (files.ports.host,):
-        if host in {"0.0.0.0", "::", ""}:  # noqa: S104 - refused, not bound
+        if is_wildcard(host):
             raise ClusterError(f"host {host!r} does not work: clients are told this address; name one they can reach")
     files.ports.check()
     # A bad setting is bad for every broker; the brokers' own files are read later, for those that are down.

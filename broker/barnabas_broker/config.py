@@ -11,6 +11,7 @@ stands here is the default for topics that say nothing.
 
 import dataclasses
 import difflib
+import ipaddress
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
-__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "settings"]
+__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "settings"]
 
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
@@ -94,7 +95,9 @@ class BrokerConfig:
         "Ids of the nodes that should vote on metadata, '1,2,3'. Empty: the first three (of five or more: five) nodes.",
     )
     listeners: str = _text("127.0.0.1:9092", "host:port on which clients are served. Port 0: any free one.")
-    advertised_listeners: str = _text("", "host:port that clients are told. Empty: the same as listeners.")
+    advertised_listeners: str = _text(
+        "", "host:port that clients are told. Empty: the same as listeners, which then cannot be 0.0.0.0 or [::]."
+    )
     broker_rack: str = _text(
         "", "The rack (or zone) this broker stands in; replicas are spread over racks, consumers may read in theirs."
     )
@@ -253,7 +256,12 @@ class BrokerConfig:
                 f"queued.max.request.bytes ({self.queued_max_request_bytes}) is smaller than "
                 f"socket.request.max.bytes ({self.socket_request_max_bytes}): the largest request would wait for ever"
             )
-        _ = self.listener, self.advertised
+        if is_wildcard(self.advertised.host):
+            name = "advertised.listeners" if self.advertised_listeners else "listeners"
+            raise ConfigError(
+                f"{name} is {self.advertised_listeners or self.listeners!r}: clients are told this address, and nobody "
+                "can connect to it; name one that they can reach in advertised.listeners"
+            )
 
     @property
     def listener(self) -> Address:
@@ -430,6 +438,15 @@ def _nodes(text: str) -> dict[int, str]:
             raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
         nodes[_integer("cluster.nodes", node_id)] = address
     return nodes
+
+
+def is_wildcard(host: str) -> bool:
+    """Say whether a host means "every address of this machine", which can be listened on and not connected to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        # A name; or what the system's resolver takes for 0.0.0.0, too.
+        return host in {"", "0", "*"}
 
 
 def _address(name: str, text: str) -> Address:

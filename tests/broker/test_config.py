@@ -40,6 +40,10 @@ def test_set_strings_are_read_as_the_settings_type() -> None:
         (MINIMAL + 'listeners = "SSL://h:1"\n', "PLAINTEXT"),
         (MINIMAL + 'listeners = "h"\n', "write host:port"),
         (MINIMAL + 'listeners = "h:70000"\n', "ports are from 0 to 65535"),
+        (MINIMAL + 'listeners = "0.0.0.0:9092"\n', "listeners is '0.0.0.0:9092': clients are told this address"),
+        (MINIMAL + 'listeners = "PLAINTEXT://[::]:9092"\n', "clients are told this address"),
+        (MINIMAL + 'listeners = "[0:0:0:0:0:0:0:0]:0"\n', "name one that they can reach in advertised.listeners"),
+        (MINIMAL + 'advertised.listeners = "0.0.0.0:9092"\n', "^advertised.listeners is '0.0.0.0:9092'"),
         (MINIMAL + 'controller.quorum.voters = "7"\n', "names 7"),
         (MINIMAL.replace("1 =", "2 ="), "does not name this node"),
         (
@@ -55,6 +59,11 @@ def test_set_strings_are_read_as_the_settings_type() -> None:
 def test_bad_config_names_the_setting(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         BrokerConfig.from_toml(text)
+
+
+def test_every_address_may_be_listened_on_while_clients_are_told_another_one() -> None:
+    config = BrokerConfig.from_toml(MINIMAL + 'listeners = "0.0.0.0:9092"\nadvertised.listeners = "h:9093"\n')
+    assert (config.listener, config.advertised) == (Address("0.0.0.0", 9092), Address("h", 9093))  # noqa: S104
 
 
 @given(st.data())
