@@ -57,7 +57,7 @@ PURE = (
             *("arguments", "partitioner", "accumulator", "sequences", "topic_queues"),
             *("produce_exchange", "producer_settings", "producer_metrics"),
             *("consumer_record", "record_decoder", "record_runs", "partition_queue", "fetch_plan", "subscription"),
-            *("consumer_settings", "consumer_errors", "errors", "topic_places"),
+            *("consumer_settings", "consumer_errors", "errors", "topic_places", "place_arguments"),
         )
     ),
     *(

@@ -6,23 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from barnabas_clients import Admin, TopicPartition
-from barnabas_clients.admin_client import GroupDescription, OffsetChange, PartitionLag, ResetTo
+from barnabas_clients.admin_client import GroupDescription, OffsetChange, PartitionLag, ResetTo, total_lag
+from barnabas_clients.place_arguments import group_states
 
 from .cli_admin import parse_topics, print_table, with_admin
 from .cli_errors import CommandError
 from .cli_times import duration_ms, timestamp_ms
 
-__all__ = ["delete", "delete_offsets", "describe", "list_", "reset_offsets", "target_from"]
+__all__ = ["delete", "delete_offsets", "describe", "lag_text", "list_", "reset_offsets", "target_from"]
 
 Lags = dict[TopicPartition, PartitionLag]
 
 
 def list_(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json: bool) -> int:
     """Print the groups: their names, states and coordinators."""
-    groups = with_admin(bootstrap, timeout_s, lambda admin: admin.list_groups(states=states))
+    try:
+        wanted = group_states(states)
+    except ValueError as error:
+        raise CommandError(f"--state: {error}") from error
+    groups = with_admin(bootstrap, timeout_s, lambda admin: admin.list_groups(states=wanted))
     if as_json:
         print(json.dumps([row._asdict() for row in groups], indent=2))
-    elif groups:
+    else:
         print_table(
             ("group", "state", "type", "protocol", "coordinator"),
             [
@@ -151,6 +156,8 @@ def target_from(
         if by_duration is not None:
             named.append(ResetTo.ago(duration_ms(by_duration)))
         if to_offset is not None:
+            if to_offset < 0:
+                raise CommandError(f"{to_offset} is no offset: it must be 0 or more")
             named.append(ResetTo.offset(to_offset))
         if shift_by is not None:
             named.append(ResetTo.shift(shift_by))
@@ -164,12 +171,16 @@ def target_from(
 
 
 def _as_json(group: GroupDescription, lags: Lags) -> dict[str, Any]:
+    total = total_lag(lags)
     return {
         "group_id": group.group_id,
         "state": group.state,
         "protocol_type": group.protocol_type,
         "assignor": group.assignor or None,
         "coordinator_id": group.coordinator_id,
+        "lag": total.lag,
+        "known_lag": total.known,
+        "partitions_without_commit": total.without_commit,
         "members": [
             member._asdict() | {"assignment": [key._asdict() for key in sorted(member.assignment or ())]}
             for member in group.members
@@ -190,7 +201,6 @@ def _as_json(group: GroupDescription, lags: Lags) -> dict[str, Any]:
 
 
 def _show(group: GroupDescription, lags: Lags) -> None:
-    total = sum(found.lag or 0 for found in lags.values())
     count = len(group.members)
     header = f"{group.group_id}  {group.state}  {count} member{'s' * (count != 1)}  coordinator {group.coordinator_id}"
     if group.assignor:
@@ -213,4 +223,17 @@ def _show(group: GroupDescription, lags: Lags) -> None:
         if not member.assignment
     ]
     columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
-    print_table(columns, rows, f"{header}  lag {total:,}")
+    print_table(columns, rows, f"{header}  {lag_text(lags)}")
+
+
+def lag_text(lags: Lags) -> str:
+    """Say how much a group has yet to read. What it has not committed anything of is unknown, and not nothing."""
+    total = total_lag(lags)
+    if total.lag is not None:
+        return f"lag {total.lag:,}"
+    if not lags:
+        return "lag unknown (nothing is committed, and nobody reads anything)"
+    missing = f"{total.without_commit} of {len(lags)} partitions have no commit"
+    return (
+        f"lag {total.known:,} and more ({missing})" if total.without_commit < len(lags) else f"lag unknown ({missing})"
+    )

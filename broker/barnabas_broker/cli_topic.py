@@ -1,6 +1,7 @@
 """`barnabas topic …`: what kafka-topics.sh and kafka-delete-records.sh do, with their option names, over `Admin`."""
 
 import asyncio
+import difflib
 import json
 import sys
 import time
@@ -118,6 +119,9 @@ def alter(
     changes |= dict.fromkeys(delete_configs)
 
     async def run(admin: Admin) -> None:
+        if delete_configs:
+            # Brokers, Kafka's too, take the deletion of a name that they do not know for done.
+            await _refuse_unknown(admin, name, delete_configs)
         if changes:
             await admin.alter_configs(ConfigResource.topic(name), changes)
             said = [f"{key} deleted" if value is None else f"{key}={value}" for key, value in changes.items()]
@@ -127,6 +131,16 @@ def alter(
 
     with_admin(bootstrap, timeout_s, run)
     return 0
+
+
+async def _refuse_unknown(admin: Admin, name: str, configs: Sequence[str]) -> None:
+    resource = ConfigResource.topic(name)
+    known = (await admin.describe_configs([resource]))[resource]
+    for config in configs:
+        if config not in known:
+            close = difflib.get_close_matches(config, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise CommandError(f"a topic has no configuration {config!r}; {hint}")
 
 
 async def _grow(admin: Admin, name: str, partitions: int) -> None:

@@ -22,6 +22,7 @@ from .admin_offsets import ListedOffset, OffsetSpec, delete_records, left_s, lis
 from .cluster_view import BrokerAddress, TopicView
 from .connections import Cluster
 from .errors import ClientError, DeadlineExceededError
+from .place_arguments import configs_of
 from .protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from .protocol.create_topics import (
     CreatableTopic,
@@ -61,12 +62,15 @@ SPREAD_S = 1.0
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. -1 leaves partitions or replicas to the cluster's defaults."""
+    """A topic to create. -1 leaves partitions or replicas to the cluster's defaults.
+
+    Configurations may be numbers and bools: 5 is "5", True is "true".
+    """
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = {}
+    configs: Mapping[str, str | int | bool | None] = {}
 
 
 class ClusterDescription(NamedTuple):
@@ -144,7 +148,10 @@ async def create_topics(
                 num_partitions=topic.partitions,
                 replication_factor=topic.replication_factor,
                 assignments=[],
-                configs=[CreatableTopicConfig(name=name, value=value) for name, value in sorted(topic.configs.items())],
+                configs=[
+                    CreatableTopicConfig(name=name, value=value)
+                    for name, value in sorted(configs_of("configs", topic.configs, may_be_none=True).items())
+                ],
             )
             for topic in topics
         ],
@@ -166,7 +173,7 @@ async def create_topic(
     name: str,
     partitions: int = -1,
     replication_factor: int = -1,
-    configs: Mapping[str, str] | None = None,
+    configs: Mapping[str, str | int | bool | None] | None = None,
     *,
     timeout_s: float = 30.0,
 ) -> TopicView:
@@ -353,6 +360,10 @@ async def describe_configs(
                 take(await cluster.ask_any(request, left_s(deadline)))
             else:
                 take(await cluster.ask_broker(node_id, request, left_s(deadline)))
+
+        for resource in resources:
+            if resource not in found:
+                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"a broker said nothing of {resource.name}")
 
     await cluster.retry("describing configurations", left_s(deadline), attempt)
     return {resource: found[resource] for resource in resources}

@@ -44,6 +44,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "PartitionLag",
+    "TotalLag",
     "alter_group_offsets",
     "delete_group_offsets",
     "delete_groups",
@@ -52,6 +53,7 @@ __all__ = [
     "group_offsets",
     "list_groups",
     "reset_group_offsets",
+    "total_lag",
 ]
 
 AT_ONCE = 16
@@ -111,6 +113,26 @@ class PartitionLag(NamedTuple):
         if self.committed is None or self.end_offset is None:
             return None
         return max(0, self.end_offset - self.committed.offset)
+
+
+class TotalLag(NamedTuple):
+    """The lag of a whole group: `lag` records, or None when that cannot be said.
+
+    `known` is the lag of those partitions of which it is known, and `without_commit` the number of those in which the
+    group has committed nothing, so that where it would begin is its members' policy. Partitions that do not exist any
+    more have nothing to be read.
+    """
+
+    lag: int | None
+    known: int
+    without_commit: int
+
+
+def total_lag(lags: Mapping[TopicPartition, PartitionLag]) -> TotalLag:
+    """Return what the lags of a group's partitions come to. Unknown is not 0: an alert on it would stay silent."""
+    known = sum(found.lag or 0 for found in lags.values())
+    without_commit = sum(found.committed is None and found.end_offset is not None for found in lags.values())
+    return TotalLag(known if lags and not without_commit else None, known, without_commit)
 
 
 async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> list[GroupListing]:

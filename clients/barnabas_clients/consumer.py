@@ -29,9 +29,11 @@ Limits: `buffer_bytes` of fetched and unread records; two fetches in flight to e
 Not here: transactions (KIP-447), the server-side group protocol (KIP-848), rack-aware assignment.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
+from .arguments import callable_of, names, seconds, whole_number
 from .assignors import Assignor
 from .consumer_core import ConsumerCore
 from .consumer_group import Callbacks, Notify
@@ -39,12 +41,13 @@ from .consumer_positions import Positions
 from .consumer_record import ConsumerRecord, RecordBatch
 from .consumer_settings import ConsumerSettings, assignors_of
 from .fetch_plan import FetchSettings
+from .place_arguments import offsets_of, partitions_of
 from .subscription import NOTHING, Subscription
 from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = ["Consumer", "ConsumerMetrics"]
 
-Callback = Callable[["Consumer", frozenset[TopicPartition]], Awaitable[None]]
+Callback = Callable[["Consumer", frozenset[TopicPartition]], Awaitable[None] | None]
 
 
 class ConsumerMetrics(NamedTuple):
@@ -117,15 +120,16 @@ class Consumer(Positions):
             partition_fetch_bytes: of one partition in a request, and about as much is kept ready ahead.
             buffer_bytes: of everything fetched and not handed out.
             client_rack: the rack this client runs in, told to the brokers (KIP-392).
-            on_assigned: awaited with this consumer and the partitions that came; may seek.
-            on_revoked: awaited with those that go, while they are still owned; may commit.
-            on_lost: awaited with those that are owned by somebody else already; default: `on_revoked`.
+            on_assigned: called with this consumer and the partitions that came, and awaited if there is something to
+                await; may seek.
+            on_revoked: called with those that go, while they are still owned; may commit.
+            on_lost: called with those that are owned by somebody else already; default: `on_revoked`.
             metadata_max_age_s: how old the knowledge about topics may grow.
             request_timeout_s: when a broker that does not answer is given up.
             timeout_s: the deadline of calls that are not given another.
 
         Raises:
-            ValueError: a setting is impossible; the message names it.
+            TypeError, ValueError: a setting is impossible; the message names it.
         """
         settings = ConsumerSettings(
             group_id=group_id,
@@ -150,14 +154,27 @@ class Consumer(Positions):
                 rack=client_rack,
             ),
         )
-        callbacks = Callbacks(self._bound(on_assigned), self._bound(on_revoked), self._bound(on_lost))
+        callbacks = Callbacks(
+            self._bound("on_assigned", on_assigned),
+            self._bound("on_revoked", on_revoked),
+            self._bound("on_lost", on_lost),
+        )
         super().__init__(ConsumerCore(bootstrap, client_id, settings, callbacks))
-        topics = topics if isinstance(topics, str) else tuple(topics)
-        self._first = Subscription.to_topics(topics, pattern) if topics or pattern is not None else NOTHING
+        given = names("topics", topics)
+        self._first = Subscription.to_topics(given, pattern) if given or pattern is not None else NOTHING
         self._reader = self._core.reader
 
-    def _bound(self, callback: Callback | None) -> Notify | None:
-        return None if callback is None else lambda partitions: callback(self, partitions)
+    def _bound(self, name: str, callback: Callback | None) -> Notify | None:
+        if callback is None:
+            return None
+        given = callable_of(name, callback)
+
+        async def notify(partitions: frozenset[TopicPartition]) -> None:
+            said = given(self, partitions)
+            if inspect.isawaitable(said):
+                await said
+
+        return notify
 
     async def __aenter__(self) -> Self:
         """Connect, and subscribe to what was given; does not wait for an assignment.
@@ -187,6 +204,7 @@ class Consumer(Positions):
                 elsewhere, and go on.
             DeadlineExceededError: no partition could be read for `timeout_s`.
             ClientClosedError: the consumer is closed.
+            ValueError: there is nothing to read: neither topics, nor a pattern, nor partitions were ever named.
 
         Cancellation: no record is taken.
         """
@@ -203,11 +221,11 @@ class Consumer(Positions):
         Empty when nothing came in time. Raises and is cancelled as `__anext__`. What was taken before something that
         cannot be read is returned; the error is raised by the next call, and records of other partitions come between.
         """
+        max_records, limit_s = whole_number("max_records", max_records, 1), seconds("timeout_s", timeout_s)
         self._core.check_open()
-        assert max_records > 0
         reader = self._reader
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        taken = await reader.ask(max_records, self._core.now() + timeout_s)
+        taken = await reader.ask(max_records, self._core.now() + limit_s)
         while taken is not None:
             reader.hand_out(taken)
             found.setdefault(taken.queue.partition, []).extend(taken.records)
@@ -217,8 +235,7 @@ class Consumer(Positions):
 
     def batches(self, max_records: int = 500) -> "Batches":
         """Iterate over batches: consecutive records of one partition, at most `max_records` of them."""
-        assert max_records > 0
-        return Batches(self._core, max_records)
+        return Batches(self._core, whole_number("max_records", max_records, 1))
 
     # What is read.
 
@@ -242,14 +259,16 @@ class Consumer(Positions):
 
         Cancellation: the old subscription, or the new one, stands.
         """
+        subscription, limit_s = Subscription.to_topics(topics, pattern), self._core.limit(timeout_s)
         self._core.check_open()
-        await self._core.subscribe(Subscription.to_topics(topics, pattern), self._core.limit(timeout_s))
+        await self._core.subscribe(subscription, limit_s)
 
     async def unsubscribe(self, *, timeout_s: float | None = None) -> None:
         """Read nothing any more, and leave the group; what was finished with is committed before."""
+        limit_s = self._core.limit(timeout_s)
         self._core.check_open()
         self._reader.finish()
-        await self._core.unsubscribe(self._core.limit(timeout_s))
+        await self._core.unsubscribe(limit_s)
 
     async def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Read exactly these partitions, sharing nothing with anybody; those read already keep their place.
@@ -260,10 +279,11 @@ class Consumer(Positions):
         Raises:
             ValueError: the consumer is subscribed to topics; unsubscribe first.
         """
+        wanted = frozenset(partitions_of("partitions", partitions))
         self._core.check_open()
         if self._core.subscription.is_by_topic:
             raise ValueError("the consumer is subscribed to topics; unsubscribe before assigning partitions")
-        await self._core.assign(frozenset(TopicPartition(*given) for given in partitions))
+        await self._core.assign(wanted)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand nothing of these partitions out until `resume`. Membership and position stay."""
@@ -302,22 +322,18 @@ class Consumer(Positions):
 
         Cancellation: the same as a deadline.
         """
+        limit_s = self._core.limit(timeout_s)
+        given = None if offsets is None else offsets_of("offsets", offsets)
         self._core.check_open()
-        if offsets is None:
-            stored = self._reader.handed_offsets()
-        else:
-            stored = {
-                partition: OffsetAndMetadata(given) if isinstance(given, int) else given
-                for partition, given in offsets.items()
-            }
-        await self._core.commit_given(stored, self._core.limit(timeout_s))
+        await self._core.commit_given(self._reader.handed_offsets() if given is None else given, limit_s)
 
     async def committed(
         self, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what the group has stored; without names, for every partition read. Those without are left out."""
+        limit_s, chosen = self._core.limit(timeout_s), partitions_of("partitions", partitions)
         self._core.check_open()
-        return await self._core.committed(partitions or self.assignment, self._core.limit(timeout_s))
+        return await self._core.committed(chosen or self.assignment, limit_s)
 
     # Ending.
 

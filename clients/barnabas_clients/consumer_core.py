@@ -15,6 +15,7 @@ import math
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
+from .arguments import text
 from .connections import Cluster
 from .consumer_errors import NotAssignedError
 from .consumer_group import Callbacks, GroupReader
@@ -24,6 +25,7 @@ from .errors import ClientClosedError, ClientError, DeadlineExceededError
 from .fetcher import Fetcher
 from .group_session import GroupSettings
 from .partition_queue import COMMITTED, PartitionQueue
+from .place_arguments import deadline_s, partition_of
 from .protocol.errors import KafkaError
 from .reader import Reader
 from .subscription import NOTHING, Subscription
@@ -49,12 +51,11 @@ class ConsumerCore:
     def __init__(
         self, bootstrap: str | Sequence[str], client_id: str, settings: ConsumerSettings, callbacks: Callbacks
     ) -> None:
-        settings.check()
-        self.settings = settings
+        self.settings = settings = settings.check()
         self.subscription = NOTHING
         self.cluster = Cluster(
             bootstrap,
-            client_id=client_id,
+            client_id=text("client_id", client_id, may_be_empty=True),
             request_timeout_s=settings.request_timeout_s,
             timeout_s=settings.timeout_s,
             metadata_max_age_s=settings.metadata_max_age_s,
@@ -68,7 +69,7 @@ class ConsumerCore:
             committed=self._look_up_committed,
             request_timeout_s=settings.request_timeout_s,
         )
-        self.reader.attach(self.fetcher, self._check_group, self._polled, self._trouble)
+        self.reader.attach(self.fetcher, self._check_reading, self._check_group, self._polled, self._trouble)
         self.group: GroupReader | None = None
         self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
         self._callbacks = callbacks
@@ -105,7 +106,13 @@ class ConsumerCore:
         return self.now() + self.limit(timeout_s)
 
     def limit(self, timeout_s: float | None) -> float:
-        return self.settings.timeout_s if timeout_s is None else max(timeout_s, 0.0)
+        """Return how long a call may take that was given `timeout_s`.
+
+        Raises:
+            TypeError, ValueError: it is no length of time.
+        """
+        given = deadline_s(timeout_s)
+        return self.settings.timeout_s if given is None else given
 
     def now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -113,9 +120,15 @@ class ConsumerCore:
     # What is read.
 
     def queue(self, partition: TopicPartition) -> PartitionQueue:
-        queue = self.fetcher.queues.get(partition)
+        """Return the state of a partition that is read.
+
+        Raises:
+            NotAssignedError: it is not read. TypeError, ValueError: it is no partition.
+        """
+        named = partition_of(partition)
+        queue = self.fetcher.queues.get(named)
         if queue is None:
-            raise NotAssignedError(partition)
+            raise NotAssignedError(named)
         return queue
 
     async def subscribe(self, subscription: Subscription, timeout_s: float) -> None:
@@ -209,6 +222,10 @@ class ConsumerCore:
             rebalance_timeout_s=settings.max_poll_interval_s,
             assignors=settings.assignors,
         )
+
+    def _check_reading(self) -> None:
+        if self.subscription.is_nothing:
+            raise ValueError("there is nothing to read: give topics= or pattern=, or call subscribe or assign")
 
     def _check_group(self) -> None:
         if self.group is not None:

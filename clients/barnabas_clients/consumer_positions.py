@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping
 
 from .admin_offsets import ListedOffset, list_offsets
+from .arguments import whole_number
 from .consumer_core import ConsumerCore
 from .consumer_settings import EARLIEST, LATEST
 from .errors import DeadlineExceededError
+from .place_arguments import partitions_of, timestamps_of
 from .topic_partition import TopicPartition
 
 __all__ = ["Positions"]
@@ -24,7 +26,9 @@ class Positions:
             NotAssignedError: the partition is not read. NoOffsetError: there is no position.
             DeadlineExceededError: it could not be found out in time; says why.
         """
-        limit_s = self._core.limit(timeout_s)
+        return await self._position(partition, self._core.limit(timeout_s))
+
+    async def _position(self, partition: TopicPartition, limit_s: float) -> int:
         deadline = self._core.now() + limit_s
         while True:
             self._core.check_open()
@@ -44,8 +48,7 @@ class Positions:
         Raises:
             NotAssignedError: the partition is not read. ValueError: the offset is negative.
         """
-        if offset < 0:
-            raise ValueError(f"offset {offset}")
+        offset = whole_number("offset", offset, 0)
         queue = self._core.queue(partition)
         self._core.reader.forget(queue)
         queue.begin_at(offset)
@@ -56,12 +59,12 @@ class Positions:
         self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None
     ) -> None:
         """Go to the first record at or after `timestamp_ms`, or the end; without names, in every partition read."""
+        timestamp_ms, limit_s = whole_number("timestamp_ms", timestamp_ms, 0), self._core.limit(timeout_s)
         chosen = self._chosen(partitions)
-        limit_s = self._core.limit(timeout_s)
         deadline = self._core.now() + limit_s
         found = await self._list(dict.fromkeys(chosen, timestamp_ms), limit_s)
         late = [partition for partition in chosen if found[partition].offset < 0]
-        ends = await self._list(dict.fromkeys(late, LATEST), deadline - self._core.now())
+        ends = await self._list(dict.fromkeys(late, LATEST), self._left_s(deadline))
         await self._seek_all({**found, **ends})
 
     async def seek_to_beginning(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
@@ -88,7 +91,8 @@ class Positions:
         self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
         """Return the first record at or after a time in each partition; None where all are older."""
-        found = await self._list(timestamps_ms, self._core.limit(timeout_s))
+        wanted, limit_s = timestamps_of("timestamps_ms", timestamps_ms, low=0), self._core.limit(timeout_s)
+        found = await self._list(wanted, limit_s)
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     async def lag(self, *, timeout_s: float | None = None) -> dict[TopicPartition, int]:
@@ -99,13 +103,13 @@ class Positions:
         Raises:
             NoOffsetError: a partition has no position. DeadlineExceededError: not everything was told in time.
         """
-        self._core.check_open()
         deadline = self._core.deadline(timeout_s)
+        self._core.check_open()
         positions = {}
         for partition in sorted(self._core.fetcher.queues):
             if partition in self._core.fetcher.queues:
-                positions[partition] = await self.position(partition, timeout_s=deadline - self._core.now())
-        ends = await self._ends(LATEST, positions, deadline - self._core.now())
+                positions[partition] = await self._position(partition, self._left_s(deadline))
+        ends = await self._ends(LATEST, list(positions), self._left_s(deadline))
         return {
             partition: max(0, ends[partition] - position)
             for partition, position in positions.items()
@@ -114,15 +118,16 @@ class Positions:
 
     def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions named, all of them if none is, and see that they are read."""
+        named = partitions_of("partitions", partitions)
         self._core.check_open()
-        chosen = sorted(partitions) or sorted(self._core.fetcher.queues)
+        chosen = sorted(named) or sorted(self._core.fetcher.queues)
         for partition in chosen:
             self._core.queue(partition)
         return chosen
 
     async def _seek_to(self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None) -> None:
-        found = await self._list(dict.fromkeys(self._chosen(partitions), end), self._core.limit(timeout_s))
-        await self._seek_all(found)
+        limit_s = self._core.limit(timeout_s)
+        await self._seek_all(await self._list(dict.fromkeys(self._chosen(partitions), end), limit_s))
 
     async def _seek_all(self, found: Mapping[TopicPartition, ListedOffset]) -> None:
         for partition, place in found.items():
@@ -131,9 +136,13 @@ class Positions:
     async def _ends(
         self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> dict[TopicPartition, int]:
+        named, limit_s = partitions_of("partitions", partitions), self._core.limit(timeout_s)
         self._core.check_open()
-        found = await self._list(dict.fromkeys(partitions, end), self._core.limit(timeout_s))
+        found = await self._list(dict.fromkeys(named, end), limit_s)
         return {partition: place.offset for partition, place in found.items()}
+
+    def _left_s(self, deadline: float) -> float:
+        return max(0.0, deadline - self._core.now())
 
     async def _list(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, ListedOffset]:
         if not wanted:

@@ -4,10 +4,12 @@ Meanings are told where people look for them, at `Consumer` (consumer.py).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, cast
 
+from .arguments import INT32_MAX, flag, one_of, seconds, shown, text, whole_number
 from .assignors import ASSIGNORS, Assignor
 from .fetch_plan import FetchSettings
+from .place_arguments import several
 
 __all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "assignors_of"]
 
@@ -35,13 +37,21 @@ class ConsumerSettings(NamedTuple):
     timeout_s: float
     fetch: FetchSettings
 
-    def check(self) -> None:
-        """Raise ValueError for the first setting that is impossible, naming it."""
-        if self.auto_offset_reset not in RESETS:
-            raise ValueError(f"auto_offset_reset is {self.auto_offset_reset!r}; choose from {', '.join(RESETS)}")
+    def check(self) -> "ConsumerSettings":
+        """Return these settings, every one of them looked at.
+
+        Raises:
+            TypeError, ValueError: one is impossible; the message names it.
+        """
+        one_of("auto_offset_reset", self.auto_offset_reset, list(RESETS))
+        flag("auto_commit", self.auto_commit)
+        if self.group_id is not None:
+            text("group_id", self.group_id)
+        if self.group_instance_id is not None:
+            text("group_instance_id", self.group_instance_id)
         for name in self._fields:
-            if name.endswith("_s") and not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be more than 0")
+            if name.endswith("_s"):
+                seconds(name, getattr(self, name), is_positive=True)
         if self.heartbeat_interval_s >= self.session_timeout_s:
             raise ValueError("heartbeat_interval_s must be less than session_timeout_s")
         if self.group_instance_id is not None and self.group_id is None:
@@ -49,10 +59,16 @@ class ConsumerSettings(NamedTuple):
         if not self.assignors:
             raise ValueError("assignors is empty")
         fetch = self.fetch
-        if fetch.max_wait_s < 0 or fetch.min_bytes < 0:
-            raise ValueError("fetch_max_wait_s and fetch_min_bytes cannot be negative")
-        if min(fetch.max_bytes, fetch.partition_bytes, fetch.buffer_bytes) <= 0:
-            raise ValueError("fetch_max_bytes, partition_fetch_bytes and buffer_bytes must be more than 0")
+        checked = FetchSettings(
+            max_wait_s=seconds("fetch_max_wait_s", fetch.max_wait_s),
+            min_bytes=whole_number("fetch_min_bytes", fetch.min_bytes, 0, INT32_MAX),
+            max_bytes=whole_number("fetch_max_bytes", fetch.max_bytes, 1, INT32_MAX),
+            partition_bytes=whole_number("partition_fetch_bytes", fetch.partition_bytes, 1, INT32_MAX),
+            buffer_bytes=whole_number("buffer_bytes", fetch.buffer_bytes, 1),
+            read_committed=flag("read_committed", fetch.read_committed),
+            rack=text("client_rack", fetch.rack, may_be_empty=True),
+        )
+        return self._replace(fetch=checked)
 
     @property
     def commits(self) -> bool:
@@ -64,14 +80,20 @@ def assignors_of(given: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
     """Return assignors, looking up those that are named.
 
     Raises:
-        ValueError: a name is not one of ours.
+        TypeError: one is no assignor. ValueError: a name is not one of ours.
     """
-    found = []
-    for one in given:
-        if not isinstance(one, str):
-            found.append(one)
-        elif one in ASSIGNORS:
+    found: list[Assignor] = []
+    for one in several("assignors", given, "assignors"):
+        if isinstance(one, str):
+            if one not in ASSIGNORS:
+                raise ValueError(
+                    f"there is no assignor {one[:80]!r}; choose from {', '.join(ASSIGNORS)}, or give an object"
+                )
             found.append(ASSIGNORS[one])
+        elif isinstance(one, type) or not all(
+            hasattr(one, part) for part in ("name", "protocols", "user_data", "assign")
+        ):
+            raise TypeError(f"an assignor is {shown(one)}; it must be a name, or an object that is an Assignor")
         else:
-            raise ValueError(f"there is no assignor {one!r}; choose from {', '.join(ASSIGNORS)}, or give an object")
+            found.append(cast("Assignor", one))
     return tuple(found)

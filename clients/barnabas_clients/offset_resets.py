@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple, Self
 
+from .arguments import INT64_MAX, whole_number
 from .topic_partition import TopicPartition
 
 __all__ = ["OffsetChange", "ResetKind", "ResetTo", "planned"]
@@ -47,28 +48,22 @@ class ResetTo(NamedTuple):
     @classmethod
     def time(cls, timestamp_ms: int) -> Self:
         """Return the target that is the first record at or after a time, in ms since 1970 (UTC)."""
-        if timestamp_ms < 0:
-            raise ValueError(f"{timestamp_ms} is no time: it must be 0 or more")
-        return cls(ResetKind.TIME, timestamp_ms)
+        return cls(ResetKind.TIME, whole_number("timestamp_ms", timestamp_ms, 0))
 
     @classmethod
     def ago(cls, duration_ms: int) -> Self:
         """Return the target that is the first record not older than `duration_ms`, from 0 up."""
-        if duration_ms < 0:
-            raise ValueError(f"{duration_ms} is no duration: it must be 0 or more")
-        return cls(ResetKind.AGO, duration_ms)
+        return cls(ResetKind.AGO, whole_number("duration_ms", duration_ms, 0))
 
     @classmethod
     def offset(cls, offset: int) -> Self:
         """Return the target that is an offset, from 0 up, the same one in every partition."""
-        if offset < 0:
-            raise ValueError(f"{offset} is no offset: it must be 0 or more")
-        return cls(ResetKind.OFFSET, offset)
+        return cls(ResetKind.OFFSET, whole_number("offset", offset, 0))
 
     @classmethod
     def shift(cls, by: int) -> Self:
         """Return the target that is `by` records on from what is committed, or back if negative."""
-        return cls(ResetKind.SHIFT, by)
+        return cls(ResetKind.SHIFT, whole_number("by", by, -INT64_MAX))
 
     def timestamp_ms(self, now_ms: int) -> int | None:
         """Return the time to look up, given that it is `now_ms`; None if none is needed."""

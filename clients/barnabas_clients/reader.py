@@ -65,13 +65,20 @@ class Reader:
         self._trouble_since_s, self._told_at_s = math.inf, -math.inf
 
     def attach(
-        self, fetcher: Fetcher, check: Callable[[], None], on_asked: Callable[[], None], trouble: Callable[[], str]
+        self,
+        fetcher: Fetcher,
+        begin: Callable[[], None],
+        check: Callable[[], None],
+        on_asked: Callable[[], None],
+        trouble: Callable[[], str],
     ) -> None:
         """Take the other parts.
 
-        `check` raises what the application must be told before it is handed anything; `trouble` says why there is
-        nothing to read from, or nothing if there is no trouble.
+        `begin` raises when asking makes no sense at all, and is called once for each call of the application. `check`
+        raises what the application must be told before it is handed anything; `trouble` says why there is nothing to
+        read from, or nothing if there is no trouble.
         """
+        self._begin = begin
         self._fetcher, self._check_others, self._on_asked, self._trouble = fetcher, check, on_asked, trouble
 
     # Asking.
@@ -96,6 +103,7 @@ class Reader:
         """
         if self.is_asking:
             raise RuntimeError("this consumer is being read by another task already")
+        self._begin()
         loop = asyncio.get_running_loop()
         self.finish()
         self.is_asking = True

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .arguments import names, shown, text, topic_name
 from .cluster_view import ClusterView
 from .topic_partition import TopicPartition
 
@@ -25,17 +26,24 @@ class Subscription(NamedTuple):
         """Check and return a subscription by name.
 
         Raises:
-            ValueError: neither topics nor a pattern are given, or both, or the pattern is none.
+            TypeError: topics are not names, or the pattern is not a `str`.
+            ValueError: neither topics nor a pattern are given, or both, or the pattern is no regular expression.
         """
-        if isinstance(topics, str):
-            raise ValueError(f"topics is {topics!r}; write a list of names")  # noqa: TRY004 - a wrong value of Iterable[str]
-        names = frozenset(topics)
-        if bool(names) == (pattern is not None):
+        wanted = frozenset(topic_name("a name in topics", name) for name in names("topics", topics))
+        if bool(wanted) == (pattern is not None):
             raise ValueError("subscribe to topics or to a pattern")
+        if pattern is None:
+            return cls(wanted)
         try:
-            return cls(names, None if pattern is None else re.compile(pattern))
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            return cls(wanted, re.compile(text("pattern", pattern)))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(
+                f"pattern is {shown(pattern)}, which is no regular expression: {str(error)[:80]}"
+            ) from error
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.topics or self.partitions) and self.pattern is None
 
     @property
     def is_by_topic(self) -> bool:

@@ -153,7 +153,7 @@ class FakeCluster:
             topics=[
                 MetadataResponseTopic(
                     name=name,
-                    topic_id=self.ids.get(name, name.encode().ljust(16, b".")),
+                    topic_id=self.ids.get(name, name.encode().ljust(16, b".")[:16]),
                     error_code=self.errors.get(name, 0) or (0 if name in self.topics else 3),
                     partitions=[
                         MetadataResponsePartition(

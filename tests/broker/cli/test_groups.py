@@ -35,6 +35,11 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     assert re.search(rf"^{group} +Empty ", barnabas("group", "list"), re.MULTILINE)
     assert group in [row["group_id"] for row in json.loads(barnabas("group", "list", "--json", "--state", "Empty"))]
     assert group not in barnabas("group", "list", "--state", "Stable")
+    # Where nothing matches there are the columns, so that nobody takes it for an output that was lost.
+    assert re.fullmatch(r"group +state +type +protocol +coordinator *\n", barnabas("group", "list", "--state", "dead"))
+    assert "--state: there is no state 'foo'; choose from Stable" in barnabas(
+        "group", "list", "--state", "foo", status=1
+    )
 
     assert barnabas("group", "delete-offsets", group, "--topic", f"{topic}:1") == (
         f"{group} has no position in {topic}-1 any more\n"
@@ -67,6 +72,14 @@ def test_a_topic_grows_and_shows_what_is_configured(barnabas: Run, topic: str) -
     found = json.loads(barnabas("topic", "describe", topic, "--json"))
     assert len(found["partitions"]) == 3
     assert found["configs"]["min.insync.replicas"]["value"] == "1"
+
+
+def test_a_configuration_that_no_topic_has_is_not_deleted(barnabas: Run, topic: str) -> None:
+    alter = ("topic", "alter", topic, "--config", "retention.bytes=5", "--delete-config")
+    assert "no configuration 'retention.sm'; did you mean retention.ms?" in barnabas(*alter, "retention.sm", status=1)
+    assert "no configuration 'foo'; there are cleanup.policy, " in barnabas(*alter, "foo", status=1)
+    found = json.loads(barnabas("topic", "describe", topic, "--json"))
+    assert found["configs"]["retention.bytes"]["value"] == "-1"
 
 
 def test_records_are_deleted(barnabas: Run, topic: str, tmp_path_factory: pytest.TempPathFactory) -> None:

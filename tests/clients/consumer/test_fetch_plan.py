@@ -101,7 +101,7 @@ def test_a_pattern_matches_whole_names_and_nothing_internal() -> None:
     assert len(Subscription.to_topics(("a", "gone"), None).partitions_in(known)) == 2
 
 
-@pytest.mark.parametrize(("topics", "pattern"), [("abc", None), ((), None), (("a",), "b"), ((), "(")])
+@pytest.mark.parametrize(("topics", "pattern"), [((), None), (("a",), "b"), ((), "(")])
 def test_an_impossible_subscription_is_refused(topics: tuple[str, ...], pattern: str | None) -> None:
     with pytest.raises(ValueError, match=r"."):
         Subscription.to_topics(topics, pattern)

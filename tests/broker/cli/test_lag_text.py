@@ -1,0 +1,28 @@
+"""What `barnabas group describe` says about how far behind a group is."""
+
+import pytest
+
+from barnabas_broker.cli_group import lag_text
+from barnabas_clients import OffsetAndMetadata, TopicPartition
+from barnabas_clients.admin_client import PartitionLag, TotalLag, total_lag
+
+AT_5 = OffsetAndMetadata(5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "total", "said"),
+    [
+        ([], TotalLag(None, 0, 0), "lag unknown (nothing is committed, and nobody reads anything)"),
+        ([(AT_5, 5), (AT_5, 1_239)], TotalLag(1_234, 1_234, 0), "lag 1,234"),
+        ([(None, 104), (None, 0)], TotalLag(None, 0, 2), "lag unknown (2 of 2 partitions have no commit)"),
+        ([(AT_5, 9), (None, 104)], TotalLag(None, 4, 1), "lag 4 and more (1 of 2 partitions have no commit)"),
+        # Of a partition that does not exist any more nothing is left to be read.
+        ([(AT_5, 9), (AT_5, None)], TotalLag(4, 4, 0), "lag 4"),
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_0(
+    rows: list[tuple[OffsetAndMetadata | None, int | None]], total: TotalLag, said: str
+) -> None:
+    lags = {TopicPartition("t", number): PartitionLag(*row, None) for number, row in enumerate(rows)}
+    assert total_lag(lags) == total
+    assert lag_text(lags) == said
