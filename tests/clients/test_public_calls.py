@@ -115,7 +115,6 @@ PLACES = [
     for client in (Consumer, Admin)
     for call in calls_of(client)
     for parameter in signature(client, call)
-    if parameter != "bootstrap"
 ]
 
 
