@@ -23,10 +23,10 @@ Not here: what an answer means. `check` is the caller's, and raises a `KafkaErro
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar
 
+from . import chance
 from .arguments import text
 from .backoff import Backoff, Jitter
 from .bootstrap import Endpoint, parse_bootstrap
@@ -93,7 +93,7 @@ class Cluster:
         self._in_flight_max = in_flight_max
         self._allow_auto_topic_creation = allow_auto_topic_creation
         self._backoff = backoff
-        self._jitter: Jitter = jitter or random.Random()
+        self._jitter: Jitter = jitter or chance.new_generator()
         self._topics: frozenset[str] = frozenset()
         self._refreshed_at_s = 0.0
         self._connections: dict[_Way, Connection] = {}

@@ -23,13 +23,13 @@ Not here: what is done with the records (consumer.py), and who decides on the as
 import asyncio
 import logging
 import math
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, cast
 
 from barnabas_raftlog.errors import BarnabasError
 
+from . import chance
 from .admin_offsets import offsets_in, offsets_request
 from .backoff import Backoff
 from .cluster_view import BrokerAddress
@@ -107,7 +107,7 @@ class Fetcher:
         self._refresh_not_before_s = 0.0
         self._served = 0
         self._is_closed = False
-        self._random = random.Random()
+        self._random = chance.new_generator()
 
     @property
     def buffered_bytes(self) -> int:

@@ -24,10 +24,10 @@ Not here: positions, and when to store them (consumer.py); the newer protocol (K
 """
 
 import asyncio
-import random
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
+from . import chance
 from .backoff import Backoff, Jitter
 from .connections import Cluster
 from .coordinator_client import (
@@ -90,7 +90,7 @@ class GroupSession:
         self._settings = settings
         self._handler = handler
         self._backoff = backoff
-        self._jitter: Jitter = jitter or random.Random()
+        self._jitter: Jitter = jitter or chance.new_generator()
         self._member = GroupMember(settings)
         self._coordinator = Coordinator(cluster, settings.group_id)
         self._heartbeats = Heartbeats(self._coordinator, self._member, backoff, self._jitter, self._note)

@@ -29,12 +29,12 @@ Not here: transactions; interceptors, and serializers: keys and values are bytes
 
 import asyncio
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
+from . import chance
 from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
 from .arguments import INT64_MAX, Bytes, Headers, headers_of, record_bytes, seconds, topic_name, whole_number
 from .buffer_room import BufferRoom
@@ -120,7 +120,7 @@ class Producer:
             metadata_max_age_s=metadata_max_age_s,
         )
         # One generator for all that leaves something to chance: who seeds it has the same run again.
-        self._jitter = random.Random()
+        self._jitter = chance.new_generator()
         self._cluster = Cluster(
             bootstrap,
             client_id=client_id,
