@@ -37,6 +37,7 @@ class WireClient:
         self.leaders = dict[tuple[str, int], tuple[int, int]]()  # (leader, epoch)
         self.topic_ids = dict[str, bytes]()
         self._connections = dict[int, Connection]()
+        self._opening = dict[int, asyncio.Lock]()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         def begin() -> None:
@@ -57,18 +58,43 @@ class WireClient:
         Raises:
             Trouble: no answer.
         """
+        connection = None
         try:
+            connection = await self._connected(node_id, timeout_s)
+            return await connection.request(request, timeout_s)
+        except BarnabasError as error:
+            self._drop(node_id, connection)
+            raise Trouble(f"{type(request).__name__} to {node_id}: {error}") from error
+
+    async def post(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> None:
+        """Send what is not answered.
+
+        Raises:
+            Trouble: it was not sent.
+        """
+        connection = None
+        try:
+            connection = await self._connected(node_id, timeout_s)
+            await connection.room(timeout_s)
+            connection.post(request)
+        except BarnabasError as error:
+            self._drop(node_id, connection)
+            raise Trouble(f"{type(request).__name__} to {node_id}: {error}") from error
+
+    async def _connected(self, node_id: int, timeout_s: float) -> Connection:
+        """Return the connection to a broker; of several who want one at a time the first opens it."""
+        async with self._opening.setdefault(node_id, asyncio.Lock()):
             connection = self._connections.get(node_id)
             if connection is None or not connection.is_open:
                 host, port = self.brokers[node_id]
-                connection = await Connection.open(host, port, timeout_s=timeout_s)
-                self._connections[node_id] = connection
-            return await connection.request(request, timeout_s)
-        except BarnabasError as error:
-            stale = self._connections.pop(node_id, None)
-            if stale is not None:
-                stale.abandon()
-            raise Trouble(f"{type(request).__name__} to {node_id}: {error}") from error
+                connection = self._connections[node_id] = await Connection.open(host, port, timeout_s=timeout_s)
+            return connection
+
+    def _drop(self, node_id: int, connection: Connection | None) -> None:
+        if connection is not None:
+            connection.abandon()
+            if self._connections.get(node_id) is connection:
+                del self._connections[node_id]
 
     async def ask_anybody(self, request: Message, timeout_s: float = REQUEST_S) -> Any:
         return await self.ask(self.rng.choice(sorted(self.brokers)), request, timeout_s)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from .swarm import MEAN_US
 
-__all__ = ["FAULTS", "MEDIANS", "PATHS", "judge_strength"]
+__all__ = ["FAULTS", "MEDIANS", "PATHS", "SHARES", "judge_strength"]
 
 Counts = Mapping[str, int]
 
@@ -48,11 +48,27 @@ PATHS = {
     "log compacted": "event log compacted",
     "read behind what was compacted": "compacted away",
     "topic deleted": "topics deleted",
+    "load with acks=0": "sent with acks=0",
+    "load with acks=1": "sent with acks=1",
+    "load with acks=all": "sent with acks=-1",
+    "batch at the limit": "large batches",
+    "batch beyond the limit": "too large",
+    "many partitions a fetch": "fetches of many",
+    "offset looked up": "offsets looked up",
+    "coordinator's log rewritten": "event coordinator log compacted",
+    "member vanished": "members that vanished",
+    "our producer delivered": "own delivered",
+    "our consumer was handed": "own consumed",
+    "our consumer committed": "own commits",
+    "our admin made topics": "own topics",
 }
 """What is printed of a path, and the count that says that it was gone."""
 
 MEDIANS = {"acknowledged": 200, "elections": 3, "recoveries": 1}
 """What the median seed must reach at least: less, and the workload has become too weak."""
+
+SHARES = {"looks when all was owed": 0.2, "own delivered": 0.1, "own consumed": 0.1}
+"""Which share of the seeds must count any at least."""
 
 JUDGED_FROM, COMPLETE_FROM = 50, 1_000
 """So many seeds make a median worth judging, and so many must have gone every path."""
@@ -66,6 +82,10 @@ def judge_strength(runs: Sequence[Counts]) -> list[str]:
             median = statistics.median_low([run.get(name, 0) for run in runs])
             if median < least:
                 complaints.append(f"the median of {name} is {median}, and should be {least} at least")
+        for name, least_share in SHARES.items():
+            share = sum(bool(run.get(name)) for run in runs) / len(runs)
+            if share < least_share:
+                complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
     if len(runs) >= COMPLETE_FROM:
         for name, key in (FAULTS | PATHS).items():
             if not any(run.get(key) for run in runs):

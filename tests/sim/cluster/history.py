@@ -22,6 +22,7 @@ class _Sent(NamedTuple):
     partition: Partition
     producer: str
     is_idempotent: bool
+    timestamp_ms: int
 
 
 class ClientHistory:
@@ -34,8 +35,13 @@ class ClientHistory:
         self.acknowledged = dict[bytes, tuple[Partition, int]]()
         self.at = dict[tuple[Partition, int], bytes]()  # what is known to be at an offset
         self.places = dict[bytes, set[tuple[Partition, int]]]()
+        self.refused = set[bytes]()
         self.deleted = dict[Partition, int]()  # the most that anybody has asked to be deleted
         self.ends = dict[Partition, int]()  # behind the last acknowledged record
+        self.handed_out = dict[tuple[str, Partition], int]()  # behind the last record that a group was handed
+        self._delivered = set[bytes]()  # acknowledged, and nobody said where
+        self._told_ends = dict[Partition, int]()
+        self._told_times = dict[tuple[Partition, int], int]()
         self._last_of = dict[tuple[Partition, str], int]()  # a producer's last acknowledged offset
         self.commits = dict[tuple[str, Partition], int]()  # the newest acknowledged commit of a group
         self._doubtful = dict[tuple[str, Partition], set[int]]()  # sent, and never answered
@@ -47,8 +53,10 @@ class ClientHistory:
         """Return the key with which this value is sent; producers share a few."""
         return b"k%d" % (number_of(value) % KEYS) if self.compacts else None
 
-    def on_sent(self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool) -> None:
-        self.sent[value] = _Sent(partition, producer, is_idempotent)
+    def on_sent(
+        self, value: bytes, partition: Partition, producer: str, *, is_idempotent: bool, timestamp_ms: int = 0
+    ) -> None:
+        self.sent[value] = _Sent(partition, producer, is_idempotent, timestamp_ms)
         self.judge.invoked(value, partition, is_idempotent=is_idempotent)
 
     def on_unknown(self, values: list[bytes]) -> None:
@@ -56,16 +64,27 @@ class ClientHistory:
         for value in values:
             self.judge.unknown(value, self.sent[value].partition)
 
-    def on_acknowledged(self, values: list[bytes], base_offset: int) -> None:
-        """These values are at `base_offset` and behind it, for ever."""
+    def on_refused(self, value: bytes) -> None:
+        """A producer was told that this one is not there, and will not be."""
+        self.refused.add(value)
+        self.judge.refused(value, self.sent[value].partition)
+        if value in self.places:
+            self._world.violate(f"{value!r} is refused, and is at {sorted(self.places[value])}")
+
+    def on_acknowledged(self, values: list[bytes], base_offset: int, *, is_in_order: bool = True) -> None:
+        """These values are at `base_offset` and behind it, for ever.
+
+        `is_in_order`: their producer had an answer for everything that it had sent before. One that has several
+        batches under way, and no sequence numbers, hears of them in any order.
+        """
         sent = self.sent[values[0]]
         partition, key = sent.partition, (sent.partition, sent.producer)
-        if base_offset <= self._last_of.get(key, -1):
+        if is_in_order and base_offset <= self._last_of.get(key, -1):
             self._world.violate(
                 f"{partition}: {values[0]!r} is acknowledged at {base_offset}, but {sent.producer} had written"
                 f" {self._last_of[key]} before it"
             )
-        self._last_of[key] = base_offset + len(values) - 1
+        self._last_of[key] = max(base_offset + len(values) - 1, self._last_of.get(key, -1))
         for offset, value in enumerate(values, base_offset):
             self.acknowledged[value] = (partition, offset)
             self._put(partition, offset, value)
@@ -93,6 +112,8 @@ class ClientHistory:
         sent = self.sent.get(value)
         if sent is None or sent.partition != partition:
             self._world.violate(f"{partition} at {offset}: {value!r} was never sent there")
+        elif value in self.refused:
+            self._world.violate(f"{partition} at {offset}: {value!r} is there, and was refused")
         elif len(places) > 1 and (sent.is_idempotent or value in self.acknowledged):
             self._world.violate(f"{value!r} is there twice: {sorted(places)}")
 
@@ -137,6 +158,38 @@ class ClientHistory:
         self.deleted[partition] = max(self.deleted.get(partition, 0), offset)
         self.judge.log_start(partition, offset)
 
+    def on_delivered_somewhere(self, value: bytes) -> None:
+        """A producer was told that this one is there, and not where."""
+        self._delivered.add(value)
+        self.judge.unknown(value, self.sent[value].partition)
+
+    def on_handed_out(self, group: str, partition: Partition, offset: int, due: int | None) -> None:
+        """A member of a group of the project's own consumers was handed a record; `due`: which comes next, if known."""
+        end = self.handed_out.get((group, partition), 0)
+        is_hole = offset != due if due is not None else offset > end
+        # Whoever falls behind what was deleted begins where the log begins; compaction leaves holes.
+        is_excused = self.compacts or offset <= self.deleted.get(partition, 0)
+        if is_hole and not is_excused:
+            self._world.violate(
+                f"group {group}: {partition} goes on at {offset}; due was {end if due is None else due}"
+            )
+        self.handed_out[group, partition] = max(end, offset + 1)
+
+    def on_group_stored(self, group: str, partition: Partition, offset: int) -> None:
+        """The group has stored this offset. Behind what was handed out, compaction may have left offsets empty."""
+        end = max(self.handed_out.get((group, partition), 0), self.deleted.get(partition, 0))
+        if offset > end and not self.compacts:
+            self._world.violate(f"group {group}: {offset} is stored for {partition}, and {end} was handed out")
+
+    def on_told_end(self, partition: Partition, offset: int) -> None:
+        """A leader says that what lies before `offset` is committed."""
+        self._told_ends[partition] = max(offset, self._told_ends.get(partition, 0))
+
+    def on_told_record(self, partition: Partition, offset: int, timestamp_ms: int) -> None:
+        """A leader says that a committed record with this time is at `offset`."""
+        self.on_told_end(partition, offset + 1)
+        self._told_times[partition, offset] = timestamp_ms
+
     def check_complete(self, reader: str, partition: Partition, end_offset: int) -> None:
         """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing.
 
@@ -151,6 +204,15 @@ class ClientHistory:
                     self._world.violate(f"{partition}: there is nothing at {offset}, of {end_offset}")
         if end_offset < self.ends.get(partition, 0):
             self._world.violate(f"{partition} ends at {end_offset}; {self.ends[partition]} were acknowledged")
+        if end_offset < self._told_ends.get(partition, 0):
+            self._world.violate(f"{partition} ends at {end_offset}; {self._told_ends[partition]} was told")
+        for value in self._delivered:
+            if self.sent[value].partition == partition and value not in self.places and not self.compacts:
+                self._world.violate(f"{partition}: {value!r} was delivered, and is nowhere")
+        for (where, offset), timestamp_ms in self._told_times.items():
+            value = self.at.get((where, offset))
+            if value is not None and self.sent[value].timestamp_ms != timestamp_ms:
+                self._world.violate(f"{where} at {offset}: {value!r} was told to be of {timestamp_ms}")
 
     def _check_skipped(self, partition: Partition, skipped: set[int]) -> None:
         newest = dict[bytes | None, int]()

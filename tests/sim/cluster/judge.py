@@ -22,6 +22,7 @@ from barnabas_broker.history.events import (
     Consumed,
     DeclaredProducer,
     EndReached,
+    Failed,
     FaultBegun,
     HighWatermarkSeen,
     Invoked,
@@ -36,7 +37,8 @@ __all__ = ["Judge", "Partition", "number_of"]
 
 Partition = tuple[str, int]
 OF_RECORDS = (
-    Acknowledged, Consumed, DeclaredProducer, EndReached, HighWatermarkSeen, Invoked, LogStartSeen, Positioned, Unknown,
+    Acknowledged, Consumed, DeclaredProducer, EndReached, Failed, HighWatermarkSeen, Invoked, LogStartSeen, Positioned,
+    Unknown,
 )  # fmt: skip
 
 
@@ -76,6 +78,10 @@ class Judge:
         producer, sequence = _author(value)
         name = _name(partition)
         self._write(Acknowledged(producer=producer, partition=name, sequence=sequence, offset=offset))
+
+    def refused(self, value: bytes, partition: Partition) -> None:
+        producer, sequence = _author(value)
+        self._write(Failed(producer=producer, partition=_name(partition), sequence=sequence))
 
     def unknown(self, value: bytes, partition: Partition) -> None:
         producer, sequence = _author(value)

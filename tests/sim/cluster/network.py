@@ -27,13 +27,25 @@ DATAGRAMS_QUEUED_MAX = 1_000
 
 
 class Conditions(NamedTuple):
-    """What the network is like; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled."""
+    """What the network is like; times in microseconds, rates from 0 to 1. Datagrams alone are lost or doubled.
+
+    Each pair of hosts is as far apart, one way, as is drawn for it between `distance_us_min` and `distance_us_max`, in
+    the manner of distances: as often between 1 and 10 ms as between 10 and 100 ms. Each packet takes between
+    `delay_us_min` and `delay_us_max` longer than that.
+    """
 
     delay_us_min: int = 50
     delay_us_max: int = 400
     loss_rate: float = 0.0
     duplicate_rate: float = 0.0
     in_pieces: bool = False
+    distance_us_min: int = 0
+    distance_us_max: int = 0
+
+    @property
+    def round_trip_us_max(self) -> int:
+        """The longest way there and back that two packets can take."""
+        return 2 * (self.distance_us_max + self.delay_us_max)
 
 
 class Network:
@@ -50,6 +62,7 @@ class Network:
         self._streams = dict[VirtualLoop, dict[Stream, None]]()
         self._stuck = dict[Stream, None]()
         self._ports = 40_000
+        self._distances = dict[tuple[str, str], int]()
 
     # Faults.
 
@@ -89,7 +102,19 @@ class Network:
     def delay_us(self, source: str, target: str) -> int:
         if source == target:
             return 20
-        return self.rng.randrange(self.conditions.delay_us_min, self.conditions.delay_us_max + 1)
+        conditions = self.conditions
+        extra_us = self.rng.randrange(conditions.delay_us_min, conditions.delay_us_max + 1)
+        return extra_us + self.distance_us(source, target) if conditions.distance_us_max else extra_us
+
+    def distance_us(self, source: str, target: str) -> int:
+        """Return how far apart two hosts are, one way; the same whoever asks, and when."""
+        pair = (source, target) if source < target else (target, source)
+        distance_us = self._distances.get(pair)
+        if distance_us is None:
+            least, most = max(1, self.conditions.distance_us_min), max(1, self.conditions.distance_us_max)
+            place = self.world.chance(f"distance {pair[0]} {pair[1]}").random()
+            distance_us = self._distances[pair] = int(least * (most / least) ** place)
+        return distance_us
 
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self.tcp_cut or target in self.down or source in self.down

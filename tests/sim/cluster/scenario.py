@@ -12,25 +12,34 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
+from barnabas_broker import coordinator_shard
 from barnabas_broker import node as broker_node
 from barnabas_broker.config import BrokerConfig
 from barnabas_metadata_quorum import replica
 from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.records import NOBODY
+from barnabas_raftlog.log import log_host
+from barnabas_raftlog.log.tail_cache import TailCache
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
 from .admin import change_observers, come_and_go, create_topic, move_partitions
+from .availability import Availability
 from .client import WireClient
 from .faults import Faults
 from .group_member import SESSION_MS, GroupMember
 from .history import ClientHistory, Partition
+from .lister import Lister
+from .load import keep_loading
 from .loop import Clock
 from .machine import Machine
+from .mixed_reader import MixedReader
 from .network import Address, Network
 from .observer import Observer, observing
+from .own_clients import OWN_GROUP, OwnAdmin, OwnConsumer, OwnProducer, seeded_chance
+from .own_clients import SETTLING_US as OWN_SETTLING_US
 from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
-from .workload import Reader, delete_records, produce
+from .workload import Producer, Producing, Reader, delete_records
 from .world import SECOND, World
 
 __all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]
@@ -74,10 +83,16 @@ class Run:
         self.partitions: list[Partition] = [(TOPIC, index) for index in range(choice.partitions)]
         self.readers = list[Reader]()
         self.members = list[GroupMember]()
+        self.own = list[OwnProducer | OwnConsumer]()
         self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
-        self.faults.on_strike = self.history.judge.fault
+        self.faults.on_strike = self._on_strike
+        self.availability = Availability(self.world, self.network, self.machines, choice.service, self._damaged)
         self.is_working = True
         self._all_clients = list[WireClient]()
+
+    def _on_strike(self, kind: str, target: str) -> None:
+        self.history.judge.fault(kind, target)
+        self.availability.strikes += 1
 
     def _machine(self, node_id: int) -> Machine:
         choice = self.choice
@@ -93,6 +108,7 @@ class Run:
             log_journal_bypass_bytes=0 if (choice.seed + node_id) % 3 else 128 << 10,
             log_segment_bytes=64 << 10,
             log_tail_cache_bytes=1 << 20,
+            replica_lag_time_max_ms=choice.service.lag_ms,
             log_retention_check_interval_ms=ROLLING_MS,
             log_cleaner_backoff_ms=ROLLING_MS,
             offsets_topic_num_partitions=2,
@@ -138,7 +154,12 @@ class Run:
     def _prepare(self) -> None:
         choice, is_made = self.choice, list[bool]()
         client = self.client()
-        configs = {"flush.mode": choice.flush_mode}
+        service = choice.service
+        configs = {
+            "flush.mode": choice.flush_mode,
+            "min.insync.replicas": str(service.min_insync),
+            "max.message.bytes": str(service.message_bytes),
+        }
         if choice.segment_ms or choice.compacts:
             configs["segment.ms"] = str(choice.segment_ms or SEGMENT_MS)  # What is compacted must be sealed.
         if choice.compacts:
@@ -168,32 +189,71 @@ class Run:
         return len(able) == len(self.machines) and min(able) == len(self.machines)
 
     def _begin_work(self) -> None:
-        choice = self.choice
+        self.availability.begin()
+        choice, service = self.choice, self.choice.service
         for number in range(choice.idempotent_producers + choice.plain_producers):
-            client = self.client()
-            work = produce(
-                client,
-                self.history,
-                self.partitions[number % len(self.partitions)],
+            producing = Producing(
                 is_idempotent=number < choice.idempotent_producers,
                 record_bytes=choice.record_bytes,
                 pause_ms=choice.pause_ms,
-                goes_on=lambda: self.is_working,
+                large_every=service.large_every,
+                message_bytes=service.message_bytes,
             )
-            client.start(work)
+            partition = self.partitions[number % len(self.partitions)]
+            producer = Producer(self.client(), self.history, self.availability, partition, producing)
+            producer.client.start(producer.run(self._goes_on))
+        for number, load in enumerate(service.loads):
+            client, partition = self.client(), self.partitions[-1 - number % len(self.partitions)]
+            client.start(keep_loading(client, self.history, self.availability, partition, load, self._goes_on))
         for _ in range(choice.members):
-            member = GroupMember(self.client(), self.history, GROUP, self.partitions, lambda: self.is_working)
+            member = GroupMember(self.client(), self.history, GROUP, self.partitions, self._goes_on)
             self.members.append(member)
             member.client.start(member.run())
+        if service.dies_us > self.world.now_us:
+            self.world.at(service.dies_us, self._lose_a_member)
         self._read()
+        for _ in range(service.mixed_readers):
+            mixed = MixedReader(self.client(), self.history, self.availability, self.partitions)
+            mixed.client.start(mixed.run())
+        for _ in range(service.listers):
+            lister = Lister(self.client(), self.history, self.partitions)
+            lister.client.start(lister.run(self._goes_on))
+        self._use_own_clients()
         self._administer()
+
+    def _lose_a_member(self) -> None:
+        """The process of a member of the group ends without a word."""
+        if not self.members or not self.members[0].member_id or not self._goes_on():
+            return
+        member = self.members.pop(0)
+        self.world.note(member.client.name, f"{member.member_id} dies")
+        member.client.loop.kill()
+        self.network.close_process(member.client.loop, silently=False)
+        self.availability.on_vanished(GROUP, member.member_id, SESSION_MS)
+
+    def _use_own_clients(self) -> None:
+        service, history = self.choice.service, self.history
+        for _ in range(service.producers):
+            pause_ms = self.choice.pause_ms
+            producer = OwnProducer(self.client(), history, self.availability, self.partitions, pause_ms)
+            producer.client.start(producer.run(self._goes_on))
+            self.own.append(producer)
+        for _ in range(service.consumers):
+            consumer = OwnConsumer(self.client(), history, TOPIC)
+            consumer.client.start(consumer.run(self._goes_on))
+            self.own.append(consumer)
+        for _ in range(service.admins):
+            admin = OwnAdmin(self.client(), history, self.choice.replication_factor)
+            admin.client.start(admin.run(self._goes_on))
+
+    def _goes_on(self) -> bool:
+        return self.is_working
 
     def _read(self) -> None:
         """Let everybody read everything, from the beginning; where there are racks, from one of them, too."""
         for number, partition in enumerate(self.partitions):
-            readers = [Reader(self.client(), self.history, partition)]
-            if self.choice.racks > 1:
-                readers.append(Reader(self.client(), self.history, partition, self._rack_of(1 + number)))
+            racks = ["", self._rack_of(1 + number)] if self.choice.racks > 1 else [""]
+            readers = [Reader(self.client(), self.history, self.availability, partition, rack) for rack in racks]
             for reader in readers:
                 reader.client.start(reader.run())
             self.readers += readers
@@ -202,10 +262,10 @@ class Run:
         choice = self.choice
         if choice.topics_come_and_go:
             client = self.client()
-            client.start(come_and_go(client, choice.replication_factor, lambda: self.is_working))
+            client.start(come_and_go(client, choice.replication_factor, self._goes_on))
         if choice.deletes:
             client = self.client()
-            client.start(delete_records(client, self.history, list(self.readers), lambda: self.is_working))
+            client.start(delete_records(client, self.history, list(self.readers), self._goes_on))
         if choice.moves:
             client = self.client()
             client.start(
@@ -223,7 +283,14 @@ class Run:
         # It must work again, too.
         is_served = partial(self._has_more_than, acknowledged, [member.rounds for member in self.members])
         assert world.run_until(world.now_us + HEALING_US, is_served), "clients do not go on"
+        world.run_until(world.now_us + self.choice.service.lasting_us)
+        self.availability.end()
+        if self.choice.service.consumers:
+            ends = dict(self.history.ends)
+            assert world.run_until(world.now_us + HEALING_US, partial(self._has_handed_out, ends)), "our consumers lag"
         self.is_working = False
+        ended = world.run_until(world.now_us + OWN_SETTLING_US, lambda: all(client.is_done for client in self.own))
+        assert ended or not self.own, "our clients do not end"
         # Once more from the beginning: what was there before the last fault is there after it.
         self._read()
         assert world.run_until(world.now_us + HEALING_US, self._has_read_all), f"readers lack records: {self._ends()}"
@@ -277,6 +344,10 @@ class Run:
     def _has_more_than(self, acknowledged: int, rounds: list[int]) -> bool:
         members_go_on = all(member.rounds > before for member, before in zip(self.members, rounds, strict=True))
         return self.world.counts["acknowledged"] > acknowledged and members_go_on
+
+    def _has_handed_out(self, ends: dict[Partition, int]) -> bool:
+        handed_out = self.history.handed_out
+        return all(handed_out.get((OWN_GROUP, partition), 0) >= end for partition, end in ends.items())
 
     def _ends(self) -> list[tuple[Partition, int, int, int]]:
         ends = self.history.ends
@@ -368,11 +439,18 @@ class Run:
 
 
 @contextmanager
-def _snapshots_after(records: int) -> Iterator[None]:
-    """Let images of metadata be saved after so many records; a log that is dropped so soon has small segments."""
+def _limits_of(choice: Choice) -> Iterator[None]:
+    """Let limits be small that are for much longer runs.
+
+    Images of metadata are saved after so many records; a log that is dropped so soon has small segments. The recent
+    batches in memory are few. A coordinator writes its log anew when it has so many bytes.
+    """
+    service = choice.service
     with (
-        patch.object(replica, "SNAPSHOT_RECORDS", records),
+        patch.object(replica, "SNAPSHOT_RECORDS", choice.snapshot_records),
         patch.object(broker_node, "SEGMENT_BYTES", METADATA_SEGMENT_BYTES),
+        patch.object(log_host, "TailCache", lambda _: TailCache(service.tail_bytes)),
+        patch.object(coordinator_shard, "COMPACT_BYTES", service.rewrite_bytes or coordinator_shard.COMPACT_BYTES),
     ):
         yield
 
@@ -401,7 +479,7 @@ def run_choice(choice: Choice) -> Run:
     with quiet():
         run = Run(choice)
         try:
-            with observing(run.observer), _snapshots_after(choice.snapshot_records):
+            with observing(run.observer), _limits_of(choice), seeded_chance(run.world):
                 run.run()
         except Exception as error:  # whatever broke a node is what the run is for
             raise SimulationError(run.describe(error)) from error

@@ -6,6 +6,7 @@ and so on. A smaller run counts as the same failure if the first words of its me
 
 from collections.abc import Callable, Iterator, Sequence
 
+from .service import Service
 from .swarm import Choice, Fault
 
 __all__ = ["shrink"]
@@ -51,6 +52,10 @@ def _simpler(choice: Choice) -> Iterator[Choice]:
     last_us = max((fault.at_us + fault.duration_us for fault in choice.faults), default=0) + 500_000
     if last_us < choice.safety_us:
         yield choice._replace(safety_us=last_us)
+    for name, value in choice.service._asdict().items():
+        least = Service._field_defaults[name]
+        if value != least:
+            yield choice._replace(service=choice.service._replace(**{name: least}))
     if choice.plain_producers:
         yield choice._replace(plain_producers=0)
     if choice.idempotent_producers > 1:

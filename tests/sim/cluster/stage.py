@@ -12,7 +12,7 @@ from .client import Trouble, WireClient
 from .machine import Machine
 from .observer import observing
 from .scenario import TOPIC, Run, quiet
-from .swarm import Choice, choose
+from .swarm import Choice, at_ease
 from .workload import TIMESTAMP_MS
 from .world import SECOND
 
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 def calm() -> Choice:
     """Return three brokers, one partition on all of them, nobody at work and no fault."""
-    return choose(0)._replace(
+    return at_ease()._replace(
         nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
         idempotent_producers=0, plain_producers=0, deletes=False, topics_come_and_go=False, moves=False,
         kinds=(), faults=(),

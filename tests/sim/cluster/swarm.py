@@ -9,9 +9,10 @@ from random import Random
 from typing import NamedTuple
 
 from .network import Conditions
+from .service import Service, draw
 from .world import MS, SECOND
 
-__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "Choice", "Fault", "choose"]
+__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "Choice", "Fault", "at_ease", "choose"]
 
 SEGMENT_MS = 300
 
@@ -54,6 +55,7 @@ class Choice(NamedTuple):
     segment_ms: int
     snapshot_records: int
     compacts: bool
+    service: Service
     safety_us: int
     kinds: tuple[str, ...]
     faults: tuple[Fault, ...]
@@ -101,7 +103,9 @@ def choose(seed: int) -> Choice:
     kinds = tuple(sorted(wanted)) or ("crash",)
     # All producers together write some 200 batches, however many they are: more would cost time and show little.
     idempotent_producers, plain_producers = rng.choice((1, 2, 3)), rng.choice((0, 1, 2))
-    faults = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us, kind in lonely))
+    planned = sorted(fault for kind in kinds for fault in _plan(rng, kind, nodes, safety_us, kind in lonely))
+    service = draw(seed, factor, safety_us)
+    faults = [fault for fault in planned if not _is_within(fault, service.quiet_us)]
     return Choice(
         seed=seed,
         nodes=nodes,
@@ -114,6 +118,8 @@ def choose(seed: int) -> Choice:
             loss_rate=rng.choice((0.0, 0.0, 0.05, 0.3)),
             duplicate_rate=rng.choice((0.0, 0.0, 0.2)),
             in_pieces=rng.random() < 0.3,
+            distance_us_min=service.distance_us[0],
+            distance_us_max=service.distance_us[1],
         ),
         sync_us_max=rng.choice((500, 5_000, 50_000)),
         drift=tuple(1.0 + rng.choice((0.0, 0.0, rng.uniform(-0.02, 0.02))) for _ in range(nodes)),
@@ -131,10 +137,24 @@ def choose(seed: int) -> Choice:
         snapshot_records=rng.choice((2_000, 15)),
         # Replicas compact each for itself, so a damaged segment may have no equal to be mended with.
         compacts=rng.random() < 0.3 and "rot" not in kinds,
+        service=service,
         safety_us=safety_us,
         kinds=kinds,
         faults=tuple(faults),
     )
+
+
+def at_ease(seed: int = 0) -> Choice:
+    """Return the run of `seed` without faults, distances, and whatever else its service asks for."""
+    chosen = choose(seed)
+    near = chosen.conditions._replace(distance_us_min=0, distance_us_max=0)
+    return chosen._replace(kinds=(), faults=(), conditions=near, service=Service())
+
+
+def _is_within(fault: Fault, quiet_us: tuple[int, int]) -> bool:
+    """Tell whether a fault strikes in a quiet window, or is not over when that begins."""
+    begin_us, end_us = quiet_us
+    return fault.at_us < end_us and fault.at_us + fault.duration_us > begin_us
 
 
 def _plan(rng: Random, kind: str, nodes: int, safety_us: int, is_lonely: bool) -> list[Fault]:

@@ -6,12 +6,12 @@ from . import disk
 from .history import ClientHistory
 from .scenario import SimulationError, run_choice
 from .shrink import shrink
-from .swarm import Choice, Fault, choose
+from .swarm import Choice, Fault, at_ease, choose
 from .world import SECOND, InvariantError, World
 
 
 def three_nodes(*faults: Fault, flush_mode: str = "fsync") -> Choice:
-    return choose(0)._replace(
+    return at_ease()._replace(
         nodes=3,
         replication_factor=3,
         partitions=1,

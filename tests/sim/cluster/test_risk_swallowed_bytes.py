@@ -6,7 +6,7 @@ from barnabas_raftlog.multiraft.byte_counts import ByteWatch
 
 from .observer import observing
 from .scenario import Run, quiet
-from .swarm import choose
+from .swarm import at_ease
 from .world import MS, SECOND
 
 
@@ -37,7 +37,7 @@ def led_by_another(run: Run, within_us: int) -> bool:
 
 def idle_cluster() -> Run:
     return Run(
-        choose(0)._replace(
+        at_ease()._replace(
             nodes=3, replication_factor=3, partitions=1, members=0, flush_mode="fsync", drift=(1.0,) * 3,
             idempotent_producers=1, plain_producers=0, pause_ms=1_000, deletes=False, topics_come_and_go=False,
             moves=False, kinds=(), faults=(),

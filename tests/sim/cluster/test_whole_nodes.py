@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .scenario import Run, run_choice, run_seed
-from .swarm import Fault, choose
+from .swarm import Fault, at_ease
 from .world import SECOND
 
 SEEDS_A_TEST = 3
@@ -16,7 +16,7 @@ SEEDS_A_TEST = 3
 
 def test_records_survive_the_crash_of_their_leader() -> None:
     """The first story: three nodes elect, a client writes with acks=all, the leader dies, all is there."""
-    calm = choose(0)._replace(
+    calm = at_ease()._replace(
         nodes=3, replication_factor=3, partitions=1, flush_mode="fsync", drift=(1.0,) * 3, safety_us=6 * SECOND,
         kinds=("crash",), faults=(Fault(3 * SECOND, "crash", (0, 1), SECOND),), moves=False, observers=False,
     )  # fmt: skip

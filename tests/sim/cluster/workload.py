@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
@@ -12,63 +12,141 @@ from barnabas_clients.protocol.delete_records import (
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
-from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_clients.protocol.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
 
+from .availability import Availability
 from .client import Trouble, WireClient
 from .history import ClientHistory, Partition
 
-__all__ = ["Reader", "delete_records", "produce"]
+__all__ = ["Producer", "Producing", "Reader", "delete_records", "timestamp_ms"]
 
 TIMESTAMP_MS = 1_800_000_000_000
 PRODUCE_TIMEOUT_MS = 3_000
 LEADER_AGAIN = 0.05  # the chance that a reader asks the leader anew who should serve it
+FRAMING_BYTES = 100  # more than what a batch has around the value of its only record
+TOO_LARGE = 0.3  # the chance that a batch beyond the limit is tried before one at the limit
+CLOCKS_APART_MS = 200  # clients stamp their records, by clocks of their own
 
 
-async def produce(
-    client: WireClient,
-    history: ClientHistory,
-    partition: Partition,
-    *,
-    is_idempotent: bool,
-    record_bytes: int,
-    pause_ms: int,
-    goes_on: Callable[[], bool],
-) -> None:
-    """Write batch after batch with acks=all; an idempotent producer repeats one until its fate is known."""
-    topic, index = partition
-    producer_id, epoch = await _producer_id(client) if is_idempotent else (-1, -1)
-    sequence = number = 0
-    while goes_on():
-        values = []
-        for _ in range(client.rng.randrange(1, 5)):
-            values.append(f"{client.name}-{topic}-{index}-{number}".encode().ljust(record_bytes, b"."))
-            history.on_sent(values[-1], partition, client.name, is_idempotent=is_idempotent)
-            number += 1
-        frame = build_batch(
-            (NewRecord(history.key_of(value), value, TIMESTAMP_MS) for value in values),
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence if is_idempotent else -1,
-        )
+def timestamp_ms(client: WireClient) -> int:
+    """Return what this client writes on a record that it makes now; not every one is later than the one before."""
+    return TIMESTAMP_MS + client.world.now_us // 1_000 + client.rng.randrange(CLOCKS_APART_MS)
+
+
+class Producing(NamedTuple):
+    """How a producer writes. `large_every`: of so many batches one is of `message_bytes`, which is the limit."""
+
+    is_idempotent: bool
+    record_bytes: int
+    pause_ms: int
+    large_every: int = 0
+    message_bytes: int = 0
+
+
+class Producer:
+    """Writes batch after batch with acks=all; an idempotent one repeats one until its fate is known."""
+
+    def __init__(
+        self,
+        client: WireClient,
+        history: ClientHistory,
+        availability: Availability,
+        partition: Partition,
+        producing: Producing,
+    ) -> None:
+        self.client, self.history, self.availability = client, history, availability
+        self.partition, self.producing = partition, producing
+        self._identity = (-1, -1)
+        self._sequence = self._number = 0
+
+    async def run(self, goes_on: Callable[[], bool]) -> None:
+        producing, rng = self.producing, self.client.rng
+        if producing.is_idempotent:
+            self._identity = await _producer_id(self.client)
+        while goes_on():
+            if producing.large_every and not rng.randrange(producing.large_every):
+                if rng.random() < TOO_LARGE:
+                    await self._overstep()
+                records = [self._large(producing.message_bytes)]
+            else:
+                records = [self._record() for _ in range(rng.randrange(1, 5))]
+            await self._write(records, goes_on)
+            await asyncio.sleep(rng.randrange(producing.pause_ms + 1) / 1000)
+
+    def _record(self, size_bytes: int = 0) -> NewRecord:
+        (topic, index), client = self.partition, self.client
+        value = f"{client.name}-{topic}-{index}-{self._number}".encode()
+        value = value.ljust(size_bytes or self.producing.record_bytes, b".")
+        self._number += 1
+        return NewRecord(self.history.key_of(value), value, timestamp_ms(client))
+
+    def _frame(self, records: list[NewRecord]) -> bytearray:
+        producer_id, epoch = self._identity
+        sequence = self._sequence if self.producing.is_idempotent else -1
+        return build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+    def _large(self, frame_bytes: int) -> NewRecord:
+        """Return a record whose batch has so many bytes."""
+        size_bytes = frame_bytes - FRAMING_BYTES
+        record = self._record(size_bytes)
+        missing_bytes = frame_bytes - len(self._frame([record]))
+        return record._replace(value=cast("bytes", record.value).ljust(size_bytes + missing_bytes, b"."))
+
+    async def _overstep(self) -> None:
+        """Send a batch that is one byte too large: it is refused, and nowhere."""
+        record = self._large(self.producing.message_bytes + 1)
+        frame, value = self._frame([record]), cast("bytes", record.value)
+        self._tell([record])
+        try:
+            outcome = await _outcome(self.client, self.partition, frame)
+        except Trouble:
+            self.client.forget_leader(*self.partition)
+        else:
+            # Who leads no more, or lacks replicas, may say that first.
+            code = ErrorCode(outcome.error_code)
+            assert code in {*RETRIABLE, ErrorCode.MESSAGE_TOO_LARGE}, f"{len(frame)} bytes: {code.name}"
+            self.client.world.counts["too large"] += code == ErrorCode.MESSAGE_TOO_LARGE
+        self.history.on_refused(value)
+
+    def _tell(self, records: list[NewRecord]) -> None:
+        for record in records:
+            self.history.on_sent(
+                cast("bytes", record.value),
+                self.partition,
+                self.client.name,
+                is_idempotent=self.producing.is_idempotent,
+                timestamp_ms=record.timestamp,
+            )
+
+    async def _write(self, records: list[NewRecord], goes_on: Callable[[], bool]) -> None:
+        self._tell(records)
+        frame, index = self._frame(records), self.partition[1]
+        values = [cast("bytes", record.value) for record in records]
+        client, sequence = self.client, self._sequence
+        self._sequence += len(records)
         while True:
             try:
-                offset = await _produce_once(client, partition, frame)
+                offset = await _produce_once(client, self.availability, self.partition, frame)
             except Trouble as trouble:
                 client.world.note(client.name, f"produce {sequence} to {index}: {trouble}")
-                client.forget_leader(topic, index)
+                client.forget_leader(*self.partition)
                 await client.pause()
-                if is_idempotent and goes_on():
+                if self.producing.is_idempotent and goes_on():
                     continue
-                history.on_unknown(values)
+                self.history.on_unknown(values)
             else:
                 client.world.note(client.name, f"produce {sequence} to {index}: at {offset}")
-                history.on_acknowledged(values, offset)
-            break
-        sequence += len(values)
-        await asyncio.sleep(client.rng.randrange(pause_ms + 1) / 1000)
+                self.history.on_acknowledged(values, offset)
+                client.world.counts["large batches"] += len(frame) == self.producing.message_bytes
+            return
 
 
 async def _producer_id(client: WireClient) -> tuple[int, int]:
@@ -84,19 +162,30 @@ async def _producer_id(client: WireClient) -> tuple[int, int]:
         await client.pause()
 
 
-async def _produce_once(client: WireClient, partition: Partition, frame: bytearray) -> int:
+async def _outcome(client: WireClient, partition: Partition, frame: bytearray) -> PartitionProduceResponse:
     topic, index = partition
     leader, _ = await client.leader_of(topic, index)
     batch = PartitionProduceData(index=index, records=frame)
     data = TopicProduceData(name=topic, topic_id=client.topic_ids[topic], partition_data=[batch])
     answer = await client.ask(leader, ProduceRequest(acks=-1, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data]))
-    outcome = answer.responses[0].partition_responses[0]
-    code = outcome.error_code
+    outcome: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+    return outcome
+
+
+async def _produce_once(client: WireClient, availability: Availability, partition: Partition, frame: bytearray) -> int:
+    await client.leader_of(*partition)  # Where nobody leads nothing is sent.
+    sent_us = client.world.now_us
+    try:
+        outcome = await _outcome(client, partition, frame)
+    except Trouble as trouble:
+        availability.on_produce(partition, -1, sent_us, None, str(trouble))
+        raise
+    code = ErrorCode(outcome.error_code)
+    availability.on_produce(partition, -1, sent_us, code, outcome.error_message or "")
     if code == ErrorCode.NONE:
-        offset: int = outcome.base_offset
-        return offset
-    assert code in RETRIABLE, f"produce to {partition}: {ErrorCode(code).name} {outcome.error_message}"
-    raise Trouble(ErrorCode(code).name)
+        return outcome.base_offset
+    assert code in RETRIABLE, f"produce to {partition}: {code.name} {outcome.error_message}"
+    raise Trouble(code.name)
 
 
 async def delete_records(
@@ -137,8 +226,16 @@ class Reader:
     judged.
     """
 
-    def __init__(self, client: WireClient, history: ClientHistory, partition: Partition, rack: str = "") -> None:
-        self.client, self.history, self.partition, self.rack = client, history, partition, rack
+    def __init__(
+        self,
+        client: WireClient,
+        history: ClientHistory,
+        availability: Availability,
+        partition: Partition,
+        rack: str = "",
+    ) -> None:
+        self.client, self.history, self.availability = client, history, availability
+        self.partition, self.rack = partition, rack
         self.position = self.high_watermark = 0
         self._told = 0  # the high watermark, by leaders
         self._replica: int | None = None
@@ -167,7 +264,12 @@ class Reader:
         )
         topics = [FetchTopic(topic=topic, topic_id=self.client.topic_ids[topic], partitions=[wanted])]
         request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=topics, rack_id=self.rack)
-        answer = await self.client.ask(source, request)
+        sent_us = self.client.world.now_us
+        try:
+            answer = await self.client.ask(source, request)
+        except Trouble as trouble:
+            self.availability.on_unanswered_fetch(self.partition, sent_us, str(trouble))
+            raise
         if answer.error_code != ErrorCode.NONE:
             raise Trouble(ErrorCode(answer.error_code).name)
         data = answer.responses[0].partitions[0]
@@ -176,13 +278,18 @@ class Reader:
             return
         # Metadata may be a guess, and whoever names a rack is served by a replica that follows, too.
         before = self.position
-        self._take(data, is_leader=source == leader and not self.rack)
+        self.take(data, is_leader=source == leader and not self.rack)
         if source != leader:
             self.client.world.counts["read from replicas"] += self.position - before
         if self.client.rng.random() < LEADER_AGAIN:
             self._replica = None
 
-    def _take(self, data: PartitionData, *, is_leader: bool) -> None:
+    def take(self, data: PartitionData, *, is_leader: bool) -> None:
+        """Take in what a fetch brought of this partition.
+
+        Raises:
+            Trouble: an error that passes.
+        """
         code, world = data.error_code, self.client.world
         deleted = self.history.deleted.get(self.partition, 0)
         is_below = self.position < (deleted if is_leader else data.log_start_offset)

@@ -1,0 +1,104 @@
+"""What a seed asks of its cluster besides keeping promises: to be there, whoever asks for what and from how far away.
+
+Distances between hosts, limits so small that they matter within seconds, and clients that are at work all the time
+whatever happens. All of it is drawn from a stream of its own. The default asks for nothing.
+
+`CLOSED` names fields that no seed draws for now, because what they show is known and not mended yet.
+"""
+
+from random import Random
+from typing import NamedTuple
+
+from .world import MS, SECOND
+
+__all__ = ["CLOSED", "MESSAGE_BYTES_MAX", "Load", "Service", "draw"]
+
+CLOSED = frozenset[str]()
+
+MESSAGE_BYTES_MAX = 1_048_588
+NEAR, FAR, MIXED = (200, 1 * MS), (10 * MS, 80 * MS), (200, 80 * MS)
+LAG_MS = 1_000
+"""`replica.lag.time.max.ms` where it shall matter within a run."""
+JUDGED_US = 2 * SECOND
+"""How long availability is judged in a quiet window, after twice the lag."""
+
+
+class Load(NamedTuple):
+    """Records for one partition at a steady rate, whether or not they are answered. `acks` as in a produce request."""
+
+    acks: int
+    per_second: int
+
+
+class Service(NamedTuple):
+    """See the module.
+
+    `distance_us`: how far apart two hosts are, at least and at most, one way. `lag_ms`: replica.lag.time.max.ms.
+    `loads`: one partition each. `quiet_us`: no fault strikes, or lasts into, this time of the run (its end; 0: there
+    is none). `lasting_us`: so long the work goes on under no fault at the end. `message_bytes`: max.message.bytes of
+    the topic. `large_every`: one batch of so many is as large as that (0: none). `tail_bytes`: of the recent
+    batches that a broker has in memory; the rest is read from the disk. `mixed_readers`: clients that fetch all
+    partitions at once, from the end and from the beginning. `listers`: clients that look offsets up.
+    `rewrite_bytes`: from this size on a coordinator writes its log anew (0: as in life). `producers`, `consumers`,
+    `admins`: so many of the project's own. `dies_us`: when a member of the group vanishes (0: never).
+    """
+
+    distance_us: tuple[int, int] = (0, 0)
+    min_insync: int = 1
+    lag_ms: int = 30_000
+    loads: tuple[Load, ...] = ()
+    quiet_us: tuple[int, int] = (0, 0)
+    lasting_us: int = 0
+    message_bytes: int = MESSAGE_BYTES_MAX
+    large_every: int = 0
+    tail_bytes: int = 1 << 20
+    mixed_readers: int = 0
+    listers: int = 0
+    rewrite_bytes: int = 0
+    producers: int = 0
+    consumers: int = 0
+    admins: int = 0
+    dies_us: int = 0
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether the lag is short enough for anything to be said about a run of some seconds."""
+        return self.lag_ms <= LAG_MS
+
+    @property
+    def settled_us(self) -> int:
+        """So long after the last fault a cluster owes everything again."""
+        return 2 * self.lag_ms * MS
+
+
+def draw(seed: int, factor: int, safety_us: int) -> Service:
+    """Return what `seed` asks for, of a topic of `factor` replicas, in a run whose faults end at `safety_us`."""
+    rng = Random(f"{seed}/service")
+    lag_ms = rng.choice((30_000, LAG_MS, LAG_MS))
+    is_large = rng.random() < 0.2
+    window_us = 2 * lag_ms * MS + JUDGED_US
+    begin_us = rng.randrange(2 * SECOND, max(2 * SECOND + 1, safety_us - window_us))
+    has_window = lag_ms == LAG_MS and safety_us >= window_us + 4 * SECOND and rng.random() < 0.5
+    drawn = Service(
+        distance_us=rng.choice(((0, 0), NEAR, FAR, MIXED)),
+        min_insync=min(factor, rng.choice((1, 2, 2, 3))),
+        lag_ms=lag_ms,
+        loads=tuple(_load(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))),
+        quiet_us=(begin_us, begin_us + window_us) if has_window else (0, 0),
+        lasting_us=rng.choice((0, 0, window_us, window_us, window_us + 7 * SECOND)) if lag_ms == LAG_MS else 0,
+        message_bytes=rng.choice((40_000, 300_000, MESSAGE_BYTES_MAX)) if is_large else MESSAGE_BYTES_MAX,
+        large_every=40 if is_large else 0,
+        tail_bytes=rng.choice((1 << 20, 4_000, 40_000)),
+        mixed_readers=rng.choice((0, 0, 0, 1)),
+        listers=rng.choice((0, 0, 0, 1)),
+        rewrite_bytes=rng.choice((0, 6_000)),
+        producers=rng.choice((0, 0, 0, 1)),
+        consumers=rng.choice((0, 0, 0, 0, 1, 2)),
+        admins=rng.choice((0, 0, 0, 0, 1)),
+        dies_us=rng.choice((0, rng.randrange(2 * SECOND, safety_us))),
+    )
+    return drawn._replace(**{name: Service._field_defaults[name] for name in sorted(CLOSED)})
+
+
+def _load(rng: Random) -> Load:
+    return Load(rng.choice((0, 1, 1, -1, -1)), rng.choice((10, 20, 30)))

@@ -1,0 +1,240 @@
+"""The net catches what keeps a cluster, or a client of ours, from doing what it owes: mistakes that are planted here.
+
+Each is planted in a run without faults that is clean without the mistake, which the first test shows, or has a control
+of its own.
+"""
+
+import asyncio
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_broker.handlers.fetch import _Look
+from barnabas_broker.partition import Partition as BrokerPartition
+from barnabas_broker.timers import Timers
+from barnabas_broker.waiting import CommitWaiters
+from barnabas_clients import ClientError, producer_sender
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.sequences import Outcome
+from barnabas_metadata_quorum import announcer
+from barnabas_raftlog.log.errors import StorageBusyError
+from barnabas_raftlog.multiraft.links import Links
+from barnabas_raftlog.raft.log_ends import LogEnds
+
+from .availability import CHECKS
+from .loop import VirtualLoop
+from .scenario import Run, SimulationError, run_choice
+from .service import LAG_MS, Load, Service
+from .shrink import shrink
+from .swarm import Choice, Fault, at_ease
+from .world import MS, SECOND
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def at_work(**service: Any) -> Choice:
+    """Return four brokers, two partitions on three of them, and a service that is judged."""
+    calm = at_ease()
+    far = service.get("distance_us", (0, 0))
+    return calm._replace(
+        nodes=4,
+        replication_factor=3,
+        partitions=2,
+        members=0,
+        moves=False,
+        observers=False,
+        racks=1,
+        deletes=False,
+        compacts=False,
+        topics_come_and_go=False,
+        flush_mode="fsync",
+        drift=(1.0,) * 4,
+        sync_us_max=5 * MS,
+        conditions=calm.conditions._replace(distance_us_min=far[0], distance_us_max=far[1], loss_rate=0.0),
+        safety_us=4 * SECOND,
+        service=Service(min_insync=2, lag_ms=LAG_MS, lasting_us=4 * SECOND, **service),
+    )
+
+
+FAR_LOAD = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),))
+MIXED = at_work(
+    distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40), Load(1, 40)), tail_bytes=60_000, mixed_readers=2
+)._replace(record_bytes=3_000, nodes=3, partitions=6, drift=(1.0,) * 3)
+MEMBERS = at_work(dies_us=2_600 * MS)._replace(members=2)
+CRASH = Fault(3 * SECOND, "crash", (0, 1), SECOND // 2)
+OWN = at_work(producers=2, consumers=2, admins=1)
+
+
+def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the newest sample of where the log ended replace all: nobody who is a round trip behind reaches it."""
+
+    def note(ends: LogEnds, last_index: int, now_ms: int) -> None:
+        if last_index > ends.last_index:
+            ends._ends, ends._moments_ms = array("q", [ends.last_index]), array("q", [now_ms])
+            ends.last_index = last_index
+
+    monkeypatch.setattr(LogEnds, "note", note)
+
+
+def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is in memory take the room of what was named before it."""
+    read = _Look._read_from_memory
+
+    def read_anyway(look: _Look, *asked: Any) -> None:
+        before, look.unread = look.unread, []
+        read(look, *asked)
+        look.unread = before + look.unread
+
+    monkeypatch.setattr(_Look, "_read_from_memory", read_anyway)
+
+
+def lose_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one of many who wait for a commit be forgotten."""
+    take, counter = CommitWaiters.take_committed, [0]
+
+    def forgetful(waiters: Any, commit_index: int) -> list[Any]:
+        taken = take(waiters, commit_index)
+        counter[0] += len(taken)
+        return taken[1:] if taken and not counter[0] % 50 else taken
+
+    monkeypatch.setattr(CommitWaiters, "take_committed", forgetful)
+
+
+def is_later_than(us: int) -> bool:
+    loop = asyncio.get_running_loop()
+    return isinstance(loop, VirtualLoop) and loop.world.now_us > us
+
+
+def drop_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody hear who leads from the crash on, but those who vote."""
+    post = Links.post
+
+    def drop(links: Links, node_id: int, method: str, body: bytes) -> None:
+        if method != announcer.METHOD or not is_later_than(CRASH.at_us):
+            post(links, node_id, method, body)
+
+    monkeypatch.setattr(Links, "post", drop)
+
+
+def never_arm_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the timer of a broker's deadlines ring for some time, and then never more."""
+    fire = Timers._fire
+
+    def ring(timers: Timers) -> None:
+        if not is_later_than(2_500 * MS):
+            fire(timers)
+
+    monkeypatch.setattr(Timers, "_fire", ring)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [FAR_LOAD, MIXED, MEMBERS, OWN], ids=["far", "mixed", "members", "own clients"])
+def test_a_run_without_faults_owes_and_gives_everything(choice: Choice) -> None:
+    counts = run_choice(choice).world.counts
+    assert counts["looks when all was owed"] >= 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choice", "plant", "check"),
+    [
+        (FAR_LOAD, forget_older_ends, "in-sync replicas whole"),
+        (MIXED, read_memory_first, "every partition advances"),
+        (FAR_LOAD._replace(service=FAR_LOAD.service._replace(loads=(Load(-1, 40),))), lose_waiters, "no refusal"),
+        (at_work()._replace(faults=(CRASH,)), drop_announcements, "leaders known"),
+        (MEMBERS, never_arm_again, "the dead leave"),
+    ],
+    ids=["the in-sync rule", "request order", "a waiter", "an announcement", "a timer"],
+)
+def test_what_is_owed_is_missed_when_it_is_not_given(
+    choice: Choice, plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert check in CHECKS
+    with pytest.raises(SimulationError, match=f"InvariantError: {check}: "):
+        run_choice(choice)
+
+
+# Outcomes of our producer. Either mistake needs something to happen, with which a producer as it is comes to terms.
+
+ALONE = at_work(producers=1)._replace(idempotent_producers=0, plain_producers=0, safety_us=18 * SECOND)
+SILENCE_US = 3 * SECOND, 17 * SECOND
+
+
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no answer reach our producer for longer than its deliveries may take; requests reach the brokers."""
+    begin_work = Run._begin_work
+
+    def begin(run: Run) -> None:
+        begin_work(run)
+        host, nodes = run.own[0].client.name, [machine.name for machine in run.machines.values()]
+        run.world.at(SILENCE_US[0], lambda: [run.network.cut(name, host) for name in nodes])
+        run.world.at(SILENCE_US[1], run.network.mend)
+
+    monkeypatch.setattr(Run, "_begin_work", begin)
+
+
+def be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one batch of ten find the disk too far behind: it is answered REQUEST_TIMED_OUT, and is not appended."""
+    append, counter = BrokerPartition.append, [0]
+
+    def refuse(partition: BrokerPartition, *batch: Any) -> tuple[int, int]:
+        counter[0] += 1
+        if not counter[0] % 10:
+            raise StorageBusyError("the disk is behind")
+        return append(partition, *batch)
+
+    monkeypatch.setattr(BrokerPartition, "append", refuse)
+
+
+def take_silence_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = producer_sender.Sender._settle
+
+    def settle_wrongly(sender: Any, under_way: Any, outcome: Outcome, error: Any, **more: Any) -> None:
+        is_lost = outcome is Outcome.UNKNOWN and isinstance(error, ClientError)
+        settle(sender, under_way, Outcome.NOT_NOW if is_lost else outcome, error, **more)
+
+    monkeypatch.setattr(producer_sender.Sender, "_settle", settle_wrongly)
+
+
+def take_a_timeout_for_a_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome_of = producer_sender.outcome_of
+
+    def guess(code: int) -> Outcome:
+        return Outcome.APPENDED if code == ErrorCode.REQUEST_TIMED_OUT else outcome_of(code)
+
+    monkeypatch.setattr(producer_sender, "outcome_of", guess)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("happens", "mistake", "claim"),
+    [
+        (silence, take_silence_for_a_refusal, "is refused|was refused"),
+        (be_busy, take_a_timeout_for_a_delivery, "is nowhere"),
+    ],
+    ids=["silence", "a busy disk"],
+)
+def test_our_producer_says_what_became_of_each_record_and_a_wrong_word_is_noticed(
+    happens: Plant, mistake: Plant, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happens(monkeypatch)
+    counts = run_choice(ALONE._replace(service=Service(producers=1))).world.counts
+    assert counts["own delivered"] >= 20
+    mistake(monkeypatch)
+    with pytest.raises(SimulationError, match=claim):
+        run_choice(ALONE._replace(service=Service(producers=1)))
+
+
+def test_a_smaller_service_that_fails_too_is_found() -> None:
+    large = at_work(producers=2, consumers=2, listers=1, distance_us=(10, 20))
+    small = shrink(large, lambda choice: choice.service.consumers == 2)
+    assert small.service == Service(consumers=2)
+
+
+def test_the_readme_names_every_check_and_its_claim() -> None:
+    text = (Path(__file__).parent / "README.md").read_text()
+    assert {name for name, claim in CHECKS.items() if f"| {name} | {claim} |" in text.replace("`", "")} == set(CHECKS)
