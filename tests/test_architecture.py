@@ -87,7 +87,7 @@ SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their _
     "barnabas_spark",
 }
 PURE_STDLIB = {
-    "errno",
+    *("errno", "ipaddress"),
     *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
     *("heapq", "itertools", "json", "math", "re", "string", "struct", "sys", "tomllib", "types", "typing", "uuid"),
     *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),

@@ -110,6 +110,11 @@ class AppendLog:
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_rolled: Callable[[GroupId], None] | None = None
 
+    def may_be_read(self) -> None:
+        """What could not be read a while ago may be readable now: whoever waits for entries asks again."""
+        if self.on_loaded is not None and not self.is_deleted:
+            self.on_loaded(self.group)
+
     @property
     def first_index(self) -> int:
         return self.start_index + 1

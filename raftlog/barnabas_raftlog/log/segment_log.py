@@ -141,8 +141,7 @@ class ReplicaLog(CompactedLog):
         """A segment that could not be read is whole."""
         self._host.suspects.pop((self, segment), None)
         self._checksums = {known: sums for known, sums in self._checksums.items() if known is not segment}
-        if self.on_loaded is not None and not self.is_deleted:
-            self.on_loaded(self.group)
+        self.may_be_read()
 
     def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
         """Return entries from `start_index` on. None: they are being loaded, `on_loaded` will be called."""

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.messages import GroupId, HardState
 
@@ -446,9 +447,7 @@ class Storage:
         self._retry_later()
         self._writes.retry()
         hampered, self._host.hampered = self._host.hampered, {}
-        for log in hampered:
-            if log.on_loaded is not None and not log.is_deleted:
-                log.on_loaded(log.group)
+        call_each(hampered, AppendLog.may_be_read)
 
     def _go_on_with_checkpoint(self) -> None:
         """Let the next logs be synced; when all are, write the checkpoint file."""

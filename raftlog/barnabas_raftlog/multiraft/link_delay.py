@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, NamedTuple
 
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.raft.messages import Rng
 
 from .alarm import Alarm, open_alarm
@@ -136,8 +137,7 @@ class DelayedNetwork:
             acts.append(heapq.heappop(due)[2])
         if due and self._alarm is not None:
             self._alarm.set(due[0][0])
-        for act in acts:
-            act()
+        call_each(acts, _do)
 
     def close(self) -> None:
         """End at once every connection of which the other end has not heard yet that it ended, and drop the rest."""
@@ -146,6 +146,10 @@ class DelayedNetwork:
             transport.end()
         if self._alarm is not None:
             self._alarm.close()
+
+
+def _do(act: Act) -> None:
+    act()
 
 
 class DelayedTransport(asyncio.Transport):
