@@ -16,7 +16,8 @@ class Led:
 
     def __init__(self, *, caught_up: tuple[int, ...] = (), isr: tuple[int, ...] = (1,), failing: int = 0) -> None:
         self.caught_up, self.isr, self.failing = caught_up, isr, failing
-        self.electable, self.term, self.leader_id = (2, 3, 4), 5, 1
+        self.electable: tuple[int, ...] = (2, 3, 4)
+        self.term, self.leader_id = 5, 1
         self.group, self.is_handing_over = SimpleNamespace(is_leader=True), False
         self.asked: list[int] = []
 
