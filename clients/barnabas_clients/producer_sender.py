@@ -272,6 +272,13 @@ class Sender:
             if any(leader is not None and leader.node_id != suspect.node.node_id for leader in leaders):
                 # It stands still, and others lead. What it has taken, the new leader recognises.
                 self._upkeep.spawn(suspect.connection.close())
+        for node in self._nodes.values():
+            # Whoever waits behind requests that are not answered need not, when another leads it now.
+            for queue in list(node.ready):
+                leader = view.leader(queue.topic, queue.partition)
+                if leader is None or leader.node_id != node.node_id:
+                    del node.ready[queue]
+                    self._leaderless[queue] = None
         queues, self._leaderless = self._leaderless, {}
         for queue in queues:
             if self._cluster.view.leader(queue.topic, queue.partition) is not None:
