@@ -83,7 +83,13 @@ class ConsumerCore:
     # Beginning.
 
     async def open(self, subscription: Subscription) -> None:
-        """Connect, and subscribe if there is something to subscribe to."""
+        """Connect, and subscribe if there is something to subscribe to.
+
+        Raises:
+            RuntimeError: it was opened before.
+        """
+        if self._is_open or self._is_closed:
+            raise RuntimeError("a consumer is opened once; make another one")
         await self.cluster.__aenter__()
         self._is_open = True
         try:
@@ -266,15 +272,18 @@ class ConsumerCore:
         """Store offsets, as a member if there is a membership. Nothing is stored by anybody, member or not."""
         if not offsets and self.settings.group_id is not None:
             return
-        if self.group is not None:
-            await self.group.session.commit(offsets, timeout_s)
-        elif self._coordinator is not None:
-            await commit_offsets(self._coordinator, offsets, timeout_s)
-        else:
-            raise ValueError("without a group_id there is nowhere to commit to")
-        for partition, stored in offsets.items():
-            if (queue := self.fetcher.queues.get(partition)) is not None:
-                queue.committed = stored.offset
+        stored: set[TopicPartition] = set()
+        try:
+            if self.group is not None:
+                await self.group.session.commit(offsets, timeout_s, stored)
+            elif self._coordinator is not None:
+                await commit_offsets(self._coordinator, offsets, timeout_s, stored=stored)
+            else:
+                raise ValueError("without a group_id there is nowhere to commit to")
+        finally:
+            # What was refused of some partitions says nothing of the others.
+            for partition in stored & self.fetcher.queues.keys():
+                self.fetcher.queues[partition].committed = offsets[partition].offset
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float

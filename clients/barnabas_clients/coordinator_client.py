@@ -260,8 +260,11 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     timeout_s: float,
     membership: Membership = NOT_A_MEMBER,
+    stored: set[TopicPartition] | None = None,
 ) -> None:
     """Store positions of the group, in one request.
+
+    `stored` gets every partition whose position is known to be stored, also when others were refused.
 
     Raises:
         KafkaError: the first refusal, naming what was refused; other partitions may have been stored.
@@ -275,13 +278,19 @@ async def commit_offsets(
 
     async def attempt(deadline: float) -> None:
         await _know_ids(coordinator.cluster, topics, deadline)
+        names = {_id_of(coordinator.cluster, topic): topic for topic in topics}
         response: OffsetCommitResponse = await coordinator.ask(
             _commit_request(coordinator, offsets, membership), deadline
         )
-        for topic in response.topics:
-            name = topic.name or _name_of(coordinator.cluster, topic.topic_id)
-            for row in topic.partitions:
-                coordinator.judge(row.error_code, f"committing {name}-{row.partition_index}")
+        rows = [
+            (TopicPartition(topic.name or names.get(topic.topic_id, ""), row.partition_index), row.error_code)
+            for topic in response.topics
+            for row in topic.partitions
+        ]
+        if stored is not None:
+            stored.update(partition for partition, error_code in rows if not error_code)
+        for partition, error_code in rows:
+            coordinator.judge(error_code, f"committing {partition}")
 
     if offsets:
         await coordinator.retry("committing offsets", timeout_s, attempt, topics)

@@ -371,8 +371,6 @@ class Fetcher:
         if row.preferred_read_replica >= 0:
             queue.prefer(row.preferred_read_replica, self._now())
             return
-        queue.high_watermark, queue.log_start_offset = row.high_watermark, row.log_start_offset
-        queue.last_stable_offset = row.last_stable_offset if row.last_stable_offset >= 0 else row.high_watermark
         # Decoded records are one view of the answer; only an encoder is given several.
         records = cast("memoryview", row.records) if row.records else memoryview(b"")
         queue.is_calm = not records

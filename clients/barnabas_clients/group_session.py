@@ -168,8 +168,13 @@ class GroupSession:
                 task.cancel()
                 await asyncio.wait({task}, timeout=CANCEL_GRACE_S)
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
-        """Store positions as this member, in its generation.
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        timeout_s: float,
+        stored: set[TopicPartition] | None = None,
+    ) -> None:
+        """Store positions as this member, in its generation; `stored` gets those that are, whatever becomes of others.
 
         A commit that meets a rebalance is repeated after it, provided that none of this member's partitions was taken
         away meanwhile: else it could take the position of a new owner back.
@@ -182,7 +187,7 @@ class GroupSession:
         Cancellation: they may be stored, now or later.
         """
         if self._task is None:
-            await commit_offsets(self._coordinator, offsets, timeout_s, NOT_A_MEMBER)
+            await commit_offsets(self._coordinator, offsets, timeout_s, NOT_A_MEMBER, stored)
             return
         deadline, takings, attempts = self._now() + timeout_s, self._takings, 0
         while True:
@@ -192,7 +197,7 @@ class GroupSession:
                 raise CommitFailedError(f"group {self._settings.group_id}: this consumer is not a member")
             try:
                 left_s = max(0.0, deadline - self._now())
-                await commit_offsets(self._coordinator, offsets, left_s, Membership(*identity))
+                await commit_offsets(self._coordinator, offsets, left_s, Membership(*identity), stored)
             except KafkaError as error:
                 if error.code not in _MEMBERSHIP_ERRORS:
                     raise

@@ -58,15 +58,12 @@ class PartitionQueue:
         "fetch_offset",
         "fetched_epoch",
         "finished",
-        "high_watermark",
         "is_calm",
         "is_lent",
         "is_paused",
         "is_ready",
         "is_stuck",
-        "last_stable_offset",
         "leader_only_until_s",
-        "log_start_offset",
         "not_before_s",
         "partition",
         "position",
@@ -95,7 +92,6 @@ class PartitionQueue:
         self.failing_since_s: float | None = None
         self.reason = "it was not asked for yet"
         self.served = 0
-        self.high_watermark = self.last_stable_offset = self.log_start_offset = UNKNOWN
         self.preferred_id = UNKNOWN
         self.preferred_until_s = self.leader_only_until_s = 0.0
 

@@ -321,6 +321,31 @@ def test_a_log_that_was_cut_is_followed_or_reported(run: Run) -> None:
     run(main())
 
 
+def test_what_was_fetched_ahead_of_a_cut_is_fetched_anew() -> None:
+    """The log is cut behind the position: nothing that was handed out is lost, but what waits is not in the log."""
+
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(5))
+        log.append(values_of(5, 5))
+
+        def cut(request: FetchRequest, response: FetchResponse) -> None:
+            if request.topics[0].partitions[0].fetch_offset == 10:
+                row = response.responses[0].partitions[0]
+                row.diverging_epoch, row.records, row.error_code = EpochEndOffset(epoch=1, end_offset=5), b"", 0
+
+        async with serving_virtually(broker), consumer(broker, fetch_max_wait_s=0.01) as reader:
+            assert list(await reader.get_many(2)) == [PARTITION]
+            log.twist = cut
+            log.batches[0].pop()
+            log.append([b"another 5"])
+            await asyncio.sleep(1)
+            assert await read(reader, 4) == [*values_of(3, 2), b"another 5"]
+
+    run_virtually(main())
+
+
 def test_records_of_aborted_transactions_are_left_out(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker()
@@ -394,6 +419,8 @@ def test_one_task_at_a_time_asks(run: Run) -> None:
             with pytest.raises(ClientClosedError, match="not open yet"):
                 await anext(reader)
             async with reader:
+                with pytest.raises(RuntimeError, match="opened once"):
+                    await reader.__aenter__()
                 waiting = asyncio.ensure_future(anext(reader))
                 await asyncio.sleep(0)
                 with pytest.raises(RuntimeError, match="another task"):

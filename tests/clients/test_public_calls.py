@@ -7,7 +7,8 @@ goes on working. What is sensible for a parameter stands in one table; a paramet
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -189,6 +190,18 @@ async def finish(place: Place, client: Any, made: Any) -> Any:
     return client
 
 
+@asynccontextmanager
+async def patience() -> AsyncIterator[None]:
+    """Wait for so long and no longer: some sensible values say "wait for a day"."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            yield
+    except TimeoutError as error:
+        if not str(error):
+            raise TimeoutError("it goes on for longer than this test") from None
+        raise
+
+
 async def use(client: Any) -> None:
     """See that a client works."""
     if isinstance(client, Admin):
@@ -211,7 +224,7 @@ async def attempt(place: Place, value: Any) -> list[BaseException]:
         began_s = now()
         try:
             with refused(BarnabasError, TimeoutError) as refusals:
-                async with asyncio.timeout(PATIENCE_S):
+                async with patience():
                     made = call(client)
                     client = made if place.call == "__init__" else client
                     await finish(place, client, made)
@@ -222,7 +235,7 @@ async def attempt(place: Place, value: Any) -> list[BaseException]:
                 # An application's callback raises what it likes, and is not what is asked about here.
                 also = (ZeroDivisionError,) if place.parameter.startswith("on_") else ()
                 with refused(BarnabasError, TimeoutError, *also) as complaints:
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with patience():
                         await use(client)
                 for complaint in complaints:
                     is_right = isinstance(complaint, BarnabasError | TimeoutError) or "nothing to read" in str(

@@ -159,6 +159,24 @@ def test_what_cannot_be_committed_is_named(how: str, caplog: pytest.LogCaptureFi
     assert told[0].endswith("it will be read again: t-0 up to 10, t-1 up to 10, t-2 up to 10")
 
 
+def test_only_what_was_refused_is_named_as_not_committed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        broker, _, coordinator = brokers()
+        coordinator.unwritable = {1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        async with (
+            serving_virtually(broker),
+            consumer(broker, topics=["t"], auto_offset_reset="earliest", auto_commit_interval_s=1e6) as reader,
+        ):
+            while len(reader.assignment) < 3 or any((await reader.lag()).values()):
+                await reader.get_many(timeout_s=0.1)
+        assert coordinator.stored == {0: 10, 2: 10}
+
+    with caplog.at_level(logging.WARNING, "barnabas_clients"):
+        run_virtually(main())
+    (told,) = [row.getMessage() for row in caplog.records if "not committed" in row.getMessage()]
+    assert told.endswith("it will be read again: t-1 up to 10")
+
+
 def test_assigning_other_partitions_commits_what_was_finished_with_of_those_that_leave() -> None:
     async def main() -> None:
         broker, _, coordinator = brokers()

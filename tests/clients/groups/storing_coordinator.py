@@ -5,7 +5,7 @@ from collections.abc import Callable
 from clients.fake_broker import Answer, FakeBroker
 
 from barnabas_clients.protocol.errors import ErrorCode
-from barnabas_clients.protocol.offset_commit import OffsetCommitRequest
+from barnabas_clients.protocol.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -20,7 +20,8 @@ from .fake_coordinator import FakeCoordinator, refusal
 class StoringCoordinator(FakeCoordinator):
     """`stored` has the offsets of topic "t" by partition; `on_commit` is told each before it is stored.
 
-    Asked for a partition in `unreadable` it answers with that code, and it says nothing of those in `left_out`.
+    Asked for a partition in `unreadable` it answers with that code, and it says nothing of those in `left_out`. What is
+    to be stored of those in `unwritable` is refused.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class StoringCoordinator(FakeCoordinator):
         self.stored: dict[int, int] = {}
         self.unreadable: dict[int, ErrorCode] = {}
         self.left_out: set[int] = set()
+        self.unwritable: dict[int, ErrorCode] = {}
         self.on_commit = on_commit
         broker.answers[OffsetFetchRequest] = self.at(broker, self.fetch_offsets, OffsetFetchRequest)
 
@@ -37,15 +39,24 @@ class StoringCoordinator(FakeCoordinator):
         # Somebody outside of the group may store while it is empty.
         if request.generation_id_or_member_epoch < 0:
             rows = [(row.partition_index, row.committed_offset) for topic in request.topics for row in topic.partitions]
-            for number, offset in rows:
-                self.on_commit(number, offset)
-                self.stored[number] = offset
-            return refusal(request, 0)
+            self.store(rows)
+            return self.without_unwritable(refusal(request, 0))
         before = len(self.commits)
         answer = await super().commit(request)
-        for number, _, offset in self.commits[before:]:
-            self.on_commit(number, offset)
-            self.stored[number] = offset
+        self.store([(number, offset) for number, _, offset in self.commits[before:]])
+        return self.without_unwritable(answer)
+
+    def store(self, rows: list[tuple[int, int]]) -> None:
+        for number, offset in rows:
+            if number not in self.unwritable:
+                self.on_commit(number, offset)
+                self.stored[number] = offset
+
+    def without_unwritable(self, answer: Answer) -> Answer:
+        assert isinstance(answer, OffsetCommitResponse)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                row.error_code = row.error_code or self.unwritable.get(row.partition_index, 0)
         return answer
 
     async def fetch_offsets(self, request: OffsetFetchRequest) -> Answer:
