@@ -89,7 +89,21 @@ SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their _
 PURE_STDLIB = {
     *("errno", "ipaddress"),
     *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
-    *("heapq", "itertools", "json", "math", "re", "string", "struct", "sys", "tomllib", "types", "typing", "uuid"),
+    *(
+        "heapq",
+        "ipaddress",
+        "itertools",
+        "json",
+        "math",
+        "re",
+        "string",
+        "struct",
+        "sys",
+        "tomllib",
+        "types",
+        "typing",
+        "uuid",
+    ),
     *("operator", "hashlib", "hmac", "keyword", "textwrap", "abc", "copy"),
 }
 PURE_LIBRARIES = {"msgpack", "msgspec", "fastcrc", "google_crc32c", "cramjam", "numpy"}

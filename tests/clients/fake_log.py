@@ -85,20 +85,22 @@ class FakeLog(FakeCluster):
         return response
 
     def look(self, broker: FakeBroker, request: FetchRequest) -> FetchResponse:
-        left = request.max_bytes
+        left, is_empty = request.max_bytes, True
         topics = []
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
-                rows.append(self.row(broker, asked, left))
-                left -= sum(map(len, [rows[-1].records or b""]))
+                rows.append(self.row(broker, asked, left, is_empty=is_empty))
+                size_bytes = sum(map(len, [rows[-1].records or b""]))
+                left, is_empty = left - size_bytes, is_empty and not size_bytes
             topics.append(FetchableTopicResponse(topic="t", topic_id=topic.topic_id, partitions=rows))
         response = FetchResponse(responses=topics)
         if self.twist is not None:
             self.twist(request, response)
         return response
 
-    def row(self, broker: FakeBroker, asked: FetchPartition, left: int) -> PartitionData:
+    def row(self, broker: FakeBroker, asked: FetchPartition, left: int, *, is_empty: bool) -> PartitionData:
+        """Return as much as fits; one batch in any case while the answer is empty (KIP-74)."""
         number, offset = asked.partition, asked.fetch_offset
         row = PartitionData(partition_index=number, high_watermark=self.end(number), log_start_offset=0)
         if self.topics["t"][number][0] != broker.node_id:
@@ -108,9 +110,10 @@ class FakeLog(FakeCluster):
         else:
             data = b""
             for batch in self.batches[number]:
-                if next_offset(batch) > offset and (
-                    not data or len(data) + len(batch) <= min(left, asked.partition_max_bytes)
-                ):
-                    data += batch
+                if next_offset(batch) <= offset:
+                    continue
+                if not (is_empty and not data) and len(data) + len(batch) > min(left, asked.partition_max_bytes):
+                    break
+                data += batch
             row.records = data
         return row

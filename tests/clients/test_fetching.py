@@ -7,7 +7,7 @@ import pytest
 from barnabas_clients.consumer import Consumer
 from barnabas_clients.consumer_errors import CorruptRecordsError, LogTruncatedError
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
-from barnabas_clients.protocol.errors import ErrorCode, TopicAuthorizationFailedError
+from barnabas_clients.protocol.errors import ErrorCode, OffsetOutOfRangeError, TopicAuthorizationFailedError
 from barnabas_clients.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -321,6 +321,27 @@ def test_a_log_that_was_cut_is_followed_or_reported(run: Run) -> None:
     run(main())
 
 
+def test_an_offset_that_is_gone_is_told_or_followed_as_the_policy_says() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(5))
+        async with serving_virtually(broker), consumer(broker) as reader:
+            await reader.position(PARTITION)
+            await reader.seek(PARTITION, 100)
+            assert await read(reader, 5) == values_of(5)
+        async with serving_virtually(broker), consumer(broker, topics=(), auto_offset_reset="none") as strict:
+            await strict.assign([PARTITION])
+            await strict.seek(PARTITION, 100)
+            for _ in range(2):
+                with pytest.raises(OffsetOutOfRangeError, match="t-0 at 100"):
+                    await anext(strict)
+            await strict.seek(PARTITION, 3)
+            assert await read(strict, 2) == values_of(2, 3)
+
+    run_virtually(main())
+
+
 def test_what_was_fetched_ahead_of_a_cut_is_fetched_anew() -> None:
     """The log is cut behind the position: nothing that was handed out is lost, but what waits is not in the log."""
 
@@ -389,6 +410,19 @@ def test_memory_stays_within_its_bound(run: Run) -> None:
             assert max(request.max_bytes for request, _ in broker.seen if isinstance(request, FetchRequest)) <= 100_000
 
     run(main())
+
+
+def test_a_partition_that_fills_every_answer_takes_turns_with_the_others() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        for partition in (0, 1):
+            for _ in range(10):
+                log.append([b"x" * 10_000], partition)
+        async with serving_virtually(broker), consumer(broker, fetch_max_bytes=10_000) as reader:
+            assert {(await anext(reader)).partition for _ in range(6)} == {0, 1}
+
+    run_virtually(main())
 
 
 def test_a_paused_partition_gives_its_room_to_the_others(run: Run) -> None:

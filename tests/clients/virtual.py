@@ -53,6 +53,7 @@ async def serving_virtually(*brokers: FakeBroker) -> AsyncIterator[None]:
     """Listen on one port for each broker."""
     servers = []
     for broker in brokers:
+        broker.is_closed = False
         broker.port = 9_000 + broker.node_id
         servers.append(await asyncio.start_server(broker.serve, HOST, broker.port))
     try:
