@@ -16,6 +16,8 @@ from sim.cluster.loop import Clock, VirtualLoop
 from sim.cluster.network import Conditions, Network
 from sim.cluster.world import SECOND, World
 
+from barnabas_clients import chance
+
 __all__ = ["run_virtually", "serving_virtually"]
 
 HOST = "127.0.0.1"
@@ -28,8 +30,7 @@ def run_virtually(main: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop(
         world, Network(world, Conditions()), HOST, Clock(world), lambda context: world.fail(_bug(context))
     )
-    seeded = random.Random(0)
-    with mock.patch("random.Random", lambda *seed: random_type(*seed) if seed else seeded):
+    with mock.patch.object(chance, "new_generator", lambda: random.Random(0)):
         task = loop.create_task(main)
         try:
             world.run_until(LIMIT_S * SECOND, task.done)
@@ -38,9 +39,6 @@ def run_virtually(main: Coroutine[Any, Any, None]) -> None:
         finally:
             loop.kill()
             world.bury()
-
-
-random_type = random.Random
 
 
 def _bug(context: dict[str, Any]) -> BaseException:
