@@ -259,6 +259,23 @@ def test_a_silent_leader_is_left_when_another_is_named(run: Run) -> None:
     run(main())
 
 
+def test_a_silent_leader_is_left_also_when_its_successor_is_named_late() -> None:
+    async def main() -> None:
+        one, two = FakeBroker(1), FakeBroker(2)
+        log = FakeLog(one, two)
+        log.append(values_of(1))
+        async with serving_virtually(one, two), consumer(one, two, fetch_max_wait_s=0.01) as reader:
+            assert await read(reader, 1) == values_of(1)
+            log.silent.add(1)
+            log.append(values_of(1, 1))
+            await asyncio.sleep(5)
+            log.topics["t"] = [(2, 5)]
+            async with asyncio.timeout(2):
+                assert await read(reader, 1) == values_of(1, 1)
+
+    run_virtually(main())
+
+
 def test_asking_ends_when_nothing_can_be_read_for_too_long(run: Run) -> None:
     async def main() -> None:
         broker = FakeBroker()

@@ -30,7 +30,7 @@ def run_virtually(main: Coroutine[Any, Any, None]) -> None:
     loop = VirtualLoop(
         world, Network(world, Conditions()), HOST, Clock(world), lambda context: world.fail(_bug(context))
     )
-    with mock.patch.object(chance, "new_generator", lambda: random.Random(0)):
+    with mock.patch.object(chance, "new_generator", return_value=random.Random(0)):
         task = loop.create_task(main)
         try:
             world.run_until(LIMIT_S * SECOND, task.done)
