@@ -7,7 +7,7 @@ from typing import TypeVar
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.bootstrap import parse_bootstrap
 
-from .cli_errors import CommandError
+from .cli_errors import CommandError, typed
 
 __all__ = ["check_bootstrap", "parse_topics", "print_table", "with_admin"]
 
@@ -17,12 +17,17 @@ TABLE_WIDTH = 10_000
 
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
-    """Connect, use the client, close it; every call has `timeout_s`."""
+    """Connect, use the client, close it; every call has `timeout_s`.
+
+    Raises:
+        BarnabasError: what was asked for is refused, by a broker or by the client.
+    """
     check_bootstrap(bootstrap)
 
     async def main() -> T:
         async with Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s) as admin:
-            return await use(admin)
+            with typed():
+                return await use(admin)
 
     return asyncio.run(main())
 

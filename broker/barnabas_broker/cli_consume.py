@@ -24,7 +24,7 @@ from barnabas_clients.errors import ClientError, CommitFailedError
 from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartitionError
 
 from .cli_admin import check_bootstrap
-from .cli_errors import CommandError
+from .cli_errors import CommandError, typed
 from .cli_lines import Record, json_form, raw_form, template_form
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
@@ -263,7 +263,8 @@ class _Reading:
 async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     """Return what there is to read, and refuse what there is not: a consumer would wait for it for ever."""
     async with Admin(order.bootstrap, client_id="barnabas-cli", timeout_s=order.timeout_s) as admin:
-        views = await admin.describe_topics(list(dict.fromkeys(order.topics)))
+        with typed():
+            views = await admin.describe_topics(list(dict.fromkeys(order.topics)))
     for number in order.partitions:
         if number not in views[0].partitions:
             raise UnknownTopicOrPartitionError(

@@ -3,17 +3,27 @@
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from barnabas_raftlog.errors import BarnabasError
 
-__all__ = ["CommandError", "guarded", "report"]
+__all__ = ["CommandError", "guarded", "report", "typed"]
 
 FAILED, INTERRUPTED = 1, 130
 
 
 class CommandError(BarnabasError):
     """What was asked for makes no sense, or cannot be done; the text is for whoever typed it."""
+
+
+@contextmanager
+def typed() -> Iterator[None]:
+    """Say in one line what a client refuses at the call: it is what was typed that is too long, or too large."""
+    try:
+        yield
+    except ValueError as error:
+        raise CommandError(str(error)) from error
 
 
 def guarded(command: Callable[[], int]) -> int:

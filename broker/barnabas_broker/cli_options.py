@@ -23,4 +23,6 @@ Bootstrap = Annotated[
         envvar="BARNABAS_BOOTSTRAP_SERVER",
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait before giving up.", min=0.1, metavar="S")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", help="Seconds to wait before giving up.", min=0.1, max=1_000_000, metavar="S")
+]

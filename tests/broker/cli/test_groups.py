@@ -82,6 +82,22 @@ def test_a_configuration_that_no_topic_has_is_not_deleted(barnabas: Run, topic: 
     assert found["configs"]["retention.bytes"]["value"] == "-1"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topic", "describe", "x" * 300),
+        ("topic", "create", "cli-large", "--partitions", 99_999_999_999),
+        ("group", "describe", "g" * 9_000),
+        ("consume", "x" * 300, "--from-beginning", "--exit-at-end"),
+    ],
+    ids=lambda words: f"{words[0]}-{words[1]}",
+)
+def test_what_the_client_refuses_is_told_in_one_line(barnabas: Run, words: tuple[str, ...]) -> None:
+    said = barnabas(*words, status=1)
+    assert said.startswith("barnabas: ")
+    assert said.count("\n") == 1
+
+
 def test_records_are_deleted(barnabas: Run, topic: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     lines = tmp_path_factory.mktemp("lines") / "lines"
     lines.write_text('{"value":"a","timestamp_ms":1000}\n{"value":"b","timestamp_ms":1700000000000}\n{"value":"c"}\n')
