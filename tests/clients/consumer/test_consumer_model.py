@@ -118,6 +118,7 @@ class Application:
             heartbeat_interval_s=0.1,
             assignors=[self.assignor],
             fetch_max_wait_s=0.02,
+            metadata_max_age_s=0.5,
             on_assigned=on_assigned,
         )
 
@@ -164,6 +165,12 @@ class Application:
     async def expel(self) -> None:
         """Let the coordinator have forgotten the member: its partitions are lost, and nothing of them can be stored."""
         self.coordinator.refuse(HeartbeatRequest, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    async def hide(self, ms: int) -> None:
+        """Let metadata lack the topic for a while, as a broker's does that has not heard of it."""
+        self.coordinator.cluster.errors["t"] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await self.wait(ms)
+        del self.coordinator.cluster.errors["t"]
 
     async def wait(self, ms: int) -> None:
         await asyncio.sleep(ms / 1000)
@@ -266,6 +273,7 @@ steps = st.one_of(
     ),
     st.tuples(st.just("rebalance")),
     st.tuples(st.just("expel")),
+    st.tuples(st.just("hide"), st.sampled_from([1, 300, 2_000])),
     st.tuples(st.just("wait"), st.sampled_from([1, 30, 200])),
     st.tuples(st.just("read"), st.sampled_from(READS), st.integers(1, 12), st.sampled_from([0, 1, 30, 300])),
     st.tuples(st.just("read"), st.sampled_from(READS), st.integers(1, 12), st.sampled_from([0, 1, 30, 300])),
