@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import msgpack
@@ -44,6 +45,7 @@ from .failed_replicas import METHOD as REPLICA_FAILED
 from .hosted_topic import place_of
 from .lost_voters import METHOD as LOST_VOTER
 from .lost_voters import LostVoters
+from .no_room import Led, LedGroup, NoRoom
 from .partitions import Partitions
 from .pings import METHOD as PING
 
@@ -106,6 +108,8 @@ class Node:
         await self._open_storage()
         self.storage.on_recovered = self._on_storage_recovered
         self.storage.hampered.on_news = self._on_storage_hampered
+        self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, loop.call_later)
+        self.storage.on_room = self.no_room.on_room
         self.links.is_busy = self.storage.host.is_busy
         self.scrub = Scrub(
             self.storage,
@@ -179,6 +183,7 @@ class Node:
         if self.state == "stopping":
             return
         self.state = "stopping"
+        self.no_room.close()
         until_ms = self._environment.monotonic_ms() + self.config.controlled_shutdown_timeout_ms
         await self._hand_over(until_ms)
         self.broker.is_stopping = True
@@ -315,6 +320,18 @@ class Node:
             logger.info("the controller does not know of the stop: %s", error)
         # Half of what is left: the rest is for closing files.
         await self.partitions.hand_over(self._successors, self._left_s(until_ms) / 2)
+
+    def _led(self) -> Iterable[Led]:
+        """Return what this node may lead, the metadata first: without them nothing else can be changed."""
+        metadata = self.multiraft.groups.get(METADATA_GROUP)
+        return [*([LedGroup(metadata)] if metadata is not None else []), *self.partitions]
+
+    def _able_to_lead(self) -> set[int]:
+        """Return the other nodes that could take over from this one now, and have room for what follows."""
+        return self._successors() - self.links.busy_peers - {self.config.node_id}
+
+    def _on_room_event(self, kind: str, cause: str) -> None:
+        self.events.add(kind, f"node {self.config.node_id}", cause)
 
     def _left_s(self, until_ms: int) -> float:
         return max(0, until_ms - self._environment.monotonic_ms()) / 1000

@@ -367,6 +367,12 @@ class Partition:
         """Tell whether that replica would take over quickly: it had everything at most an election timeout ago."""
         return self.group.has_caught_up(node_id)
 
+    @property
+    def successors(self) -> tuple[int, ...]:
+        """The other replicas that may lead now and are in sync, in their order."""
+        isr = self.isr
+        return tuple(node_id for node_id in self.electable if node_id in isr and node_id != self.host.node_id)
+
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""
         self.group.transfer(node_id)

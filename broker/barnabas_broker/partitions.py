@@ -19,7 +19,7 @@ Limit: one entry per partition of the image.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -70,6 +70,13 @@ class ReplicaStorage(LogStorage, Protocol):
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
 
 
+class PartitionLinks(NodeLinks, Protocol):
+    """The part of `Links` that is used here."""
+
+    @property
+    def busy_peers(self) -> Container[int]: ...
+
+
 class Partitions:
     """See the module. `topics` and `topics_by_id` hold every topic of the image; the keys of both go together."""
 
@@ -80,14 +87,14 @@ class Partitions:
         multiraft: MultiRaft,
         announcer: LeaderAnnouncer,
         clocks: Clocks,
-        links: NodeLinks,
+        links: PartitionLinks,
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
         self.node_id = config.node_id
         self.now_ms, self.wall_ms = clocks
-        self.is_live = links.is_live
+        self.is_live, self._busy_peers = links.is_live, links.busy_peers
         self.topics: dict[str, HostedTopic] = {}
         self.topics_by_id: dict[bytes, HostedTopic] = {}
         self.fetch_waiters: FetchWaiters[Partition, ParkedFetch] = FetchWaiters()
@@ -110,7 +117,7 @@ class Partitions:
         if config.auto_leader_rebalance_enable:
             interval_ms = config.leader_imbalance_check_interval_seconds * 1000
             self._preferred = PreferredLeaders(
-                self.node_id, lambda: self, self.absences.available_since_ms, self.now_ms, interval_ms
+                self.node_id, lambda: self, self._available_since_ms, self.now_ms, interval_ms
             )
         self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
@@ -458,6 +465,14 @@ class Partitions:
             self._preferred.look_soon()
         self._changed.fire()
         self._review_led(lambda partition: peer in partition.replicas or peer in partition.observing)
+
+    def _available_since_ms(self, node_id: int) -> int | None:
+        """Return since when a leadership could be handed to `node_id`; None: not now.
+
+        One that is behind with its disk, or has no room on it, counts as if it had just come: it is looked at again.
+        """
+        since_ms = self.absences.available_since_ms(node_id)
+        return self.now_ms() if since_ms is not None and node_id in self._busy_peers else since_ms
 
     def _review_led(self, concerned: Callable[[Partition], bool]) -> None:
         for partition in self:

@@ -79,7 +79,7 @@ def made(storage: object = None) -> tuple[Partitions, Multiraft]:
         node_id=1, cluster_id="test", cluster_nodes={1: "127.0.0.1:1"}, log_dir="nowhere"
     )  # All topics are elsewhere, so nothing is opened.
     clocks = Clocks(lambda: 0, lambda: 0)
-    links = SimpleNamespace(is_live=lambda _: True)
+    links = SimpleNamespace(is_live=lambda _: True, busy_peers=set[int]())
     parts = (config, storage, multiraft, Announcer(), clocks, links, None, lambda *_: None, lambda _: None)
     return Partitions(*cast("Any", parts)), multiraft
 

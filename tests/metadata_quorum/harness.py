@@ -186,6 +186,7 @@ class MemoryStorage:
         self.on_failed: Callable[[StorageFailedError], None] | None = None
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
+        self.lacks_room = False
         self.directory_id = uuid.uuid4().bytes
 
     def hard_state(self, group: GroupId) -> HardState:

@@ -14,6 +14,7 @@ from barnabas_raftlog.raft.messages import Entry, GroupId
 from .checkpoint import ReplicaRow
 from .cold_reads import ColdReads
 from .commit_queue import CommitQueue
+from .errors import DiskFullError
 from .files import Files
 from .open_files import OpenFiles
 from .segment import Segment
@@ -135,8 +136,18 @@ class LogHost:
         """How much waits for the disk; what waits for the journal and for its segment file counts twice."""
         return self.commits.waiting_bytes + self.writes.waiting_bytes
 
+    @property
+    def lacks_room(self) -> bool:
+        """True while everything is refused because the disk is full."""
+        return isinstance(self.refusal, DiskFullError)
+
     def is_busy(self) -> bool:
-        """Tell whether leaders should send nothing more: when half of what may wait does, until it is a quarter."""
+        """Tell whether leaders should send nothing more: when half of what may wait does, until it is a quarter.
+
+        And while there is no room: what they sent would be refused.
+        """
+        if self.lacks_room:
+            return True
         self._is_busy = self.waiting_bytes > self.config.queued_bytes_max // (4 if self._is_busy else 2)
         return self._is_busy
 

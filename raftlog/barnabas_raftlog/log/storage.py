@@ -78,6 +78,7 @@ class Storage:
         self._on_durable = on_durable
         self.on_failed = on_failed
         self.on_recovered: Callable[[], None] | None = None
+        self.on_room: Callable[[str], None] | None = None  # why the disk lacks room now; empty: it has room again
         self._call_later, self._retry_s = call_later, config.retry_s
         self._is_retry_due = True  # False while a timer says when to look at the disk again
         self.hampered = Hampered()
@@ -181,6 +182,11 @@ class Storage:
     def refusal(self) -> str:
         """Why nothing may be appended on this node at the moment, or empty."""
         return str(self._host.refusal or "")
+
+    @property
+    def lacks_room(self) -> bool:
+        """True while appends are refused because the disk is full."""
+        return self._host.lacks_room
 
     @property
     def durable_ticket(self) -> int:
@@ -372,18 +378,21 @@ class Storage:
         self._wake()
 
     def _update_refusal(self) -> None:
+        lacked_room = self.lacks_room
         if self.failed is not None:
             self._host.refusal = self.failed
-        elif self._journal_full or self._lacks_room:
+        elif self._journal_full or self._is_stalled_by_disk:
             self._host.refusal = DiskFullError(f"no room for {self._directory}")
         else:
             self._host.refusal = None
+        if self.lacks_room != lacked_room and self.on_room is not None:
+            self.on_room(self.refusal if self.lacks_room else "")
         if self._host.refusal is not None:
             # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
 
     @property
-    def _lacks_room(self) -> bool:
+    def _is_stalled_by_disk(self) -> bool:
         error = self._writes.stalled_by
         return error is not None and is_disk_full(error)
 

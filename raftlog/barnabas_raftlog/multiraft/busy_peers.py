@@ -2,7 +2,8 @@
 
 A leader may refuse what it is asked to append (`StorageBusyError`); a follower cannot, and each of thousands of groups
 has a window of its own. So a node says in its datagrams whether its disk is far behind, and leaders keep entries for it
-to themselves meanwhile: they are in their logs anyway. Others make up the majority, or the producers wait.
+to themselves meanwhile: they are in their logs anyway. Others make up the majority, or the producers wait. A node whose
+disk is full says the same: it would refuse them.
 
 What it costs a node beyond the bound at which it says so: what arrives within a datagram's interval, and what was on
 its way.
@@ -33,7 +34,9 @@ class BusyPeers(set[int]):
             return
         if is_busy:
             self.add(node_id)
-            self._on_fact(Fact("peer busy", 0, f"node {node_id} is behind with its disk: it is sent no entries"))
+            self._on_fact(
+                Fact("peer busy", 0, f"node {node_id} is behind with its disk, or has no room: it is sent no entries")
+            )
         else:
             self.discard(node_id)
             self._on_fact(Fact("peer not busy", 0, f"node {node_id} is sent entries again"))

@@ -12,6 +12,9 @@ does, with fuller frames and syncs.
 *No room.* A follower whose log refuses an append for want of room has a core that is ahead of its log. The core is
 made anew from what is stored, as after a crash, and the leader sends again; the group works as soon as there is room.
 
+*No room, and no leader.* A node whose disk is full stands for no election, except in a group of which it is the only
+voter: what it won it could not begin.
+
 *Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. The metadata group, without which no broker
 knows of any change, does not wait behind thousands of others. What was received comes first, then
 heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
@@ -70,6 +73,7 @@ EVENTS_PER_DRIVE = 1024
 BULK_PER_DRIVE = 100
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 EVENTS_MAX = 100_000
+NO_ROOM_MS = 1_000  # how long a group that would stand is left alone while the disk is full
 
 PROPOSED, TICK, TICK_BEHIND, STALLED = Proposed(), Tick(), Tick(is_behind=True), Stalled()
 
@@ -311,6 +315,11 @@ class Driver:
                 # Nobody is judged by the time that this node did not run: `STALLED` comes first.
                 group.deadline_ms = now_ms + 1
                 self.deadlines.set(group, now_ms + 1)
+            elif self._storage.lacks_room and group.lacks_leader(now_ms):
+                # It could not append the first entry of its term. Others stand, or this one when there is room.
+                candidacies.end(group)
+                group.deadline_ms = now_ms + NO_ROOM_MS
+                self.deadlines.set(group, group.deadline_ms)
             elif group.may_miss_leader(now_ms):
                 candidacies.wait(group, now_ms, group.line(self.node_id, live))
             else:

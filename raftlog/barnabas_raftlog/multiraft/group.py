@@ -96,6 +96,10 @@ class GroupStorage(Protocol):
     directory_id: bytes
 
     @property
+    def lacks_room(self) -> bool:
+        """True while every append is refused for want of room."""
+
+    @property
     def durable_ticket(self) -> int: ...
 
     def hard_state(self, group: GroupId) -> HardState: ...
@@ -254,8 +258,12 @@ class Group:
 
     def may_miss_leader(self, now_ms: int) -> bool:
         """Tell whether a deadline that passes now may be the beginning of an election among several nodes."""
+        return self.group_id != METADATA_GROUP and self.lacks_leader(now_ms)
+
+    def lacks_leader(self, now_ms: int) -> bool:
+        """Tell whether this node follows nobody that it has heard of lately, and could not lead without others."""
         core = self.core
-        if core.role is Role.LEADER or core.is_lone_voter or self.group_id == METADATA_GROUP:
+        if core.role is Role.LEADER or core.is_lone_voter:
             return False
         return core.leader_id is None or now_ms - core.heard_ms >= core.timing.election_timeout_ms
 

@@ -194,6 +194,7 @@ class MemoryStorage:
         self.on_failed: Callable[[StorageFailedError], None] | None = None
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
+        self.lacks_room = False
         self.moved: list[GroupId] = []
         self.directory_id = UNKNOWN_DIRECTORY
 

@@ -72,7 +72,7 @@ def test_peers_hear_that_a_disk_is_behind_and_when_it_is_no_more(run: Runner) ->
             await here.until(lambda: 2 not in here.links.busy_peers)
             said = [(fact.kind, fact.cause) for fact in here.facts if "busy" in fact.kind]
             assert said == [
-                ("peer busy", "node 2 is behind with its disk: it is sent no entries"),
+                ("peer busy", "node 2 is behind with its disk, or has no room: it is sent no entries"),
                 ("peer not busy", "node 2 is sent entries again"),
             ]
             is_busy = True

@@ -289,6 +289,29 @@ async def test_a_full_disk_refuses_a_proposal_and_costs_no_leadership() -> None:
     assert leader.group(1).core.term == 1
 
 
+async def test_a_node_without_room_stands_for_no_election_before_it_has_some() -> None:
+    network, old = await elected(3)
+    full = [node for node in network.nodes.values() if node is not old]
+    for node in full:
+        node.storage.lacks_room = True
+    term = old.group(1).core.term
+    network.connect((1, 2), (1, 3), live=False)
+    network.cut = {(1, 2), (1, 3), (2, 1), (3, 1)}
+    await network.pass_ms(5_000)
+    assert {node.group(1).core.term for node in full} == {term}, "neither could begin to lead"
+    full[0].storage.lacks_room = False
+    await network.pass_ms(3_000)
+    assert [node.group(1).confirmed for node in full] == [True, False]
+
+
+async def test_a_lone_voter_without_room_leads_all_the_same() -> None:
+    network = Network(1)
+    network.nodes[1].storage.lacks_room = True
+    group = network.nodes[1].add(1)
+    await network.pass_ms(500)
+    assert group.is_leader
+
+
 async def test_a_follower_without_room_catches_up_when_there_is_some() -> None:
     network, leader = await elected(3)
     behind = network.nodes[2]
