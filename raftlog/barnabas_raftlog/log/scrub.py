@@ -273,10 +273,11 @@ class Scrub:
                 files.remove(path)
                 return False
             files.rename(path, handle.path)
+            self._host.opened.renew(handle)
             files.sync_directory(handle.path.rpartition("/")[0])
         except OSError:
+            self._drop(path)  # A sync may have failed: the next copy is another file.
             return False
-        self._host.opened.renew(handle)
         return True
 
     def _drop(self, path: str) -> bool:

@@ -79,6 +79,10 @@ def parent(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+def _forget(names: "dict[str, Inode | None]", path: str) -> None:
+    names.pop(path, None)
+
+
 class MemoryFiles:
     """Implements `Files`. Faults: `crash_in`, `full_at_bytes`, `failing`."""
 
@@ -242,8 +246,14 @@ class MemoryFiles:
 
     def rename(self, source: str, target: str) -> None:
         self._call("rename", source)
+        file = self.names[source]  # None: a directory
 
         def change(names: dict[str, Inode | None]) -> None:
+            if file is not None:
+                # Also if the name that it had was not durable: this one is.
+                names.pop(source, None)
+                names[target] = file
+                return
             for name in [name for name in names if name == source or name.startswith(f"{source}/")]:
                 names[target + name[len(source) :]] = names.pop(name)
 
@@ -252,7 +262,9 @@ class MemoryFiles:
 
     def remove(self, path: str) -> None:
         self._call("remove", path)
-        self._change(parent(path), lambda names: names.__delitem__(path))
+        if path not in self.names:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._change(parent(path), lambda names: _forget(names, path))
 
     def remove_tree(self, path: str) -> None:
         self._call("remove_tree", path)

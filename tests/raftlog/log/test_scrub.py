@@ -11,7 +11,7 @@ from barnabas_raftlog.log.scrub import Scrub
 from barnabas_raftlog.log.segment import Segment
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
-from .memory_files import Inode, MemoryFiles
+from .memory_files import CrashError, Inode, MemoryFiles
 from .node import Node, fill
 
 HOUR_MS = 3_600_000
@@ -219,3 +219,58 @@ def test_damage_in_the_segment_that_is_written_to_fails_the_replica() -> None:
     with pytest.raises(StorageFailedError):
         asyncio.run(scrubbed.log.read_cold(segment.base_offset, scrubbed.log.log_end_offset, 1 << 20))
     assert scrubbed.log.failed is not None
+
+
+def put_in_place(scrubbed: Scrubbed, damaged: Segment) -> bool:
+    """Put the copy of a damaged segment in its place, as the scrub does in the write worker."""
+    scrub = Scrub(scrubbed.node.storage, lambda: 0, lambda *_: None, rate_bytes=1, period_ms=1)
+    files, copy = scrubbed.node.files, scrubbed.copies[damaged.log.path]
+    fd = files.open("data/copy", create=True)
+    files.write(fd, [copy], 0)
+    files.close(fd)
+    return scrub._replace("data/copy", damaged.log)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_was_repaired_survives_a_loss_of_power(seed: int) -> None:
+    scrubbed = Scrubbed()
+    inode = scrubbed.inode(1)
+    inode.data[200] ^= 1
+    inode.sync()
+    damaged = scrubbed.log.segments_to_scrub()[1]
+    scrubbed.until(lambda _: "segment repaired" in scrubbed.facts)
+    scrubbed.node.files.lose_power(Random(seed))
+    repaired = scrubbed.node.files.names[damaged.log.path]
+    assert repaired is not None
+    assert bytes(repaired.data) == scrubbed.copies[damaged.log.path]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loss_of_power_during_a_repair_leaves_the_damaged_file_or_the_copy(seed: int) -> None:
+    for call in range(20):
+        scrubbed = Scrubbed()
+        inode = scrubbed.inode(1)
+        inode.data[200] ^= 1
+        inode.sync()
+        damaged, data = scrubbed.log.segments_to_scrub()[1], bytes(inode.data)
+        scrubbed.node.files.crash_in = call
+        try:
+            is_done = put_in_place(scrubbed, damaged)
+        except CrashError:
+            is_done = False
+        scrubbed.node.files.lose_power(Random(seed * 100 + call))
+        found = scrubbed.node.files.names[damaged.log.path]
+        assert found is not None
+        copy = scrubbed.copies[damaged.log.path]
+        assert bytes(found.data) in ({copy} if is_done else {copy, data})
+        if is_done:
+            return
+    pytest.fail("it takes more calls than were tried")
+
+
+def test_a_copy_whose_sync_has_failed_is_never_used_again() -> None:
+    scrubbed = Scrubbed()
+    damaged = scrubbed.log.segments_to_scrub()[1]
+    scrubbed.node.files.failing = lambda call, path: call == "sync" and path == "data/copy"
+    assert not put_in_place(scrubbed, damaged)
+    assert "data/copy" not in scrubbed.node.files.names
