@@ -38,6 +38,7 @@ __all__ = [
     "encode_batch",
     "encode_file_header",
     "file_bytes_of",
+    "is_journal_file",
     "parse_file_header",
     "record_seed",
     "stored_size",
@@ -47,6 +48,7 @@ SECTOR_BYTES = 512  # the smallest unit that a disk writes whole or not at all
 FILE_HEADER_BYTES = SECTOR_BYTES
 FILE_MAGIC = b"BNBSJRNL"
 BATCH_MAGIC = b"BNBSBTCH"
+NAME_DIGITS = 8
 # Version 1 had no `previous_sequence`: it was `sequence` - 1, and the checksum covered 16 bytes. 2 had no STORED.
 VERSION = 3
 
@@ -124,6 +126,12 @@ def file_bytes_of(group: bytes) -> int:
     (file_bytes,) = _FILE_BYTES.unpack(group)
     assert isinstance(file_bytes, int)
     return file_bytes
+
+
+def is_journal_file(name: str) -> bool:
+    """Tell whether a file in the directory of the journal is the journal's, by its name."""
+    number, _, rest = name.partition(".")
+    return rest == "journal" and number.isdecimal() and len(number) >= NAME_DIGITS
 
 
 class FileHeader(NamedTuple):

@@ -24,7 +24,7 @@ from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import BatchHeader
 
-from .cold_reads import NotCachedError, Rows
+from .cold_reads import Hint, NotCachedError, Rows
 from .compacted_log import CompactedLog
 from .frame_walk import check_terms
 from .segment import Segment
@@ -157,7 +157,9 @@ class ReplicaLog(CompactedLog):
         if start_index in self._loading or self.failed is not None or (self, segment) in self._host.suspects:
             return None
         try:
-            return self._entries_of(self._epochs.rows(), segment, start_index, bytes_max, blocking=False)
+            self._host.cold.load_index(segment, blocking=False)
+            hint = self._hint(segment, start_index)
+            return self._entries_of(self._epochs.rows(), segment, hint, start_index, bytes_max, blocking=False)
         except NotCachedError:
             self._loading |= {start_index}
             self._load(start_index, bytes_max)
@@ -165,16 +167,18 @@ class ReplicaLog(CompactedLog):
             self._on_unreadable((segment,), error)
         return None
 
+    @staticmethod
+    def _hint(segment: Segment, start_index: int) -> Hint | None:
+        """Return where to begin to look for an entry. On the loop only: it may unload an index at any time."""
+        return None if segment.index.missing else segment.index.before_index(start_index)
+
     def _entries_of(
-        self, epochs: list[tuple[int, int, int]], segment: Segment, start_index: int, bytes_max: int, *, blocking: bool
-    ) -> list[Entry]:
-        """Return entries from a segment file, as far as they are surely in it; `epochs` from the loop."""
-        cold = self._host.cold
-        if not blocking:
-            cold.load_index(segment, blocking=False)
-        hint = None if segment.index.missing else segment.index.before_index(start_index)
+        self, epochs: list[tuple[int, int, int]], segment: Segment, hint: Hint | None, start_index: int, bytes_max: int,
+        *, blocking: bool,
+    ) -> list[Entry]:  # fmt: skip
+        """Return entries from a segment file, as far as they are surely in it; `epochs` and `hint` from the loop."""
         last = self._tail.first_index - 1
-        entries = cold.entries(segment, hint, start_index, last, bytes_max, blocking=blocking)
+        entries = self._host.cold.entries(segment, hint, start_index, last, bytes_max, blocking=blocking)
         check_terms(entries, epochs)
         return entries
 
@@ -189,7 +193,8 @@ class ReplicaLog(CompactedLog):
             read_entries()
 
         def read_entries() -> None:
-            job = partial(self._entries_of, self._epochs.rows(), segment, start_index, bytes_max, blocking=True)
+            hint = self._hint(segment, start_index)
+            job = partial(self._entries_of, self._epochs.rows(), segment, hint, start_index, bytes_max, blocking=True)
             cold.submit(job, entries_read)
 
         def entries_read(entries: list[Entry] | None, error: BaseException | None) -> None:
@@ -225,9 +230,10 @@ class ReplicaLog(CompactedLog):
                 run = self._tail.entries(index, REPLAY_BYTES)
             else:
                 segment = self._segment_of_index(index)
-                job = partial(self._entries_of, self._epochs.rows(), segment, index, REPLAY_BYTES, blocking=True)
                 try:
                     await self.guard(cold.index_of(segment), segment)
+                    hint, rows = self._hint(segment, index), self._epochs.rows()
+                    job = partial(self._entries_of, rows, segment, hint, index, REPLAY_BYTES, blocking=True)
                     run = await self.guard(cold.in_thread(job), segment)
                 except SegmentDroppedError:
                     continue

@@ -20,7 +20,7 @@ from barnabas_raftlog.errors import StorageFailedError
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
 from .files import Files, read_file
 from .journal_entries import Location
-from .journal_format import FILE_HEADER_BYTES, FileHeader, parse_file_header
+from .journal_format import FILE_HEADER_BYTES, FileHeader, is_journal_file, parse_file_header
 from .journal_note import Begun, read_note
 from .journal_scan import JournalScan
 from .log_host import StorageConfig
@@ -109,6 +109,8 @@ def _identify(
         files.sync_directory(directory)
     else:
         meta = json.loads(data)
+        if not isinstance(meta, dict):
+            raise ValueError(f"{path} is damaged: {str(meta)[:100]}")
         if meta.get("version") != VERSION:
             raise StorageFailedError(f"{directory} has format {meta.get('version')}, this version reads {VERSION}")
         for name, wanted in (("cluster_id", cluster_id), ("node_id", node_id)):
@@ -117,7 +119,10 @@ def _identify(
                     f"{directory} belongs to {name.replace('_', ' ')} {meta.get(name)}, this broker is configured"
                     f" with {wanted}: correct the configuration, or use another directory"
                 )
-    return uuid.UUID(meta["directory_id"]).bytes
+    try:
+        return uuid.UUID(meta["directory_id"]).bytes
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: it says no directory id") from error
 
 
 class _Start:
@@ -127,6 +132,7 @@ class _Start:
         self._config = config
         self._boot_id = boot_id
         self._journal: dict[int, tuple[str, FileHeader]] = {}  # by sequence
+        self._copies: dict[int, list[str]] = {}  # files that say to be the same, by sequence
         self._begun: Begun | None = None
 
     def run(self, lock_fd: int, directory_id: bytes) -> Started:
@@ -135,7 +141,9 @@ class _Start:
         checkpoint = _decoded(data, f"{directory}/checkpoint")
         self._begun = read_note(files, directory)
         marker = read_file(files, f"{directory}/{CLEAN_STOP}")
-        paths = [f"{directory}/journal/{name}" for name in files.list_directory(f"{directory}/journal")]
+        # What somebody else has put there, a copy of a file for instance, is neither read nor written over.
+        names = filter(is_journal_file, files.list_directory(f"{directory}/journal"))
+        paths = [f"{directory}/journal/{name}" for name in names]
         self._read_headers(paths)
         newest = max(self._journal, default=0)
         self._check_begun(checkpoint.journal, newest)
@@ -193,6 +201,8 @@ class _Start:
             finally:
                 self._files.close(fd)
             if header is not None:
+                if header.sequence in self._journal:
+                    self._copies.setdefault(header.sequence, [self._journal[header.sequence][0]]).append(path)
                 self._journal[header.sequence] = (path, header)
 
     def _recover(self, checkpoint: Checkpoint, newest: int, *, was_clean: bool) -> tuple[Checkpoint, int, int]:
@@ -275,6 +285,9 @@ class _Start:
         while sequence >= oldest:
             if sequence not in self._journal:
                 raise ValueError(_lost(f"the journal file with sequence number {sequence}"))
+            if sequence in self._copies:
+                paths = " and ".join(sorted(self._copies[sequence]))
+                raise ValueError(f"{paths} are the same journal file: put away what is a copy")
             chain.append((sequence, end))
             _, end, sequence = self._journal[sequence][1]
         chain.reverse()

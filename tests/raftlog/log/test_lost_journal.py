@@ -222,3 +222,59 @@ def test_a_directory_whose_identity_is_missing_is_not_given_another() -> None:
     with pytest.raises(StorageFailedError, match=r"meta.json is missing"):
         Node(node.files)
     assert "data/meta.json" not in node.files.names
+
+
+def copied(files: MemoryFiles, source: str, target: str) -> None:
+    inode = files.names[source]
+    assert inode is not None
+    fd = files.open(target, create=True)
+    files.write(fd, [bytes(inode.data)], 0)
+    files.sync(fd)
+    files.close(fd)
+
+
+@pytest.mark.parametrize("name", ["00000001.journal.bak", "00000001.bak", "notes.txt", "1.journal", "copy.journal"])
+def test_what_somebody_put_beside_the_journal_is_neither_read_nor_written_over(name: str) -> None:
+    """A copy of a file was taken for the file, with what that had held when it was made; or for one to write over."""
+    node = Node()
+    log = node.log()
+    fill(log, 1)
+    node.work()
+    copied(node.files, newest_journal(node.files), f"data/journal/{name}")
+    before = node.files.names[f"data/journal/{name}"]
+    assert before is not None
+    data = bytes(before.data)
+    for _ in range(10):
+        fill(log, 1)
+        node.work(1)
+    promised = node.run(replayed(log))
+    for _ in range(3):
+        node.files.kill()
+        node = Node(node.files)
+        log = node.log()
+        assert node.run(replayed(log)) == promised
+        fill(log, 20)
+        node.work()
+        promised = node.run(replayed(log))
+    assert node.files.names[f"data/journal/{name}"] is before
+    assert bytes(before.data) == data
+
+
+def test_two_files_that_say_to_be_the_same_are_not_chosen_between() -> None:
+    node, _ = life(3, checkpoint=False)
+    node.files.kill()
+    copied(node.files, newest_journal(node.files), "data/journal/00000077.journal")
+    with pytest.raises(StorageFailedError, match="are the same journal file"):
+        Node(node.files)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "1", '{"version": 1}', '{"version": 1, "directory_id": 5}', '{"version": 1, "directory_id": "x"}', "{"],
+)
+def test_an_identity_that_makes_no_sense_is_one_refusal(text: str) -> None:
+    node, _ = life(2, checkpoint=True)
+    node.files.kill()
+    change(node.files, "data/meta.json", lambda data: data.__setitem__(slice(None), text.encode()))
+    with pytest.raises(StorageFailedError, match="cannot start from data"):
+        Node(node.files)
