@@ -369,9 +369,9 @@ class Partition:
 
     @property
     def successors(self) -> tuple[int, ...]:
-        """The other replicas that may lead now and are in sync, in their order."""
-        isr = self.isr
-        return tuple(node_id for node_id in self.electable if node_id in isr and node_id != self.host.node_id)
+        """The other replicas that may lead now and would take over quickly, in their order."""
+        own = self.host.node_id
+        return tuple(node_id for node_id in self.electable if node_id != own and self.has_caught_up(node_id))
 
     def transfer(self, node_id: int) -> None:
         """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""

@@ -353,24 +353,3 @@ def test_a_process_that_has_ended_but_is_not_reaped_does_not_run() -> None:
         before = identify(child.pid)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert before is None or not is_running(before)
-
-
-def open_files() -> set[str]:
-    return {path.name for path in Path("/proc/self/fd").iterdir()}
-
-
-def test_a_broker_that_cannot_be_noted_does_not_run_on(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk kept `broker.pid` from being written, and the broker ran on with nobody who knew of it."""
-    noted: list[ProcessIdentity] = []
-    descriptors = open_files()
-
-    def note(files: ClusterFiles, node_id: int, process: ProcessIdentity) -> None:
-        noted.append(process)
-        if node_id == 2:
-            raise OSError(errno.ENOSPC, "full on purpose")
-
-    monkeypatch.setattr(ClusterFiles, "note_process", note)
-    with pytest.raises(OSError, match="full on purpose"):
-        starter.start("1=dying", "2=silent")
-    assert not is_running(noted[1])
-    assert open_files() == descriptors
