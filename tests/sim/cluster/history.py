@@ -210,9 +210,9 @@ class ClientHistory:
             if self.sent[value].partition == partition and value not in self.places and not self.compacts:
                 self._world.violate(f"{partition}: {value!r} was delivered, and is nowhere")
         for (where, offset), timestamp_ms in self._told_times.items():
-            value = self.at.get((where, offset))
-            if value is not None and self.sent[value].timestamp_ms != timestamp_ms:
-                self._world.violate(f"{where} at {offset}: {value!r} was told to be of {timestamp_ms}")
+            told = self.at.get((where, offset))
+            if told is not None and self.sent[told].timestamp_ms != timestamp_ms:
+                self._world.violate(f"{where} at {offset}: {told!r} was told to be of {timestamp_ms}")
 
     def _check_skipped(self, partition: Partition, skipped: set[int]) -> None:
         newest = dict[bytes | None, int]()

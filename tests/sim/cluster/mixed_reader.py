@@ -16,7 +16,7 @@ from .workload import Reader
 
 __all__ = ["MixedReader"]
 
-AGAIN = 0.1  # the chance that one partition is read from its beginning once more
+AGAIN = 0.04  # the chance that one partition is read from its beginning once more
 REQUEST_BYTES, PARTITION_BYTES = (1, 20_000, 1 << 20), (1, 1_000, 1 << 20)
 WAIT_MS = 300
 
@@ -29,7 +29,12 @@ class MixedReader:
     ) -> None:
         self.client, self.availability, self._history = client, availability, history
         self._order = [Reader(client, history, availability, partition) for partition in partitions]
+        self._draw_limits()
         self._stood_still = dict[Partition, tuple[int, int]]()  # so many fetches in a row, the first at
+
+    def _draw_limits(self) -> None:
+        rng = self.client.rng
+        self._request_bytes, self._partition_bytes = rng.choice(REQUEST_BYTES), rng.choice(PARTITION_BYTES)
 
     async def run(self) -> None:
         rng = self.client.rng
@@ -42,7 +47,9 @@ class MixedReader:
                     self.client.forget_leader(*reader.partition)
                 self._stood_still.clear()
                 await self.client.pause()
+            await self.client.pause(20, 120)  # or it would do nothing else than read what is old
             if rng.random() < AGAIN:
+                self._draw_limits()
                 self._begin_again(rng.choice(self._order))
 
     def _begin_again(self, reader: Reader) -> None:
@@ -51,9 +58,9 @@ class MixedReader:
 
     async def _fetch(self) -> None:
         """Ask the leader of the first partition for everything that it leads."""
-        client, rng = self.client, self.client.rng
+        client = self.client
         leader, _ = await client.leader_of(*self._order[0].partition)
-        topic, bytes_max = self._order[0].partition[0], rng.choice(PARTITION_BYTES)
+        topic = self._order[0].partition[0]
         asked = list[Reader]()
         wanted = list[FetchPartition]()
         for reader in self._order:
@@ -66,11 +73,11 @@ class MixedReader:
                         partition=index,
                         current_leader_epoch=epoch,
                         fetch_offset=reader.position,
-                        partition_max_bytes=bytes_max,
+                        partition_max_bytes=self._partition_bytes,
                     )
                 )
         topics = [FetchTopic(topic=topic, topic_id=client.topic_ids[topic], partitions=wanted)]
-        request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=rng.choice(REQUEST_BYTES), topics=topics)
+        request = FetchRequest(max_wait_ms=WAIT_MS, min_bytes=1, max_bytes=self._request_bytes, topics=topics)
         sent_us = client.world.now_us
         try:
             answer = await client.ask(leader, request)
@@ -105,5 +112,5 @@ class MixedReader:
         fetches, since_us = self._stood_still.get(reader.partition, (0, sent_us))
         self._stood_still[reader.partition] = fetches + 1, since_us
         # By then it was the first of those that had something, whoever else had its leader change meanwhile.
-        if fetches > asked:
+        if fetches >= asked:
             self.availability.on_stood_still(reader.partition, fetches + 1, since_us)

@@ -85,7 +85,9 @@ def draw(seed: int, factor: int, safety_us: int) -> Service:
         lag_ms=lag_ms,
         loads=tuple(_load(rng) for _ in range(rng.choice((0, 0, 0, 1, 1, 2)))),
         quiet_us=(begin_us, begin_us + window_us) if has_window else (0, 0),
-        lasting_us=rng.choice((0, 0, window_us, window_us, window_us + 7 * SECOND)) if lag_ms == LAG_MS else 0,
+        lasting_us=rng.choice((0, 0, 0, 0, window_us, window_us, window_us, window_us + 7 * SECOND))
+        if lag_ms == LAG_MS
+        else 0,
         message_bytes=rng.choice((40_000, 300_000, MESSAGE_BYTES_MAX)) if is_large else MESSAGE_BYTES_MAX,
         large_every=40 if is_large else 0,
         tail_bytes=rng.choice((1 << 20, 4_000, 40_000)),
@@ -101,4 +103,4 @@ def draw(seed: int, factor: int, safety_us: int) -> Service:
 
 
 def _load(rng: Random) -> Load:
-    return Load(rng.choice((0, 1, 1, -1, -1)), rng.choice((10, 20, 30)))
+    return Load(rng.choice((0, 1, 1, -1, -1)), rng.choice((10, 15, 25)))
