@@ -139,6 +139,11 @@ def test_a_run_without_faults_owes_and_gives_everything(choice: Choice) -> None:
     assert counts["looks when all was owed"] >= 40
 
 
+def run_seeds(choice: Choice) -> None:
+    for seed in range(SEEDS):
+        run_choice(choice._replace(seed=seed))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "plant", "check"),
@@ -157,8 +162,7 @@ def test_what_is_owed_is_missed_when_it_is_not_given(
     plant(monkeypatch)
     assert check in CHECKS
     with pytest.raises(SimulationError, match=f"InvariantError: {check}: "):
-        for seed in range(SEEDS):
-            run_choice(choice._replace(seed=seed))
+        run_seeds(choice)
 
 
 # Outcomes of our producer. Either mistake needs something to happen, with which a producer as it is comes to terms.

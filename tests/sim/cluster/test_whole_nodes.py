@@ -35,7 +35,8 @@ def test_nothing_promised_is_broken_and_the_cluster_recovers(first: int) -> None
 
 @pytest.mark.slow
 def test_same_seed_same_story_whatever_the_hash_seed() -> None:
-    code = "from sim.cluster.scenario import run_seed; print([run_seed(seed).digest for seed in (6, 11, 6)])"
+    """Of 17 the project's own clients are part, too."""
+    code = "from sim.cluster.scenario import run_seed; print([run_seed(seed).digest for seed in (17, 11, 17)])"
     stories = set[str]()
     for hash_seed in ("0", "4711"):
         env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
