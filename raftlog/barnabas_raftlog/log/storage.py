@@ -109,18 +109,22 @@ class Storage:
         self._host.on_synced, self._host.on_hampered = self._on_synced, self._on_hampered
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
-        self._checkpoint_place: JournalPlace | None = None  # of the checkpoint that is being made
-        self._checkpoint_wanted = False
-        self._to_sync: list[AppendLog] = []
-        self._syncs_at_once = SYNCS_AT_ONCE
-        self._syncing: set[AppendLog] = set()
-        self._is_writing_checkpoint = False
-        self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the checkpoint has them that is being written
+        self._make_no_checkpoint()
         self._is_looking_for_room = self._journal_full = self._journal_used = False
         self._full_count = 0
         self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
         self.last_error = ""  # of something that was repaired, or will be tried again
+
+    def _make_no_checkpoint(self) -> None:
+        """Begin with no checkpoint being made."""
+        self._checkpoint_place: JournalPlace | None = None  # of the one that is being made
+        self._checkpoint_wanted = False
+        self._to_sync: list[AppendLog] = []
+        self._syncs_at_once = SYNCS_AT_ONCE
+        self._syncing: set[AppendLog] = set()
+        self._is_writing_checkpoint = False
+        self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the one has them that is being written
 
     @classmethod
     async def open(  # noqa: PLR0913 - everything that it uses is brought by the caller
