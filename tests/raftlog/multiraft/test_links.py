@@ -75,6 +75,25 @@ def test_a_closed_peer_is_silent_at_once_and_live_again_when_it_returns(run: Run
     run(main())
 
 
+@pytest.mark.parametrize("direction", ["incoming", "outgoing"])
+def test_a_peer_is_silent_at_once_when_either_connection_is_lost(run: Runner, direction: str) -> None:
+    """A process that dies closes both, but not in the same moment, and half a link carries no answers."""
+
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            connection = getattr(nodes[1].links._peers[2], direction)
+            connection.abort("a test")
+            await connection.finished
+            assert nodes[1].changes == [(2, True), (2, False)]
+            assert getattr(nodes[1].links._peers[2], direction) is None
+            for node, other in ((nodes[1], 2), (nodes[2], 1)):
+                await node.until(lambda node=node, other=other: node.changes[1:] == [(other, False), (other, True)])
+
+    run(main())
+
+
 def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
