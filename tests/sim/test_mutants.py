@@ -18,7 +18,6 @@ FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
     "nobody is told that it was removed": 26,
-    "one answer is a majority": 450,
     "appends after anything": 45,
     "only members are given pre-votes": 20,
     "learners do not vote": 20,
@@ -52,7 +51,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "nobody hears that the leader is gone": (
         "election",
-        "raft.stand_within(0, 51, preferred_ms=11)",
+        "raft.stand_in_turn(event.peer, 11, 51, 11)",
         "raft.deadline_ms = None",
     ),
     "the vote is not saved": (

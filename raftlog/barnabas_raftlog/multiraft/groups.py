@@ -166,6 +166,8 @@ class MultiRaft:
                 blank=log.is_blank,
                 # Who is behind with records must hear all the same who its leaders are, and what is decided.
                 busy_peers=() if group_id == METADATA_GROUP else self._links.busy_peers,
+                lot=int.from_bytes(group_id[-4:], "big"),
+                round_trip=self._links.round_trip,
             )
 
         if configuration is not None and log.failed is None:

@@ -5,12 +5,14 @@ Raft goes over the one that A dialled, the answers over the one that B dialled; 
 connection of its question. Beside them, datagrams on the same port number say whether the peer still breathes
 (`liveness`).
 
-A peer is *live* when both connections stand, lead to the same incarnation, and its datagrams echo ours; TCP coming
-up counts as one fresh echo. A connection lost in either direction makes it silent at once: a process that dies
-closes its sockets, and elections need not wait for a timeout. A new incarnation is silent first and live afterwards,
-because nothing that its predecessor promised may be trusted. When datagrams come through again after a silence, both
-connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled all the while. So
-are they when one of them swallows bytes while datagrams flow, which both ends find out (`byte_counts`).
+A peer is *live* when both connections stand, lead to the same incarnation, and its datagrams echo ours; TCP coming up
+counts as one fresh echo. A connection lost in either direction makes it silent at once: a process that dies closes its
+sockets, and elections need not wait for a timeout. The other one is closed then: what a dead leader's kernel still
+sends over it would have followers trust it again, for a whole election timeout. A new incarnation is silent first and
+live afterwards, because nothing that its predecessor promised may be trusted. When datagrams come through again after
+a silence, both connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled
+all the while. So are they when one of them swallows bytes while datagrams flow, which both ends find out
+(`byte_counts`).
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
@@ -34,6 +36,7 @@ from typing import Any
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.messages import Fact, Rng
+from barnabas_raftlog.raft.state import RoundTrip
 
 from .busy_peers import BusyPeers
 from .connection import Connection
@@ -94,6 +97,7 @@ class Links:
         self.on_fact: Callable[[Fact], None] | None = None
         self.is_busy: Callable[[], bool] = lambda: False  # whether this node must not be sent entries now
         self.busy_peers = BusyPeers(self._say)
+        self.round_trip = RoundTrip()  # Of the farthest live peer; changed in place, ten times a second.
         self._me = Identity(cluster_id, node_id, incarnation)
         self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
         self._random_bytes = random_bytes
@@ -385,9 +389,19 @@ class Links:
         elif reason.startswith("malformed") or not (connection.is_authenticated or connection.is_outgoing):
             self.stats.connections_refused += 1
             self._notices.warn(f"dropped {reason[:20]}", f"connection with {connection.remote} closed: {reason}")
+        other = self._other_of(connection)
         self._forget(connection, reason)
+        if other is not None:
+            other.abort("the connection in the other direction is lost")
         if self._closing and not self._connections:
             self._all_closed.set()
+
+    def _other_of(self, connection: Connection) -> Connection | None:
+        """Return the other one of a peer's two connections, if `connection` is one."""
+        peer = self._peers.get(connection.peer.node_id) if connection.is_authenticated else None
+        if peer is None or connection not in (peer.outgoing, peer.incoming):
+            return None
+        return peer.incoming if connection is peer.outgoing else peer.outgoing
 
     def _forget(self, connection: Connection, reason: str) -> None:
         peer = self._peers.get(connection.peer.node_id) if connection.is_authenticated else None
@@ -476,6 +490,7 @@ class Links:
             for peer in self._peers.values():
                 if peer.live:
                     self._judge(peer)
+            self.round_trip.ms = max([round(p.liveness.rtt_ms) for p in self._peers.values() if p.live], default=0)
             while self._strangers:
                 oldest, deadline_ms = next(iter(self._strangers.items()))
                 if deadline_ms > now_ms:

@@ -109,6 +109,7 @@ class PeerLiveness:
         "_age_deviation_ms",
         "_age_ms",
         "_base_ms",
+        "_has_rtt",
         "_last_at_ms",
         "_last_echoed",
         "_last_sequence",
@@ -128,7 +129,7 @@ class PeerLiveness:
         self._sent_at_ms = [0] * SENT_REMEMBERED
         self.incarnation: int | None = None
         self.received = 0
-        self.rtt_ms = 0.0
+        self.rtt_ms, self._has_rtt = 0.0, False
         self.loss = 0.0
         self._age_ms = float(INTERVAL_MS)
         self._age_deviation_ms = 0.0
@@ -207,4 +208,7 @@ class PeerLiveness:
             return
         self._age_deviation_ms += (abs(age_ms - self._age_ms) - self._age_deviation_ms) / 4
         self._age_ms += (age_ms - self._age_ms) / 8
-        self.rtt_ms += (max(0, age_ms - delay_ms) - self.rtt_ms) / 8
+        rtt_ms = max(0, age_ms - delay_ms)
+        # The first one counts whole, as in RFC 6298: nobody should take a far peer for a near one for a second.
+        self.rtt_ms = self.rtt_ms + (rtt_ms - self.rtt_ms) / 8 if self._has_rtt else float(rtt_ms)
+        self._has_rtt = True

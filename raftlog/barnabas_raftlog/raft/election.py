@@ -9,12 +9,14 @@ A real vote is given once a term, to a log at least as current as one's own, and
 on disk. A candidate's own vote counts at once, because the requests that make it matter wait for the disk too.
 For a lone voter nobody else's vote is needed; see `replication.may_send` for what waits instead.
 
-Timers: a follower stands when it has not heard from its leader for an election timeout, within 50 ms when the
-leader's node is reported silent, within 400 ms when there is no leader at all. The preferred replica is always
-early, so that leaderships return to where they were planned. Failed attempts wait longer each time, up to about an
-election timeout, so that slow disks and links do not keep candidates cutting each other off; and when elections
-themselves fail one after the other, everybody waits longer for their outcome (`RaftState.ballot_ms`). A learner has the
-same timers, but all it ever does is ask. A witness waits longer than everybody else (`witness`).
+Timers: a follower stands when it has not heard from its leader for an election timeout, within some 20 ms, or in its
+turn (`RaftState.stand_in_turn`), when the leader's node is reported silent, within 400 ms when there is no leader at
+all. The preferred replica is always early, so that leaderships return to where they were planned. All of these, and
+what waits for answers, is longer by a round trip or two where nodes are far from each other. Failed attempts wait
+longer each time, up to about an election timeout, so that slow disks and links do not keep candidates cutting each
+other off; and when elections themselves fail one after the other, everybody waits longer for their outcome
+(`RaftState.ballot_ms`). A learner has the same timers, but all it ever does is ask. A witness waits longer than
+everybody else (`witness`).
 
 Who is asked, and who counts, is what the newest configuration in the candidate's log says. Whoever is asked answers,
 member or not (thesis 4.1): a learner may have been promoted by an entry that it has not got yet, and without its vote
@@ -87,9 +89,9 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), set[int]()
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     raft.blank = {raft.node_id} if raft.is_blank else set[int]()
-    retry_ms, timeout_ms = raft.timing.retry_ms, raft.timing.election_timeout_ms
     if pre:
-        retry_ms = min(retry_ms << min(raft.attempts, 16), timeout_ms // 2)
+        longest_ms = max(raft.timing.election_timeout_ms // 2, raft.retry_ms)
+        retry_ms = min(raft.retry_ms << min(raft.attempts, 16), longest_ms)
         raft.attempts += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(retry_ms, 3 * retry_ms)
     else:
@@ -199,7 +201,7 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         _on_majority(raft)
     elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
         # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
-        retry_ms = raft.timing.retry_ms
+        retry_ms = raft.retry_ms
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
 
 
@@ -269,7 +271,7 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
     if was_deposed:
         # Somebody leads by now, and will say so: also a preferred replica waits for that.
-        raft.deadline_ms = raft.now_ms + raft.rng.randrange(150, 401)
+        raft.deadline_ms = raft.now_ms + raft.rng.randrange(150, 401) + 2 * raft.round_trip.ms
     elif raft.deadline_ms is None:
         raft.stand_without_leader()
 
@@ -301,7 +303,7 @@ def on_leadership_ended(raft: RaftState, message: LeadershipEnded) -> None:
     """Stop trusting a leader that says it does not lead."""
     if message.source == raft.leader_id and message.term >= raft.term:
         _lose_leader(raft, f"node {message.source} says it no longer leads")
-        raft.stand_within(50, 201, preferred_ms=21)
+        raft.stand_in_turn(message.source, 50, 151, 21)
 
 
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
@@ -310,7 +312,7 @@ def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:
     raft.consents = ()
     if event.peer == raft.leader_id:
         _lose_leader(raft, f"node {event.peer} fell silent")
-        raft.stand_within(0, 51, preferred_ms=11)
+        raft.stand_in_turn(event.peer, 11, 51, 11)
 
 
 def on_peer_live(raft: RaftState, event: PeerLive) -> None:
@@ -320,7 +322,7 @@ def on_peer_live(raft: RaftState, event: PeerLive) -> None:
     if event.peer == raft.leader_id:
         raft.expect_leader()
     elif raft.leader_id is None and event.peer in raft.voters:
-        raft.stand_within(50, 201, preferred_ms=21)
+        raft.stand_within(50 + raft.round_trip.ms, 201 + raft.round_trip.ms, preferred_ms=21)
     if raft.led_term:
         # It may have missed that we no longer lead.
         raft.out_messages.append(LeadershipEnded(raft.led_term, raft.node_id, event.peer))

@@ -16,7 +16,7 @@ from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Messag
 from .progress import Progress
 from .quorum import majority_value
 
-__all__ = ["RaftState", "Role", "SnapshotSource", "Timing"]
+__all__ = ["RaftState", "Role", "RoundTrip", "SnapshotSource", "Timing"]
 
 SnapshotSource = Callable[[int | None], tuple[int, int, bytes] | None]
 """Returns (last index covered, its term, state) of the newest snapshot, or None while there is none.
@@ -27,8 +27,9 @@ Called with an index of the log, or the one before its first: of that very place
 class Timing(msgspec.Struct, frozen=True):
     """How long to wait, and how much to send. All members of a group should agree on the times.
 
-    The times are for links of a few milliseconds. `election_timeout_ms` must exceed the longest round trip that
-    is to be survived, including a slow disk on the way of a vote.
+    The times are for nodes next to each other: where others are farther away, waits for their answers are longer
+    (`RoundTrip`). `election_timeout_ms` must exceed the longest round trip that is to be survived, including a slow
+    disk on the way of a vote.
     """
 
     election_timeout_ms: int = 1000
@@ -36,6 +37,16 @@ class Timing(msgspec.Struct, frozen=True):
     retry_ms: int = 60
     bytes_per_append: int = 1 << 20
     bytes_in_flight_max: int = 16 << 20
+
+
+class RoundTrip(msgspec.Struct):
+    """How long the farthest live node takes to answer, in ms, as it was measured. One for all groups of a node.
+
+    The driver's side changes it, cores read it: whoever waits for answers waits for so much longer, and whoever leaves
+    somebody else the time to stand for election leaves it so much longer as well.
+    """
+
+    ms: int = 0
 
 
 class Role(Enum):
@@ -88,6 +99,7 @@ class RaftState:
         "learners",
         "led_term",
         "log",
+        "lot",
         "may_stand",
         "member",
         "node_id",
@@ -115,6 +127,7 @@ class RaftState:
         "rng",
         "role",
         "round",
+        "round_trip",
         "silent",
         "snapshot_source",
         "term",
@@ -145,6 +158,8 @@ class RaftState:
         uncertain: bool = False,
         blank: bool = False,
         busy_peers: Container[int] = (),
+        lot: int = 0,
+        round_trip: RoundTrip | None = None,
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
         self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
@@ -152,6 +167,8 @@ class RaftState:
         self.snapshot_source = snapshot
         self.preferred = preferred
         self.busy_peers = busy_peers  # Changed by the driver: who is sent no entries now; see `replication`.
+        # All members of a group have the same lot; by it they agree who stands first when one of them is missing.
+        self.lot, self.round_trip = lot, round_trip if round_trip is not None else RoundTrip()
         # A number of this return from a loss of power, or 0; see `uncertainty`.
         self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
         self.is_blank = blank  # uncertain, and begun empty: it may know fewer changes of members than it acknowledged
@@ -219,7 +236,7 @@ class RaftState:
             self.deadline_ms = now_ms
         elif preferred and self.term and not self.is_outside and not self.is_witness:
             # A member that was away: whoever leads by now has the time of some round trips to say so.
-            self.deadline_ms = now_ms + rng.randrange(100, 151)
+            self.deadline_ms = now_ms + rng.randrange(100, 151) + 2 * self.round_trip.ms
         elif not self.is_outside:
             self.stand_without_leader()
 
@@ -336,7 +353,31 @@ class RaftState:
 
     def stand_without_leader(self) -> None:
         """Nobody is known to lead: leave a present leader, or an election under way, the time of some round trips."""
-        self.stand_within(150, 401, preferred_ms=21)
+        far_ms = 2 * self.round_trip.ms
+        self.stand_within(150 + far_ms, 401 + far_ms, preferred_ms=21)
+
+    @property
+    def retry_ms(self) -> int:
+        """How long to wait for answers to a pre-vote, and before another election after one that was lost."""
+        return self.timing.retry_ms + self.round_trip.ms
+
+    def stand_in_turn(self, lost: int, start_ms: int, spread_ms: int, early_ms: int) -> None:
+        """Stand for election now that `lost` leads no more, which all of the others learn at the same time.
+
+        If two stood within half a round trip of each other, both would have voted for themselves before they hear of
+        it, and the election would be lost. So the preferred replica stands within `early_ms`, if it is there. Next,
+        from `start_ms` on, is one of the others, the same one in the eyes of all, and another one for other groups;
+        then come those that are left, within `spread_ms`. Each of these turns begins when a request of the one before
+        must have arrived; `start_ms` is at least `early_ms`.
+        """
+        able = sorted(self.configuration.full_voter_ids - self.silent - {lost})
+        half_ms = self.round_trip.ms // 2
+        second_ms = start_ms + half_ms
+        if able and able[self.lot % len(able)] == self.node_id:
+            self.stand_within(second_ms, second_ms + early_ms, early_ms)
+        else:
+            third_ms = second_ms + early_ms + half_ms
+            self.stand_within(third_ms, third_ms + spread_ms, early_ms)
 
     def stand_within(self, start_ms: int, stop_ms: int, preferred_ms: int) -> None:
         """Stand for election `start_ms` to `stop_ms` from now, preferred replicas within `preferred_ms`.

@@ -32,6 +32,7 @@ from barnabas_raftlog.multiraft.wire import Heard, decode_frame
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
+from barnabas_raftlog.raft.state import RoundTrip
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.wire.crc32c import crc32c
 
@@ -61,6 +62,7 @@ class Links:
 
     def __init__(self, world: "World", node_id: int) -> None:
         self.world, self.node_id, self.busy_peers = world, node_id, set[int]()
+        self.round_trip = RoundTrip()
         self.on_messages: object = None
         self.on_fact: object = None
         self.on_peer: list[object] = []

@@ -18,6 +18,7 @@ from barnabas_raftlog.raft.membership import (
     configuration_of,
 )
 from barnabas_raftlog.raft.messages import Entry, Fact, GroupId, HardState, InstallSnapshot, Place
+from barnabas_raftlog.raft.state import RoundTrip
 from barnabas_raftlog.records.header import (
     ControlKind,
     control_frame,
@@ -277,6 +278,7 @@ class MemoryLinks:
         self.buffered = 0
         self.is_congested = False
         self.busy_peers = set[int]()
+        self.round_trip = RoundTrip()
 
     def silence_ms(self, node_id: int) -> int:
         return 900  # as after a cut

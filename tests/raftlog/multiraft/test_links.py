@@ -94,6 +94,24 @@ def test_a_peer_is_silent_at_once_when_either_connection_is_lost(run: Runner, di
     run(main())
 
 
+def test_of_a_peer_that_fell_silent_nothing_is_heard_before_it_is_live_again(run: Runner) -> None:
+    """One connection ends, and on the other, far behind that, comes what a leader had sent before it died."""
+
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            frames, _ = encode_messages([(GROUP, LeadershipEnded(4, 2, 1))])
+            nodes[1].links.on_peer.append(lambda _, live: live or nodes[2].links.send_frames(1, frames))
+            outgoing = nodes[1].links._peers[2].outgoing
+            assert outgoing is not None
+            outgoing.abort("lost")
+            await nodes[1].until(lambda: nodes[1].changes == [(2, True), (2, False), (2, True)])
+            assert nodes[1].messages == []
+
+    run(main())
+
+
 def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from barnabas_raftlog.raft.messages import (
     Tick,
     VoteResponse,
 )
+from barnabas_raftlog.raft.state import RoundTrip
 
 STEPS_MAX = 2_000  # Many times what any test takes.
 
@@ -43,7 +44,7 @@ class Group:
         self.voters, self.learners = frozenset(voters), frozenset(learners)
         self.preferred, self.timing = preferred, timing or Timing()
         self.now_ms = self.step_count = 0
-        self.rng = Random(0)
+        self.rng, self.lot, self.round_trip = Random(0), 0, RoundTrip()
         self.inbox = list[Message]()
         self.lines = list[str]()  # Every effect, in order, as the stories print it.
         self.slow = set[int]()
@@ -72,6 +73,8 @@ class Group:
             snapshot=lambda start: self._snapshot(node, start),
             uncertain=disk.is_uncertain,
             blank=disk.is_blank,
+            lot=self.lot,
+            round_trip=self.round_trip,
         )
 
     def set_page_cache(self) -> None:
