@@ -11,7 +11,7 @@ from barnabas_broker.node import Node
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from barnabas_raftlog.log.manifest import SegmentFile
-from barnabas_raftlog.multiraft import catch_up
+from barnabas_raftlog.multiraft import catch_up, catch_up_source
 from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -46,22 +46,23 @@ class Reads:
         reading = CatchUp._read
 
         async def read(
-            fetcher: CatchUp, group_id: GroupId, source: int, manifest_id: int, file: SegmentFile, position: int
+            fetcher: CatchUp, group_id: GroupId, source: int, manifest_id: int, file: SegmentFile, *part: int
         ) -> memoryview:
-            fetcher._throttle.chunk_bytes = CHUNK_BYTES
             self.count += 1
-            if self.count == self.at and self.happens is not None:
+            number = self.count
+            if number == self.at and self.happens is not None:
                 self.is_there.set()
                 self.happens(self.cluster.nodes[AWAY])
                 await asyncio.sleep(0)
-            data = await reading(fetcher, group_id, source, manifest_id, file, position)
+            data = await reading(fetcher, group_id, source, manifest_id, file, *part)
             self.bytes += len(data)
-            if self.count in self.flip:
+            if number in self.flip:
                 data = memoryview(bytearray(data))
                 data[len(data) // 2] ^= 8
             return data
 
         monkeypatch.setattr(CatchUp, "_read", read)
+        monkeypatch.setattr(catch_up_source, "CHUNK_BYTES_MAX", CHUNK_BYTES)
 
 
 @pytest.fixture
@@ -222,7 +223,8 @@ def test_a_flipped_bit_in_what_was_received_costs_a_batch_and_what_came_with_it(
     expect_all(brokers, topic, wire, end)
     assert len(said(brokers, topic, "catch-up damaged")) == 2
     total = int(said(brokers, topic, "catch-up finished")[0].split()[2])
-    assert total < reads.bytes <= total + 2 * 2 * CHUNK_BYTES
+    ahead = catch_up_source.READS_AHEAD_MAX
+    assert total < reads.bytes <= total + 2 * (1 + ahead) * CHUNK_BYTES
 
 
 def test_what_the_leader_has_damaged_is_mended_there_and_fetched(

@@ -57,6 +57,7 @@ from .rpc import Handler
 __all__ = ["CatchUpSource", "Throttle", "log_of"]
 
 SESSIONS_MAX = 64
+READS_AHEAD_MAX = 16  # chunks of a file that a follower asks for at a time
 IDLE_MS = 60_000  # longer than any restart of a follower should take
 PREPARE_MS = 5_000
 
@@ -73,6 +74,8 @@ class Throttle:
     def __init__(self, rate_bytes: int, clock: Callable[[], int]) -> None:
         # A quarter of a second's worth: the pieces are small against the rate, or the rate would not be one.
         self.chunk_bytes = max(4096, min(CHUNK_BYTES_MAX, rate_bytes // 4))
+        # As much as a round trip of a quarter of a second carries at that rate, and one more.
+        self.reads_ahead = min(READS_AHEAD_MAX, 1 + rate_bytes // 4 // self.chunk_bytes)
         self._bucket, self._clock = TokenBucket(rate_bytes, self.chunk_bytes, clock()), clock
 
     async def take(self, size_bytes: int) -> None:

@@ -90,7 +90,7 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     raft.blank = {raft.node_id} if raft.is_blank else set[int]()
     if pre:
-        longest_ms = max(raft.timing.election_timeout_ms // 2, raft.retry_ms)
+        longest_ms = raft.timing.election_timeout_ms // 2 + raft.round_trip.ms
         retry_ms = min(raft.retry_ms << min(raft.attempts, 16), longest_ms)
         raft.attempts += 1
         raft.deadline_ms = raft.now_ms + raft.rng.randrange(retry_ms, 3 * retry_ms)
