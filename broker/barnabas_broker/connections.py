@@ -190,12 +190,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             listener._release(len(self._frame))
         self._frame, self._held = None, b""
-        for exchange in self._exchanges:
-            listener._release(exchange.size_bytes)
-            if exchange.abandon is not None:
-                exchange.abandon()
+        exchanges = list(self._exchanges)
         self._exchanges.clear()
-        listener._disconnected(self)
+        for exchange in exchanges:
+            listener._release(exchange.size_bytes)
+        try:
+            call_each(exchanges, _abandon)
+        finally:
+            listener._disconnected(self)
 
     def eof_received(self) -> bool:
         return False
@@ -486,3 +488,8 @@ class Listener:
             logger.warning("closing the connection from %s: %s", connection, reason)
         elif self._reasons == REASONS_PER_SWEEP + 1:
             logger.warning("more connections are being closed; their reasons are left out for a while")
+
+
+def _abandon(exchange: Exchange) -> None:
+    if exchange.abandon is not None:
+        exchange.abandon()

@@ -528,10 +528,7 @@ class Partitions:
             await asyncio.wait([self._reconciling])
         if self._review_timer is not None:
             self._review_timer.cancel()
-        for partition in self:
-            partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            if partition.group.failed is None:
-                partition.save_producers()
+        call_each(list(self), _end_in_order)
         call_each(self.fetch_waiters.take_all(), _wake, _say)
 
 
@@ -541,3 +538,9 @@ def _wake(fetch: ParkedFetch) -> None:
 
 def _say(fetch: ParkedFetch, error: Exception) -> None:
     fetch.on_error(error)
+
+
+def _end_in_order(partition: Partition) -> None:
+    partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.group.failed is None:
+        partition.save_producers()

@@ -239,6 +239,28 @@ def test_one_connection_too_many_is_closed_with_a_reason(run: Run, caplog: pytes
     run(main())
 
 
+def test_a_lost_connection_abandons_what_comes_behind_what_cannot_be(run: Run) -> None:
+    async def main() -> None:
+        failed = asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda *_: failed.set())
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"a") + frame(b"b"))
+            first, second = [(await served.body())[0] for _ in range(2)]
+            abandoned = asyncio.Event()
+
+            def fail() -> None:
+                raise ValueError("no")
+
+            first.abandon, second.abandon = fail, abandoned.set
+            writer.close()
+            await failed.wait()
+            assert abandoned.is_set()
+            assert len(served.listener) == served.listener.bytes_in_use == 0
+
+    run(main())
+
+
 def test_a_lost_connection_abandons_its_exchanges_once(run: Run) -> None:
     async def main() -> None:
         async with Served() as served:
