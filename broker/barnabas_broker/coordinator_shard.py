@@ -229,6 +229,25 @@ class Shard:
             hosted = self.groups[group_id] = HostedGroup(group_id, Group(group_id, self._host.group_config))
         return hosted
 
+    def heartbeat(
+        self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Hear of a member (`Group.heartbeat`)."""
+        code = hosted.group.heartbeat(member_id, group_instance_id, generation_id, self._host.now_ms())
+        self._arm(hosted)
+        return code
+
+    def check_commit(
+        self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Say whether these may commit offsets now (`Group.check_commit`)."""
+        code = hosted.group.check_commit(member_id, group_instance_id, generation_id, self._host.now_ms())
+        if code is ErrorCode.NONE:
+            self._arm(hosted)
+        else:
+            self.settle(hosted)
+        return code
+
     def carry_out(self, hosted: HostedGroup, effects: Effects) -> None:
         """Do what a group's state machine has asked for, and see to its next deadline."""
         if hosted.is_removed:

@@ -24,10 +24,10 @@ def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest)
         hosted = shard.group(request.group_id)
         if hosted is None:
             return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
-        code = hosted.group.heartbeat(
-            request.member_id, request.group_instance_id, request.generation_id, broker.now_ms()
+        return refuse(
+            request,
+            shard.heartbeat(hosted, request.member_id, request.group_instance_id, request.generation_id),
         )
-        return refuse(request, code)
 
     shard = broker.coordinator.shard_of(request.group_id)
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:

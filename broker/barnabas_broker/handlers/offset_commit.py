@@ -103,7 +103,7 @@ def refuse(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespons
 def _commit(
     broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest, shard: Shard
 ) -> OffsetCommitResponse | None:
-    code = _check_member(broker, exchange.version, request, shard)
+    code = _check_member(exchange.version, request, shard)
     if code is not ErrorCode.NONE:
         return refuse(request, code)
     response, changes, stored = OffsetCommitResponse(), list[Change](), list[OffsetCommitResponsePartition]()
@@ -139,17 +139,14 @@ def _commit(
     return None
 
 
-def _check_member(broker: BrokerContext, version: int, request: OffsetCommitRequest, shard: Shard) -> ErrorCode:
+def _check_member(version: int, request: OffsetCommitRequest, shard: Shard) -> ErrorCode:
     generation_id = request.generation_id_or_member_epoch
     hosted = shard.group(request.group_id) if generation_id >= 0 else shard.make_group(request.group_id)
     if hosted is None:
         if generation_id < 0:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
-    code = hosted.group.check_commit(request.member_id, request.group_instance_id, generation_id, broker.now_ms())
-    if code is not ErrorCode.NONE:
-        shard.settle(hosted)
-    return code
+    return shard.check_commit(hosted, request.member_id, request.group_instance_id, generation_id)
 
 
 def _settle(shard: Shard, group_id: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 from barnabas_broker.coordinator_replay import Replay
 from barnabas_broker.groups.records import CommittedOffset, OffsetKey
 
-from .test_shard_model import Log
+from .shard_world import Log
 
 KEY = OffsetKey("g", "t", 0)
 
