@@ -173,7 +173,10 @@ class RaftGroup:
         self.configuration = configuration_of(frozenset((NODE, *OTHERS)))
         self.core = SimpleNamespace(
             transfer_target=None,
-            progress={peer: SimpleNamespace(match_index=0, live=True, is_in_sync=lambda *_: True) for peer in OTHERS},
+            progress={
+                peer: SimpleNamespace(match_index=0, live=True, lacks_something=False, is_in_sync=lambda *_: True)
+                for peer in OTHERS
+            },
         )
         self.confirmations: list[asyncio.Future[None]] = []
 

@@ -1,6 +1,6 @@
 """A shard between its log and its clients, step by step: what it knows, what it says, what it hands on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,6 +14,7 @@ from .shard_world import Member, Outcome, World
 KEY = OffsetKey("g", "t", 0)
 NONE = ErrorCode.NONE
 MINUTE_MS = 60_000  # what the world's settings keep offsets for
+LATE_MS = 2_000  # what a member may stay after the end of its session
 INTERVAL_MS = 600_000  # between two rounds of upkeep
 
 
@@ -289,6 +290,96 @@ class TestDeletionWhileSomethingIsUnderWay:
         look_round(world)
         world.commit()
         assert offset_at(shard) == 12
+
+
+class TestMembersThatDie:
+    """Whoever is not heard of is out two seconds after the end of its session at the latest, whatever else happens."""
+
+    def group_of_two(self, world: World) -> tuple[Member, Member]:
+        """Have a stable group of two."""
+        one, other = Member(world, "g", "one"), Member(world, "g", "other")
+        one.enter()
+        world.commit()
+        other.join()
+        other.join()
+        one.join()
+        for member in (one, other):
+            member.sync()
+        world.commit()
+        assert one.share
+        assert other.share
+        return one, other
+
+    @pytest.mark.parametrize(
+        "what", ["nothing else", "others come and go", "commits", "no commit gets through", "stalls"]
+    )
+    def test_who_dies_is_gone_in_time(self, world: World, what: str) -> None:
+        shard = world.lead()
+        lives, dies = self.group_of_two(world)
+        visitor, known_as, died_at_ms = Member(world, "g", "visitor"), dies.member_id, world.now_ms
+        hosted = dies.hosted
+        assert hosted is not None
+        listens_since_ms = died_at_ms
+        while known_as in hosted.group.members:
+            assert world.now_ms - listens_since_ms <= dies.session_ms + LATE_MS
+            assert lives.heartbeat() is NONE
+            if what == "others come and go":
+                visitor.join()
+                assert visitor.leave() is NONE
+            if what == "commits":
+                commit_offset(world, shard, world.now_ms)
+                world.commit()
+            if what == "no commit gets through":
+                commit_offset(world, shard, world.now_ms)
+            if what == "stalls" and world.now_ms == died_at_ms + 9_000:
+                world.stall(9_000)  # Beyond its session. Nobody could be heard of meanwhile.
+                world.breathe()
+                assert known_as in hosted.group.members
+                world.recover()
+                world.breathe(2)
+                listens_since_ms = world.now_ms
+            world.advance(500)
+        assert world.now_ms - died_at_ms >= dies.session_ms
+
+    def test_who_died_with_the_old_coordinator_is_gone_in_time(self, world: World) -> None:
+        world.lead()
+        lives, dies = self.group_of_two(world)
+        world.lose()
+        world.advance(8_000)
+        world.lead()
+        begin_ms = world.now_ms
+        while lives.heartbeat() is NONE:
+            world.advance(500)
+            assert world.now_ms - begin_ms <= dies.session_ms + LATE_MS
+        assert dies.hosted is not None
+        assert dies.member_id not in dies.hosted.group.members
+
+    @pytest.mark.parametrize("error", [AssertionError("bug"), KeyError("bug")], ids=["assertion", "other error"])
+    def test_a_group_that_fails_keeps_nobody_else_from_being_looked_at(self, world: World, error: Exception) -> None:
+        """The process ends then, and yet not before everything else that was due."""
+        shard = world.lead()
+        fails, dies = Member(world, "g", "one"), Member(world, "h", "other")
+        for member in (fails, dies):
+            member.enter()
+        world.commit()
+        assert fails.hosted is not None
+        world.advance(dies.session_ms - 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fails.hosted.group, "tick", raising(error))
+            with pytest.raises(type(error)):
+                world.advance(1)
+        world.failures.clear()
+        shard.settle(fails.hosted)
+        world.advance(LATE_MS)
+        assert dies.hosted is not None
+        assert not dies.hosted.group.members
+
+
+def raising(error: Exception) -> Callable[[int], None]:
+    def tick(now_ms: int) -> None:
+        raise error
+
+    return tick
 
 
 def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: World) -> None:
