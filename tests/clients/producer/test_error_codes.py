@@ -4,18 +4,20 @@ import asyncio
 
 import pytest
 from clients.conftest import Run
-from clients.fake_broker import FakeBroker, serving
+from clients.fake_broker import Answer, FakeBroker, serving
 
 from barnabas_clients import Producer
 from barnabas_clients.delivery import Receipt
 from barnabas_clients.errors import ClientError
 from barnabas_clients.produce_exchange import outcome_of
-from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
+from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas_clients.sequences import Outcome
 from barnabas_raftlog.records.reader import Record
 
 from .leaders import Fate, Leaders, Sent, check
+from .virtual import Stage
 
 UNHEARD_OF = [-32_768, -2, max(ErrorCode) + 1, 999, 32_767]
 """Codes that a newer broker may have."""
@@ -180,3 +182,42 @@ def test_a_record_is_delivered_or_fails_as_its_code_says(
         assert check(leaders.logs, every, is_idempotent=idempotent) == []
 
     run(main())
+
+
+@pytest.mark.parametrize("code", [code for code in EVERY_CODE if code])
+def test_a_refused_producer_id_is_asked_for_again(code: int) -> None:
+    stage = Stage(1)
+    answer = stage.brokers[0].answers[InitProducerIdRequest]
+
+    async def refuse(_: InitProducerIdRequest) -> Answer:
+        stage.brokers[0].answers[InitProducerIdRequest] = answer
+        return InitProducerIdResponse(error_code=code, producer_id=99, producer_epoch=99)
+
+    stage.brokers[0].answers[InitProducerIdRequest] = refuse
+
+    async def main() -> None:
+        async with stage.producer() as producer:
+            assert (await producer.send_and_wait("t", b"value", timeout_s=10)).offset == 0
+
+    stage.run(main())
+    assert stage.leaders.logs[0].table.log[0].producer_id == 1
+
+
+@pytest.mark.parametrize("code", [code for code in EVERY_CODE if code])
+def test_a_topic_that_is_refused_is_refused_at_the_call_unless_it_may_be_there_soon(code: int) -> None:
+    stage = Stage(1)
+    stage.leaders.errors["t"] = code
+
+    async def main() -> None:
+        async with stage.producer(metadata_max_age_s=1_000) as producer:
+            stage.after(0.2, stage.leaders.errors.clear)
+            if code in RETRIABLE:
+                assert (await producer.send_and_wait("t", b"value", timeout_s=10)).offset == 0
+                return
+            with pytest.raises(KafkaError) as caught:
+                _ = await producer.send("t", b"value")
+            assert caught.value.code == (code if code in list(ErrorCode) else ErrorCode.UNKNOWN_SERVER_ERROR)
+            await asyncio.sleep(1)
+            assert (await producer.send_and_wait("t", b"value", timeout_s=10)).offset == 0
+
+    stage.run(main())

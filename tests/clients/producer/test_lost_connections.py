@@ -11,6 +11,7 @@ from barnabas_clients.errors import ClientError, DeadlineExceededError
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.produce import ProduceRequest
+from barnabas_clients.sequences import SEQUENCE_MODULUS
 from barnabas_raftlog.records.reader import Record
 
 from .leaders import Ending, Fate, Sent, check
@@ -128,6 +129,33 @@ def test_a_lost_connection_loses_nothing(way: str, warm: bool, idempotent: bool)
     values = stage.leaders.logs[0].values
     assert idempotent is False or values == [each.value for each in sent]
     assert set(values) == {each.value for each in sent}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_begin_anew_behind_the_last_one(way: str) -> None:
+    """A record's number has 31 bits. A batch may have some of the last and some of the first."""
+    stage = Stage(1, 2)
+    log = stage.leaders.logs[0]
+    sent: list[Sent] = []
+
+    async def main() -> None:
+        async with stage.producer(batch_bytes=200, linger_s=0.01) as producer:
+            sent.append(Sent(0, b"warm", await producer.send_and_wait("t", b"warm")))
+            log.table.log[0] = log.table.log[0]._replace(base_sequence=SEQUENCE_MODULUS - 3)
+            producer._topics["t"].queues[0].sequences.next_sequence = SEQUENCE_MODULUS - 2
+            WAYS[way](stage)
+            values = [bytes([name]) * 30 for name in b"abcdefgh"]
+            sent.extend(await told(0, values, [await producer.send("t", value) for value in values]))
+            assert producer.metrics().epochs == 0
+
+    stage.run(main())
+    assert [each.told for each in sent if not isinstance(each.told, Receipt)] == []
+    assert check(stage.leaders.logs, sent) == []
+    numbers = [(copy.base_sequence, copy.size) for copy in log.table.log]
+    assert numbers[0] == (SEQUENCE_MODULUS - 3, 1)
+    assert any(SEQUENCE_MODULUS - size < first for first, size in numbers[1:])
+    assert sum(numbers[-1]) == 6
+    assert [each.value for each in sent] == log.values
 
 
 GONE: dict[str, tuple[Callable[[Stage], None], list[bool]]] = {
