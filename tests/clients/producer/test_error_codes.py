@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, serving
 
 from barnabas_clients import Producer
@@ -167,21 +166,18 @@ FOR_LEFT = [code for code in EVERY_CODE if meaning(code) is not Outcome.APPENDED
 @pytest.mark.parametrize(
     ("codes", "is_taken"), [(FOR_LEFT, False), (FOR_TAKEN, True)], ids=["not appended", "appended"]
 )
-def test_a_record_is_delivered_or_fails_as_its_code_says(
-    run: Run, codes: list[int], is_taken: bool, first: int, times: int, idempotent: bool
+async def test_a_record_is_delivered_or_fails_as_its_code_says(
+    codes: list[int], is_taken: bool, first: int, times: int, idempotent: bool
 ) -> None:
-    async def main() -> None:
-        broker = FakeBroker()
-        leaders = Leaders(broker, partitions=len(codes))
-        leaders.fate = Fault(codes, first, times, is_taken=is_taken)
-        async with serving(broker):
-            told = await send_all(leaders, idempotent=idempotent)
-        for code, sent in zip(codes, told, strict=True):
-            expect(code, sent, list(range(first, first + times)), is_taken=is_taken, idempotent=idempotent)
-        every = [each for sent in told for each in sent]
-        assert check(leaders.logs, every, is_idempotent=idempotent) == []
-
-    run(main())
+    broker = FakeBroker()
+    leaders = Leaders(broker, partitions=len(codes))
+    leaders.fate = Fault(codes, first, times, is_taken=is_taken)
+    async with serving(broker):
+        told = await send_all(leaders, idempotent=idempotent)
+    for code, sent in zip(codes, told, strict=True):
+        expect(code, sent, list(range(first, first + times)), is_taken=is_taken, idempotent=idempotent)
+    every = [each for sent in told for each in sent]
+    assert check(leaders.logs, every, is_idempotent=idempotent) == []
 
 
 @pytest.mark.parametrize("code", [code for code in EVERY_CODE if code])
