@@ -133,6 +133,11 @@ class Batch:
         return under_way is not None and (under_way.is_out or under_way.may_be_appended)
 
     @property
+    def trouble(self) -> str:
+        """Say why the latest attempt failed, for people."""
+        return str(self.last_error or "no answer")
+
+    @property
     def size_bytes(self) -> int:
         """Size on the wire; before it is encoded, without compression."""
         return len(self.buffer if self.frame is None else self.frame)

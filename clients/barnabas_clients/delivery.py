@@ -85,6 +85,11 @@ class Delivery(msgspec.Struct, gc=False, eq=False):
     def partition(self) -> int:
         return self._batch.queue.partition
 
+    @property
+    def trouble(self) -> str:
+        """Why the latest attempt to deliver it failed, for people: of interest while the record is under way."""
+        return self._batch.trouble
+
     def done(self) -> bool:
         """Say whether the outcome is known."""
         return self._batch.is_done

@@ -280,7 +280,8 @@ class Producer:
             if isinstance(error, DeadlineExceededError):
                 raise
             raise DeadlineExceededError(
-                f"a record for {topic}-{delivery.partition} was not acknowledged in time", may_be_done=True
+                f"a record for {topic}-{delivery.partition} was not acknowledged in time; last: {delivery.trouble}",
+                may_be_done=True,
             ) from error
 
     async def partitions(self, topic: str, timeout_s: float | None = None) -> int:
@@ -465,7 +466,7 @@ class Producer:
                 left = sum(not each.is_done for each in batches)
                 raise DeadlineExceededError(
                     f"{left} batches were not acknowledged in time, among them one for {batch.queue}; "
-                    f"last: {batch.last_error}",
+                    f"last: {batch.trouble}",
                     may_be_done=True,
                 ) from error
             finally:

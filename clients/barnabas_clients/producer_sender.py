@@ -176,7 +176,7 @@ class Sender:
 
         def late(batch: Batch) -> ClientError:
             return DeadlineExceededError(
-                f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.last_error}"
+                f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.trouble}"
             )
 
         for batch in list(self._accumulator.incomplete):

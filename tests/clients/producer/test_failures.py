@@ -217,7 +217,9 @@ async def test_text_in_place_of_bytes_is_refused_and_nothing_of_it_is_sent() -> 
         assert leader.values == [b"bytes"]
 
 
-async def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_that_cannot_be_encoded_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     leader = Leader()
 
     def compress_some(compression: Compression, content: Any) -> Any:
@@ -229,13 +231,16 @@ async def test_a_batch_that_cannot_be_encoded_fails_alone(monkeypatch: pytest.Mo
     async with producing(leader, compression="gzip") as producer:
         for name in (b"bad", b"good", b"bad", b"better"):
             delivery = await producer.send("t", name)
-            await asyncio.wait([asyncio.ensure_future(delivery)])
+            await asyncio.gather(delivery, return_exceptions=True)
             if name == b"bad":
                 with pytest.raises(ClientError, match="a batch for t-0 cannot be encoded") as caught:
                     await delivery
                 assert not caught.value.may_be_done
                 assert isinstance(caught.value.__cause__, ValueError)
         assert leader.values == [b"good", b"better"]
+        told = [record for record in caplog.records if record.name == "barnabas_clients.producer_sender"]
+        assert [record.getMessage() for record in told] == ["a batch for t-0 cannot be encoded"] * 2
+        assert all(record.exc_info for record in told)
         assert producer.metrics().buffered_bytes == 0
 
 

@@ -191,6 +191,11 @@ def test_what_can_not_be_delivered_says_whether_it_may_be_written(way: str, clos
             assert producer.metrics().buffered_batches == 0
 
     stage.run(main())
+    if not close_early:
+        assert all("None" not in str(each.told) for each in sent)
+        assert way != "before the request is sent" or all(
+            "last: connection to b1:9092" in str(each.told) for each in sent
+        )
     assert [each.told.may_be_done for each in sent if not isinstance(each.told, Receipt)] == may_be_done
     assert check(stage.leaders.logs, [Sent(0, b"warm", Receipt("t", 0, 0, 0)), *sent]) == []
 
@@ -214,3 +219,27 @@ def test_the_number_of_a_record_that_may_be_written_is_not_given_to_another(endi
 
     stage.run(main())
     assert stage.leaders.logs[0].values[offset] == b"Y"
+
+
+def test_parts_of_a_divided_batch_say_each_for_itself_whether_they_may_be_written() -> None:
+    stage = Stage(1)
+    sent: list[Sent] = []
+
+    def take_two(_: int, records: list[Record]) -> Fate:
+        if len(records) > 2:
+            return Fate(ErrorCode.MESSAGE_TOO_LARGE, is_taken=False)
+        gone(stage, Ending.UNANSWERED)
+        stage.refuse(1)
+        return Fate()
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=8, linger_s=0.1) as producer:
+            await producer.partitions("t")
+            stage.leaders.fate = take_two
+            values = [b"a", b"b", b"c", b"d"]
+            sent.extend(await told(0, values, [await producer.send("t", value) for value in values]))
+            assert (producer.metrics().buffered_bytes, producer.metrics().records_failed) == (0, 4)
+
+    stage.run(main())
+    assert [each.told.may_be_done for each in sent if not isinstance(each.told, Receipt)] == [True, True, False, False]
+    assert stage.leaders.logs[0].values == [b"a", b"b"]

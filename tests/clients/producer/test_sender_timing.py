@@ -234,6 +234,42 @@ def test_partitions_share_requests_which_have_a_size_and_a_number() -> None:
     assert [len(log.values) for log in stage.leaders.logs] == [11] * 8
 
 
+def test_several_batches_of_a_partition_are_on_their_way_at_once() -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer(batch_bytes=100) as producer:
+            await producer.send_and_wait("t", b"warm")
+            stage.stall(1, 1)
+            began_s = now_s()
+            for _ in range(7):
+                _ = await producer.send("t", bytes(90))
+            await asyncio.sleep(0.1)
+            assert producer.metrics().requests_in_flight == 5
+            await producer.flush()
+            assert now_s() - began_s < 1.1
+
+    stage.run(main())
+
+
+def test_a_connection_that_takes_no_more_is_given_no_more() -> None:
+    """Beside the kernel's buffers a request or two wait in the transport, whatever `in_flight_max` says."""
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer(batch_bytes=200_000) as producer:
+            await producer.send_and_wait("t", b"warm")
+            stage.stall(1, 1)
+            for _ in range(8):
+                _ = await producer.send("t", bytes(190_000))
+            await asyncio.sleep(0.1)
+            assert 2 <= producer.metrics().requests_in_flight <= 3
+            await producer.flush()
+
+    stage.run(main())
+    assert len(stage.leaders.logs[0].values) == 9
+
+
 def test_new_partitions_are_noticed_in_time_and_topics_are_asked_for_again() -> None:
     stage = Stage(1)
 
