@@ -225,7 +225,7 @@ def test_a_hint_leads_to_the_new_leader_without_metadata(run: Run) -> None:
 
 def test_a_replica_that_lacks_an_offset_sends_the_reader_back_to_the_leader(run: Run) -> None:
     async def main() -> None:
-        one, two = FakeBroker(1), FakeBroker(2)
+        one, two = FakeBroker(1), FakeBroker(0)  # 0 is an id like any other
         log = FakeLog(one, two)
         log.append(values_of(1))
 
@@ -234,7 +234,7 @@ def test_a_replica_that_lacks_an_offset_sends_the_reader_back_to_the_leader(run:
             if row.error_code:
                 row.error_code = ErrorCode.OFFSET_NOT_AVAILABLE  # instead of "not the leader"
             elif request.rack_id:
-                row.preferred_read_replica, row.records = 2, None
+                row.preferred_read_replica, row.records = 0, None
 
         log.twist = from_the_rack
         async with serving(one, two), consumer(one, two, client_rack="r", fetch_max_wait_s=0.01) as reader:
