@@ -180,7 +180,7 @@ class Consumer(Positions):
         """Connect, and subscribe to what was given; does not wait for an assignment.
 
         Raises:
-            DeadlineExceededError: no broker answered within `request_timeout_s`.
+            DeadlineExceededError: no broker answered within `timeout_s`. RuntimeError: it was opened before.
         """
         await self._core.open(self._first)
         return self

@@ -90,13 +90,14 @@ class ConsumerCore:
         """
         if self._is_open or self._is_closed:
             raise RuntimeError("a consumer is opened once; make another one")
+        deadline = self.deadline(None)
         await self.cluster.__aenter__()
         self._is_open = True
         try:
             if self.settings.commits:
                 _ = self._run(self._commit_regularly())
             if subscription.is_by_topic:
-                await self.subscribe(subscription, self.settings.timeout_s)
+                await self.subscribe(subscription, max(0.0, deadline - self.now()))
         except BaseException:
             await self.close(0.0)
             raise

@@ -1,12 +1,14 @@
 """Fetching from brokers that say what brokers say when something is wrong: damage, cut logs, other leaders, silence."""
 
 import asyncio
+from unittest import mock
 
 import pytest
 
 from barnabas_clients.consumer import Consumer
 from barnabas_clients.consumer_errors import CorruptRecordsError, LogTruncatedError
-from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
+from barnabas_clients.fetcher import Fetcher
 from barnabas_clients.protocol.errors import ErrorCode, OffsetOutOfRangeError, TopicAuthorizationFailedError
 from barnabas_clients.protocol.fetch import (
     AbortedTransaction,
@@ -17,11 +19,12 @@ from barnabas_clients.protocol.fetch import (
     NodeEndpoint,
 )
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from barnabas_clients.protocol.metadata import MetadataRequest
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 
 from .conftest import Run
-from .fake_broker import FakeBroker, serving
+from .fake_broker import Answer, FakeBroker, serving
 from .fake_log import FakeLog, values_of
 from .virtual import run_virtually, serving_virtually
 
@@ -459,6 +462,64 @@ def test_a_paused_partition_gives_its_room_to_the_others(run: Run) -> None:
             assert [(await anext(reader)).offset for _ in range(9)] == list(range(1, 10))
 
     run(main())
+
+
+def test_a_fault_of_the_client_itself_is_told_to_whoever_reads() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(1))
+        async with serving_virtually(broker), consumer(broker) as reader:
+            with (
+                mock.patch.object(Fetcher, "_take_answer", side_effect=AssertionError("ours")),
+                pytest.raises(ClientError, match="a fault of this client: AssertionError") as raised,
+            ):
+                await anext(reader)
+            assert isinstance(raised.value.__cause__, AssertionError)
+
+    run_virtually(main())
+
+
+def test_opening_ends_at_its_deadline_whatever_part_of_it_is_slow() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        FakeLog(broker)
+        answer = broker.answers[MetadataRequest]
+
+        async def slow(request: MetadataRequest) -> Answer:
+            # In time for the first attempt to connect, and for no other one.
+            await asyncio.sleep(1.4 if broker.count(MetadataRequest) == 1 else 60)
+            return await answer(request)
+
+        broker.answers[MetadataRequest] = slow
+        async with serving_virtually(broker):
+            began_s = asyncio.get_running_loop().time()
+            with pytest.raises(DeadlineExceededError):
+                await consumer(broker, timeout_s=4).__aenter__()
+            assert asyncio.get_running_loop().time() - began_s < 4.2
+
+    run_virtually(main())
+
+
+def test_the_room_of_a_paused_partition_goes_to_many_requests_and_not_to_the_first() -> None:
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker, partitions=2)
+        for _ in range(10):
+            log.append([b"x" * 10_000])
+        settings = {"buffer_bytes": 50_000, "partition_fetch_bytes": 40_000, "fetch_max_wait_s": 0.01}
+        async with serving_virtually(broker), consumer(broker, **settings) as reader:
+            await anext(reader)
+            await asyncio.sleep(1)
+            assert reader.metrics().buffered_bytes > 25_000
+            reader.pause(PARTITION)
+            for _ in range(10):
+                log.append([b"x" * 10_000], 1)
+            assert [(await anext(reader)).partition for _ in range(10)] == [1] * 10
+        # Two lanes to one broker: half of the buffer each.
+        assert max(request.max_bytes for request, _ in broker.seen if isinstance(request, FetchRequest)) <= 25_000
+
+    run_virtually(main())
 
 
 def test_one_task_at_a_time_asks(run: Run) -> None:
