@@ -182,6 +182,7 @@ class Incoming:
 
         Raises:
             DamagedTransferError: it is not the file that the manifest names. It is gone; `open` begins anew.
+            OSError: so it is if it could not be synced: nobody knows what of it is on the disk.
         """
         receiving = self._receiving
         assert receiving is not None
@@ -198,7 +199,12 @@ class Incoming:
                 self._files.write(fd, [rows], position)
                 self._files.truncate(fd, size_bytes)
                 self._files.sync(fd)
-        self._files.sync(receiving.fd)
+        try:
+            self._files.sync(receiving.fd)
+        except OSError:
+            self._close()
+            self._files.remove(path)
+            raise
         self._close()
         self._files.rename(path, self._path(file, "log"))
         self._files.sync_directory(self._directory)

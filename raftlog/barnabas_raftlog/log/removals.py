@@ -4,7 +4,8 @@ A replica of the same name can be made at any time, so a deleted one's directory
 ``<name>.<ticket>.deleted``. If the process ends before the journal has the DELETE with that ticket, checkpoint or
 journal still know that replica; the new name says that it was being deleted, and that whatever has its old name now is
 not what they mean (`being_deleted`). When the DELETE is durable, the directory is renamed once more, to ``….removed``,
-which says nothing any more, and its files are removed. What a crash leaves of either goes at the next start.
+which says nothing any more, and its files are removed. What a crash leaves of either goes at the next start. A rename
+that failed is tried again with the next batch of the journal.
 
 Limits: one entry a replica that was deleted in the last moments.
 """
@@ -58,15 +59,22 @@ class Removals:
         """`durable_ticket` has moved."""
         durable = self._durable_ticket()
         while self._waiting and self._waiting[0][0] <= durable:
-            self._worker.submit(partial(_remove, self._files, self._waiting.popleft()[1]), _ignore)
+            entry = self._waiting.popleft()
+            self._worker.submit(partial(_remove, self._files, entry[1]), partial(self._removed, entry))
+
+    def _removed(self, entry: tuple[int, str], is_renamed: bool) -> None:
+        if not is_renamed:
+            # Its name still says that the journal may not know, and in the next run its ticket would mean nothing.
+            self._waiting.appendleft(entry)
 
 
-def _remove(files: Files, target: str) -> None:
+def _remove(files: Files, target: str) -> bool:
+    """Return whether the directory has the name that says nothing any more."""
     gone = target.removesuffix(DELETED) + REMOVED
-    with suppress(OSError):  # The next start tries again.
+    try:
         files.rename(target, gone)
+    except OSError:
+        return False
+    with suppress(OSError):  # The next start tries again.
         files.remove_tree(gone)
-
-
-def _ignore(_: None) -> None:
-    pass
+    return True

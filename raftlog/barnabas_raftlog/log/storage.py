@@ -110,7 +110,7 @@ class Storage:
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
         self._make_no_checkpoint()
-        self._is_looking_for_room = self._journal_full = self._journal_used = False
+        self._is_looking_for_room = self._journal_full = self._journal_used = self._has_told_of_room = False
         self._full_count = 0
         self._is_closed = False
         self._waiter: asyncio.Future[None] | None = None
@@ -382,15 +382,17 @@ class Storage:
         self._wake()
 
     def _update_refusal(self) -> None:
-        lacked_room = self.lacks_room
         if self.failed is not None:
             self._host.refusal = self.failed
         elif self._journal_full or self._is_stalled_by_disk:
             self._host.refusal = DiskFullError(f"no room for {self._directory}")
         else:
             self._host.refusal = None
-        if self.lacks_room != lacked_room and self.on_room is not None:
-            self.on_room(self.refusal if self.lacks_room else "")
+        # While the journal fails nobody knows whether there would be room.
+        if self.failed is None and self.lacks_room != self._has_told_of_room:
+            self._has_told_of_room = self.lacks_room
+            if self.on_room is not None:
+                self.on_room(self.refusal)
         if self._host.refusal is not None:
             # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
@@ -544,7 +546,7 @@ class Storage:
         loop = asyncio.get_running_loop()
         while True:
             self.flush()
-            if self.failed is not None or self._writes.stalled_by is not None or self._journal_full:
+            if self.failed is not None or self._writes.is_stalled or self._journal_full:
                 return False
             if self._commits.is_idle and self._writes.is_idle and self._checkpoint_place is None:
                 return True

@@ -79,6 +79,7 @@ class WriteQueue:
         self._waiting: dict[QueuedLog, None] = {}
         self._gated: dict[QueuedLog, None] = {}
         self._stalled: dict[QueuedLog, OSError] = {}
+        self._retried: dict[QueuedLog, OSError] = {}  # were stalled; whether that is over will be known in a moment
         self._syncing: dict[QueuedLog, Sync] = {}  # their syncs are in `_to_sync`, or with the worker
         self._to_sync: list[Work] = []
         self._storing: dict[QueuedLog, None] = {}
@@ -93,9 +94,14 @@ class WriteQueue:
 
     @property
     def stalled_by(self) -> OSError | None:
-        """Why some log waits for `retry`; want of room, if that is among the reasons."""
-        reasons = self._stalled.values()
+        """Why some log waits for `retry`, or is being tried again; want of room, if that is among the reasons."""
+        reasons = [*self._stalled.values(), *self._retried.values()]
         return next(filter(is_disk_full, reasons), next(iter(reasons), None))
+
+    @property
+    def is_stalled(self) -> bool:
+        """True while some log waits for `retry`."""
+        return bool(self._stalled)
 
     def add(self, log: QueuedLog) -> None:
         """`log` has operations that are not with the worker yet."""
@@ -173,6 +179,7 @@ class WriteQueue:
     def retry(self) -> None:
         """What stopped those that are stalled may be over."""
         self._waiting |= dict.fromkeys(self._stalled)
+        self._retried |= self._stalled
         self._stalled = {}
         self.flush()
 
@@ -184,6 +191,8 @@ class WriteQueue:
             for log in waiting:
                 if log not in self._stalled:
                     self._take(log, work)
+                    if not log.under_way:
+                        self._retried.pop(log, None)  # Nothing is left that could show it.
             if work:
                 self._in_flight = True
                 self._worker.submit(partial(self._job().run, work), self._written)
@@ -239,6 +248,7 @@ class WriteQueue:
     def _carried_out(self, outcome: Outcome) -> None:
         returned: dict[QueuedLog, tuple[list[Operation], OSError]] = {}
         for log, operation, error in outcome:
+            self._retried.pop(log, None)
             log.under_way -= 1
             if error is not None and will_pass(error):
                 returned.setdefault(log, ([], error))[0].append(operation)

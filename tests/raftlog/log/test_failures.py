@@ -241,6 +241,7 @@ def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> No
     for action in timers:
         action()
     node.sync_worker.run()
+    node.write_worker.run()
     assert not node.storage.refusal
     fill(log, 1)
     node.work()
@@ -492,3 +493,30 @@ def test_a_file_made_after_a_restart_with_an_empty_segment_has_a_durable_name(se
     node.files.lose_power(Random(seed))
     log = Node(node.files).log()
     assert (log.failed, log.last_index) == (None, 2)
+
+
+def test_want_of_room_is_told_once_and_its_end_once_and_a_failing_journal_is_neither() -> None:
+    node = Node()
+    log = node.log()
+    told: list[str] = []
+    node.storage.on_room = told.append
+    fill(log, 5)
+    node.work()
+    node.files.full_at_bytes = used(node.files)
+    for _ in range(100):
+        if node.storage._host.refusal is None:
+            fill(log, 1)
+            node.work()
+    for _ in range(3):
+        node.wait()
+    assert told == ["no room for data"]
+    assert node.storage.host.is_busy(), "leaders are to send nothing"
+    node.files.failing = lambda call, path: call == "open" or (call == "sync" and path.endswith(".journal"))
+    node.files.full_at_bytes = None
+    for _ in range(3):
+        node.wait()
+    node.files.failing = lambda call, path: 0
+    for _ in range(4):
+        node.wait()
+    assert told == ["no room for data", ""]
+    assert (node.storage.lacks_room, node.storage.host.is_busy()) == (False, False)

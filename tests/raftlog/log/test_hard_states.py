@@ -171,3 +171,31 @@ def test_the_files_of_a_deleted_replica_stay_until_the_journal_has_the_deletion(
     assert [name for name in node.files.names if name.endswith(".log")]
     node.work()
     assert not [name for name in node.files.names if "t-1" in name]
+
+
+def test_a_deleted_directory_that_could_not_be_renamed_says_nothing_of_its_successor() -> None:
+    """The name of the directory said that the deletion might not be in the journal, in a run that knew better."""
+    node = Node()
+    log = node.log()
+    fill(log, 5)
+    node.work()
+    left = 1
+
+    def fails(call: str, path: str) -> bool:
+        nonlocal left
+        left -= call == "rename" and path.endswith(".deleted")
+        return left == 0 and call == "rename" and path.endswith(".deleted")
+
+    node.files.failing = fails
+    node.storage.delete_log(log.group)
+    node.work()
+    again = node.log()
+    fill(again, 3)
+    node.work()
+    node.storage.checkpoint()
+    node.work()
+    fill(again, 3)
+    node.work()
+    assert left < 1, "it was tried, and tried again"
+    again = node.killed().log()
+    assert (again.failed, again.last_index, again.is_uncertain) == (None, 6, False)

@@ -1,5 +1,7 @@
 """Sealed segments that go from one replica's directory to another's, and become its log."""
 
+import errno
+
 import msgspec
 import pytest
 
@@ -283,3 +285,19 @@ def test_a_full_disk_interrupts_a_transfer_and_costs_nothing() -> None:
     here.files.full_at_bytes = None
     assert position_of(incoming, file) == CHUNK
     receive(incoming, file, data)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOMEM])
+def test_a_file_that_could_not_be_synced_is_fetched_again(code: int) -> None:
+    """What of it is on the disk is not known, and a second sync would say that all of it is."""
+    there, log = source()
+    here, other = target_of()
+    manifest, incoming = manifest_of(there, log), other.incoming()
+    file = manifest.files[0]
+    incoming.begin(manifest)
+    here.files.failing = lambda call, path: code if call == "sync" and path.endswith(".part") else 0
+    with pytest.raises(OSError, match="on purpose"):
+        receive(incoming, file, content(there, log, file))
+    here.files.failing = lambda call, path: 0
+    assert position_of(incoming, file) == 0
+    receive(incoming, file, content(there, log, file))
