@@ -5,6 +5,8 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from barnabas_broker.no_room import TRANSFERS_PER_TURN, NoRoom
 from barnabas_broker.node import Node
 from barnabas_clients import Admin, Producer
@@ -106,11 +108,12 @@ def leads(node: Node) -> int:
     return sum(partition.group.is_leader for partition in node.partitions if partition.topic_name == "t")
 
 
-def test_a_full_disk_under_one_of_three_brokers_stops_no_partition(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["fsync", "page-cache"])
+def test_a_full_disk_under_one_of_three_brokers_stops_no_partition(mode: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with BadDisks(3, tmp_path) as cluster, Producer(cluster.bootstrap, linger_s=0.0) as producer:
             async with Admin(cluster.bootstrap) as admin:
-                await admin.create_topic("t", partitions=6, replication_factor=3)
+                await admin.create_topic("t", partitions=6, replication_factor=3, configs={"flush.mode": mode})
             node = cluster.nodes[1]
             await until(lambda: leads(node) == 2, node)
             for number in range(6):

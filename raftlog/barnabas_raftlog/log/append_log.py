@@ -16,7 +16,6 @@ time, and compaction.
 
 import struct
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Literal
 
 from barnabas_raftlog.errors import StorageFailedError
@@ -25,8 +24,8 @@ from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
 
 from .checkpoint import ReplicaRow
-from .disk_errors import is_disk_full, is_passing
-from .errors import DiskFullError, StorageBusyError
+from .disk_errors import will_pass
+from .errors import StorageBusyError
 from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
@@ -328,8 +327,7 @@ class AppendLog:
         """Write to the page cache now, before anything else changes; False if that must be queued instead.
 
         Raises:
-            DiskFullError: nothing was written, nothing was changed. Only in page-cache mode, as the other:
-            StorageFailedError: this replica cannot be written to any more.
+            StorageFailedError: this replica cannot be written to any more; only in page-cache mode.
         """
         segment, host = self._active, self._host
         buffers = [entry.frame for entry in entries]
@@ -347,12 +345,8 @@ class AppendLog:
         try:
             host.files.write(fd, buffers, position)
         except OSError as error:
-            if self._journaled or is_passing(error):
-                return False  # As above.
-            if is_disk_full(error):
-                with suppress(OSError):  # What is left of it is never a whole frame that nobody was sent.
-                    host.files.truncate(fd, position)
-                raise DiskFullError(f"no room for {self.name}: {error}") from error
+            if self._journaled or will_pass(error):
+                return False  # As above. It writes to the same place.
             self._fail(f"cannot write {segment.log.path}: {error}")
             assert self.failed is not None
             raise self.failed from error

@@ -248,19 +248,25 @@ def test_room_on_a_full_disk_is_looked_for_although_nothing_else_happens() -> No
     assert log.durable_index == 6
 
 
-def test_a_full_disk_changes_nothing_in_page_cache_mode() -> None:
+@pytest.mark.parametrize("has_room_again", [False, True])
+def test_in_page_cache_mode_one_entry_waits_for_room_and_the_next_are_refused(has_room_again: bool) -> None:
     node = Node()
     log = node.log(mode="page-cache")
     fill(log, 2)
     node.work()
     node.files.full_at_bytes = used(node.files) + 100
+    fill(log, 1)
+    node.work()
+    assert (log.last_index, log.durable_index) == (3, 2), "it is not acknowledged"
+    assert node.storage.lacks_room
     with pytest.raises(DiskFullError):
         fill(log, 1)
-    assert (log.last_index, log.log_end_offset, log.size_bytes) == (2, 4, 1122)
-    node.files.full_at_bytes = None
-    fill(log, 1)
-    assert log.durable_index == 3
-    assert node.killed().log(mode="page-cache").last_index == 3
+    assert log.last_index == 3
+    if has_room_again:
+        node.files.full_at_bytes = None
+        node.wait()
+        assert (log.durable_index, node.storage.refusal) == (3, "")
+    assert node.killed().log(mode="page-cache").last_index == (3 if has_room_again else 2)
 
 
 def test_damage_in_what_was_synced_fails_the_replica_and_is_not_cut() -> None:
