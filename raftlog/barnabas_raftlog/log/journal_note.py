@@ -9,6 +9,7 @@ crash leaves the old name or the new one. The name comes after the file, so a fi
 An older version leaves no such name; then nothing is known, as it was before there was one.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from .files import Files
@@ -44,15 +45,25 @@ class JournalNote:
         """Make it durable that the life `sequence` of `file` has begun. Blocks.
 
         Raises:
-            OSError: it may be or not; it can be tried again, with any later number.
+            OSError: it is not; what was noted before is, as far as the disk lets us take it back.
         """
-        path = self._path_of(Begun(sequence, file))
-        if not self._path:
+        before, path = self._path, self._path_of(Begun(sequence, file))
+        if not before:
             self._files.close(self._files.open(path, create=True))
-        elif self._path != path:
-            self._files.rename(self._path, path)
+        elif before != path:
+            self._files.rename(before, path)
         self._path = path
-        self._files.sync_directory(self._directory)
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError:
+            # The file is given up then, and must not be missed.
+            with suppress(OSError):
+                if not before:
+                    self._files.remove(path)
+                elif before != path:
+                    self._files.rename(path, before)
+                self._path = before
+            raise
 
     def _path_of(self, begun: Begun) -> str:
         return f"{self._directory}/{PREFIX}{begun.sequence}.{begun.file}"

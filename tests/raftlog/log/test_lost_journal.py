@@ -278,3 +278,39 @@ def test_an_identity_that_makes_no_sense_is_one_refusal(text: str) -> None:
     change(node.files, "data/meta.json", lambda data: data.__setitem__(slice(None), text.encode()))
     with pytest.raises(StorageFailedError, match="cannot start from data"):
         Node(node.files)
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_note_that_could_not_be_synced_does_not_name_a_file_that_was_taken_back(rounds: int, power: bool) -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    node.work()
+    bad = newest_journal(node.files)
+    node.files.failing = lambda call, path: (call, path) in {("sync", bad), ("write", bad), ("sync_directory", "data")}
+    fill(log, 2)
+    node.work()
+    for _ in range(rounds):
+        node.wait()
+    assert (log.durable_index, node.storage.failed is None) == (3, False)
+    if power:
+        node.files.failing = lambda call, path: 0
+        for _ in range(3):
+            node.wait()
+        assert log.durable_index == 5
+        node.files.lose_power(Random(rounds))
+    again = Node(node.files) if power else node.killed()
+    assert again.log().last_index >= (5 if power else 3)
+
+
+def test_a_first_note_that_could_not_be_synced_names_nothing_that_is_not_there() -> None:
+    node = Node()
+    log = node.log()
+    node.files.failing = lambda call, path: (call, path) == ("sync_directory", "data")
+    fill(log, 2)
+    node.work()
+    for _ in range(3):
+        node.wait()
+    assert log.durable_index == 0
+    assert node.killed().log().failed is None
