@@ -27,6 +27,7 @@ header says up to where the old one is valid; it writes there everything that wa
 it back. If that fails too, `write` says that it `failed`, and takes the attempt back: its file is removed if that can
 be, and its sequence number is never used again, so that recovery cannot take it for a part of the journal. The records
 stay with the caller, and the next `write` tries the same once more, with another new file. When is the caller's affair.
+Where only the note of a file fails, that alone is tried again: a file that may be noted must stay.
 """
 
 import itertools
@@ -124,6 +125,9 @@ class Journal:
         # loss of power, so no other file names it as its predecessor.
         self._durable_end = (0, 0)
         self._broken = ""  # why the current file must not be written to any more
+        # A batch that is on the disk and does not count yet: how many of the next records, and the place behind it.
+        # It is the first of its file, and the note of that could not be synced.
+        self._synced: tuple[int, JournalPlace] | None = None
         self._begun = self._place  # behind the batch that is being synced
         self._begun_bytes = 0  # how long the file was then
         self._may_be_direct = True  # until that has failed once
@@ -143,9 +147,19 @@ class Journal:
         disk_full = blocked = False
         reopened = failed = ""
         while done < len(records) and not (disk_full or blocked or failed):
-            if self._broken:
+            if self._synced is not None:
                 try:
-                    count = self._replace(records, done)
+                    self._note_first()
+                except OSError as error:
+                    disk_full = is_disk_full(error)
+                    failed = "" if disk_full else f"a new journal file cannot be noted: {error}"
+                    continue
+                count, behind = self._synced
+                self._advance(behind)
+                done += count
+            elif self._broken:
+                try:
+                    self._synced = self._replace(records, done)
                 except (OSError, StorageFailedError) as error:
                     disk_full = is_disk_full(error)
                     if not disk_full:
@@ -164,12 +178,9 @@ class Journal:
                     self._broken = "" if disk_full else str(error)
                     continue
                 try:
-                    behind = self._write_batch(records[done : done + count])
-                    self._advance(behind)
+                    self._synced = count, self._write_batch(records[done : done + count])
                 except OSError as error:
                     self._broken = str(error)
-                    continue
-            done += count
         if not failed and not disk_full:
             disk_full = not self._reserve()
         return WriteResult(done, self._place, len(self._full), disk_full, blocked, reopened, failed)
@@ -181,7 +192,7 @@ class Journal:
         """
         file, place = self._current, self._place
         # The first batch of a file takes a note with it, and its header went through the page cache.
-        if file is None or self._broken or place.position == FILE_HEADER_BYTES:
+        if file is None or self._broken or self._synced is not None or place.position == FILE_HEADER_BYTES:
             return False
         buffers, size = encode_batch(place.sequence, place.batch + 1, records, file.synced_bytes)
         position = aligned(place.position)
@@ -377,21 +388,27 @@ class Journal:
             if count > 0:
                 buffers.append(_ZEROS[:count])
 
-    def _advance(self, behind: JournalPlace) -> None:
-        """A batch is on the disk.
+    def _note_first(self) -> None:
+        """Note that a file is there if the batch that is on the disk is its first.
 
         Raises:
-            OSError: it was the first of its file, and that could not be noted. It does not count.
+            OSError: that could not be done. The batch does not count before it is.
         """
-        file = self._current
-        assert file is not None
         if self._place.position == FILE_HEADER_BYTES:
-            self._note.write(file.sequence, file.path.rpartition("/")[2].partition(".")[0])
+            assert self._current is not None
+            self._note.write(self._current.sequence, self._current.path.rpartition("/")[2].partition(".")[0])
+
+    def _advance(self, behind: JournalPlace) -> None:
+        """A batch is on the disk, and counts."""
+        file, self._synced = self._current, None
+        assert file is not None
         self._place = JournalPlace(behind.sequence, behind.position, behind.batch, file.synced_bytes)
         self._durable_end = (behind.position, behind.sequence)
 
-    def _replace(self, records: list[QueuedRecord], start: int) -> int:
-        """Write what fits of the records, which did not become durable, into a new file; return how many those are.
+    def _replace(self, records: list[QueuedRecord], start: int) -> tuple[int, JournalPlace]:
+        """Write what fits of the records, which did not become durable, into a new file.
+
+        Returns how many those are, and the place behind them: see `_synced`.
 
         Raises:
             OSError, StorageFailedError: they are not there, and the journal is as it was before.
@@ -410,7 +427,6 @@ class Journal:
             self._begin(fresh, size)
             behind = self._write_batch(records[start : start + count])
             self._verify(count, behind)
-            self._advance(behind)
         except (OSError, StorageFailedError):
             self._current, self._place, self._durable_end = bad, place, durable_end
             self._discard(fresh)
@@ -419,7 +435,7 @@ class Journal:
             # Kept on disk, for what is durable in it, until the checkpoint; never written again.
             bad.is_bad = True
             self._full.append(bad)
-        return count
+        return count, behind
 
     def _verify(self, count: int, behind: JournalPlace) -> None:
         assert self._current is not None

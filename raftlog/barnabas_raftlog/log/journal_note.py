@@ -9,7 +9,6 @@ crash leaves the old name or the new one. The name comes after the file, so a fi
 An older version leaves no such name; then nothing is known, as it was before there was one.
 """
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from .files import Files
@@ -45,25 +44,15 @@ class JournalNote:
         """Make it durable that the life `sequence` of `file` has begun. Blocks.
 
         Raises:
-            OSError: it is not; what was noted before is, as far as the disk lets us take it back.
+            OSError: it may be or not. It is to be tried again, and the file must not be given up meanwhile.
         """
-        before, path = self._path, self._path_of(Begun(sequence, file))
-        if not before:
+        path = self._path_of(Begun(sequence, file))
+        if not self._path:
             self._files.close(self._files.open(path, create=True))
-        elif before != path:
-            self._files.rename(before, path)
+        elif self._path != path:
+            self._files.rename(self._path, path)
         self._path = path
-        try:
-            self._files.sync_directory(self._directory)
-        except OSError:
-            # The file is given up then, and must not be missed.
-            with suppress(OSError):
-                if not before:
-                    self._files.remove(path)
-                elif before != path:
-                    self._files.rename(path, before)
-                self._path = before
-            raise
+        self._files.sync_directory(self._directory)
 
     def _path_of(self, begun: Begun) -> str:
         return f"{self._directory}/{PREFIX}{begun.sequence}.{begun.file}"

@@ -282,7 +282,9 @@ def test_an_identity_that_makes_no_sense_is_one_refusal(text: str) -> None:
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("rounds", [1, 3])
-def test_a_note_that_could_not_be_synced_does_not_name_a_file_that_was_taken_back(rounds: int, power: bool) -> None:
+def test_a_file_whose_note_could_not_be_synced_stays_and_is_noted_when_that_can_be_done(
+    rounds: int, power: bool
+) -> None:
     node = Node()
     log = node.log()
     fill(log, 3)
