@@ -114,3 +114,4 @@ class MixedReader:
         # By then it was the first of those that had something, whoever else had its leader change meanwhile.
         if fetches >= asked:
             self.availability.on_stood_still(reader.partition, fetches + 1, since_us)
+            del self._stood_still[reader.partition]  # It may not have been owed when it began to stand still.

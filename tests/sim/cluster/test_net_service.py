@@ -25,6 +25,7 @@ from barnabas_raftlog.log.errors import StorageBusyError
 from barnabas_raftlog.multiraft.links import Links
 from barnabas_raftlog.raft.log_ends import LogEnds
 
+from . import mixed_reader
 from .availability import CHECKS
 from .loop import VirtualLoop
 from .scenario import Run, SimulationError, run_choice
@@ -62,7 +63,7 @@ def at_work(**service: Any) -> Choice:
 
 
 FAR_LOAD = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),))
-MIXED = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),) * 3, tail_bytes=60_000, mixed_readers=2)._replace(
+MIXED = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),) * 3, tail_bytes=60_000, mixed_readers=4)._replace(
     record_bytes=3_000, nodes=3, partitions=6, drift=(1.0,) * 3
 )
 MEMBERS = at_work(dies_us=2_600 * MS)._replace(members=2)
@@ -82,7 +83,9 @@ def forget_older_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_memory_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is in memory take the room of what was named before it."""
+    """Let what is in memory take the room of what was named before it, where batches are larger than the room."""
+    monkeypatch.setattr(mixed_reader, "PARTITION_BYTES", (1_000,))
+    monkeypatch.setattr(mixed_reader, "AGAIN", 0.2)
     read = _Look._read_from_memory
 
     def read_anyway(look: _Look, *asked: Any) -> None:
