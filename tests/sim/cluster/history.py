@@ -166,13 +166,11 @@ class ClientHistory:
     def on_handed_out(self, group: str, partition: Partition, offset: int, due: int | None) -> None:
         """A member of a group of the project's own consumers was handed a record; `due`: which comes next, if known."""
         end = self.handed_out.get((group, partition), 0)
-        is_hole = offset != due if due is not None else offset > end
-        # Whoever falls behind what was deleted begins where the log begins; compaction leaves holes.
-        is_excused = self.compacts or offset <= self.deleted.get(partition, 0)
-        if is_hole and not is_excused:
-            self._world.violate(
-                f"group {group}: {partition} goes on at {offset}; due was {end if due is None else due}"
-            )
+        wanted = end if due is None else due
+        # Whoever falls behind what was deleted goes on where the log begins; compaction leaves holes.
+        is_hole = offset > wanted and not self.compacts and offset > self.deleted.get(partition, 0)
+        if is_hole or (due is not None and offset < due):
+            self._world.violate(f"group {group}: {partition} goes on at {offset}, and {wanted} was due")
         self.handed_out[group, partition] = max(end, offset + 1)
 
     def on_group_stored(self, group: str, partition: Partition, offset: int) -> None:

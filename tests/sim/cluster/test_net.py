@@ -131,6 +131,59 @@ def test_two_owners_in_one_generation_are_noticed() -> None:
     assert world.failure is not None
 
 
+def test_a_record_that_is_there_although_it_was_refused_is_noticed_whatever_comes_first() -> None:
+    world, told = history(A)
+    told.on_refused(A)
+    told.on_read("r", P, 0, A)
+    assert world.failure is not None
+    world, told = history(A)
+    told.on_read("r", P, 0, A)
+    told.on_refused(A)
+    assert world.failure is not None
+
+
+def test_an_end_that_was_told_and_does_not_exist_is_noticed() -> None:
+    world, told = history(A)
+    told.on_read("r", P, 0, A)
+    told.on_told_end(P, 2)
+    told.check_complete("r", P, 1)
+    assert world.failure is not None
+
+
+def test_a_record_that_is_not_of_the_time_that_was_told_is_noticed() -> None:
+    world, told = history(A)
+    told.on_told_record(P, 0, 5)
+    told.on_read("r", P, 0, A)
+    told.check_complete("r", P, 1)
+    assert world.failure is not None
+
+
+def test_a_group_that_passes_over_a_record_is_noticed() -> None:
+    world, told = history()
+    told.on_handed_out("g", P, 0, None)
+    told.on_handed_out("g", P, 1, 1)
+    told.on_handed_out("g", P, 1, None)  # another member, once more from the last commit
+    assert world.failure is None
+    told.on_handed_out("g", P, 4, None)
+    assert world.failure is not None
+
+
+def test_a_hole_within_a_membership_is_noticed() -> None:
+    world, told = history()
+    told.on_handed_out("g", P, 0, None)
+    told.on_handed_out("g", P, 0, 1)
+    assert world.failure is not None
+
+
+def test_an_offset_that_is_stored_beyond_what_was_handed_out_is_noticed() -> None:
+    world, told = history()
+    told.on_handed_out("g", P, 0, None)
+    told.on_group_stored("g", P, 1)
+    assert world.failure is None
+    told.on_group_stored("g", P, 2)
+    assert world.failure is not None
+
+
 def test_shrinking_leaves_the_faults_that_matter() -> None:
     faults = tuple(Fault(number * SECOND, "crash", (1, 1), 0, number) for number in range(16))
     wanted = {3, 11}

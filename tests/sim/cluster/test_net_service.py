@@ -1,7 +1,6 @@
 """The net catches what keeps a cluster, or a client of ours, from doing what it owes: mistakes that are planted here.
 
-Each is planted in a run without faults that is clean without the mistake, which the first test shows, or has a control
-of its own.
+Each is planted in a run that is clean without the mistake, which the first test shows, or has a control of its own.
 """
 
 import asyncio
@@ -13,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.handlers.fetch import _Look
+from barnabas_broker.handlers.fetch import _Fetch, _Look
 from barnabas_broker.partition import Partition as BrokerPartition
+from barnabas_broker.preferred_leaders import PreferredLeaders
+from barnabas_broker.reassignment import Moves
 from barnabas_broker.timers import Timers
 from barnabas_broker.waiting import CommitWaiters
 from barnabas_clients import ClientError, produce_exchange, producer_sender
@@ -66,8 +67,11 @@ FAR_LOAD = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),))
 MIXED = at_work(distance_us=(20 * MS, 40 * MS), loads=(Load(1, 40),) * 3, tail_bytes=60_000, mixed_readers=4)._replace(
     record_bytes=3_000, nodes=3, partitions=6, drift=(1.0,) * 3
 )
+MOVES = at_work()._replace(moves=True, safety_us=13 * SECOND)
 MEMBERS = at_work(dies_us=2_600 * MS)._replace(members=2)
 CRASH = Fault(3 * SECOND, "crash", (0, 1), SECOND // 2)
+AFTER_A_CRASH = at_work()._replace(faults=(CRASH,))
+COMES_HOME = AFTER_A_CRASH._replace(service=AFTER_A_CRASH.service._replace(lasting_us=14 * SECOND))
 OWN = at_work(producers=2, consumers=2, admins=1)
 
 
@@ -136,10 +140,36 @@ def never_arm_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("choice", [FAR_LOAD, MIXED, MEMBERS, OWN], ids=["far", "mixed", "members", "own clients"])
-def test_a_run_without_faults_owes_and_gives_everything(choice: Choice) -> None:
+@pytest.mark.parametrize(
+    "choice",
+    [FAR_LOAD, MIXED, MEMBERS, OWN, MOVES, COMES_HOME],
+    ids=["far", "mixed", "members", "own clients", "moves", "after a crash"],
+)
+def test_a_run_without_mistakes_owes_and_gives_everything(choice: Choice) -> None:
     counts = run_choice(choice).world.counts
     assert counts["looks when all was owed"] >= 40
+
+
+def keep_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no leadership go home."""
+    monkeypatch.setattr(PreferredLeaders, "move", lambda _: False)
+
+
+def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody do what a move asks for."""
+    monkeypatch.setattr(Moves, "review", lambda *_: False)
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few fetches be neither parked nor answered."""
+    answer, counter = _Fetch._answer, [0]
+
+    def lose(fetch: _Fetch, look: _Look) -> None:
+        counter[0] += 1
+        if counter[0] % 100:
+            answer(fetch, look)
+
+    monkeypatch.setattr(_Fetch, "_answer", lose)
 
 
 def run_seeds(choice: Choice) -> None:
@@ -154,10 +184,22 @@ def run_seeds(choice: Choice) -> None:
         (FAR_LOAD, forget_older_ends, "in-sync replicas whole"),
         (MIXED, read_memory_first, "every partition advances"),
         (FAR_LOAD._replace(service=FAR_LOAD.service._replace(loads=(Load(-1, 40),))), lose_waiters, "no refusal"),
-        (at_work()._replace(faults=(CRASH,)), drop_announcements, "leaders known"),
+        (AFTER_A_CRASH, drop_announcements, "leaders known"),
+        (COMES_HOME, keep_leaders, "leaders home"),
+        (MOVES, never_end_moves, "moves end"),
+        (FAR_LOAD, lose_answers, "fetch answered"),
         (MEMBERS, never_arm_again, "the dead leave"),
     ],
-    ids=["the in-sync rule", "request order", "a waiter", "an announcement", "a timer"],
+    ids=[
+        "the in-sync rule",
+        "request order",
+        "a waiter",
+        "an announcement",
+        "a way home",
+        "a move",
+        "an answer",
+        "a timer",
+    ],
 )
 def test_what_is_owed_is_missed_when_it_is_not_given(
     choice: Choice, plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch
