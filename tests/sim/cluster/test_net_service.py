@@ -18,8 +18,9 @@ from barnabas_broker.preferred_leaders import PreferredLeaders
 from barnabas_broker.reassignment import Moves
 from barnabas_broker.timers import Timers
 from barnabas_broker.waiting import CommitWaiters
-from barnabas_clients import ClientError, produce_exchange, producer_sender
+from barnabas_clients import ClientError, Consumer, produce_exchange, producer_sender
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.reader import Reader
 from barnabas_clients.sequences import Outcome
 from barnabas_metadata_quorum import announcer
 from barnabas_raftlog.log.errors import StorageBusyError
@@ -279,6 +280,42 @@ def test_our_producer_says_what_became_of_each_record_and_a_wrong_word_is_notice
     mistake(monkeypatch)
     with pytest.raises(SimulationError, match=claim):
         run_choice(ALONE._replace(service=Service(producers=1)))
+
+
+def commit_more_than_was_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_offsets = Reader.handed_offsets
+
+    def more(reader: Reader) -> Any:
+        offsets = handed_offsets(reader)
+        return {key: stored._replace(offset=stored.offset + 50) for key, stored in offsets.items()}
+
+    monkeypatch.setattr(Reader, "handed_offsets", more)
+
+
+def pass_over_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    get_many, counter = Consumer.get_many, [0]
+
+    async def get_fewer(consumer: Consumer, *args: Any) -> Any:
+        found = await get_many(consumer, *args)
+        counter[0] += len(found)
+        if found and counter[0] > 20:
+            next(iter(found.values())).pop(0)
+        return found
+
+    monkeypatch.setattr(Consumer, "get_many", get_fewer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mistake", "claim"),
+    [(commit_more_than_was_handed_out, "is stored for"), (pass_over_a_record, "goes on at|is stored for")],
+)
+def test_what_our_consumer_passes_over_or_commits_too_soon_is_noticed(
+    mistake: Plant, claim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistake(monkeypatch)
+    with pytest.raises(SimulationError, match=claim):
+        run_seeds(OWN)
 
 
 def test_a_smaller_service_that_fails_too_is_found() -> None:
