@@ -5,6 +5,7 @@ request has done is found out by asking again, as tools do.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,10 +25,11 @@ from barnabas_clients.protocol.list_partition_reassignments import ListPartition
 from .client import Trouble, WireClient
 from .history import Partition
 
-__all__ = ["change_observers", "come_and_go", "create_topic", "move_partitions"]
+__all__ = ["change_observers", "come_and_go", "create_topic", "demand_copies_of_offsets", "move_partitions"]
 
 TIMEOUT_MS = 3_000
 TOPIC_RESOURCE, SET = 2, 0
+OFFSETS_TOPIC = "__consumer_offsets"
 CANCELLED = 0.2  # of all moves, if they are still under way then
 LOOKS = 12  # how often an administrator asks whether a move has ended before the next one begins
 
@@ -127,24 +129,43 @@ async def _is_moving(client: WireClient) -> bool:
     return answer.error_code != ErrorCode.NONE or bool(answer.topics)
 
 
+async def set_config(client: WireClient, topic: str, name: str, value: str, early: ErrorCode) -> bool:
+    """Ask once to configure a topic; return whether it is done. `early`: what is said when something is not there yet.
+
+    Raises:
+        Trouble: no answer.
+    """
+    setting = IncrementalAlterableConfig(name=name, config_operation=SET, value=value)
+    resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[setting])
+    answer = await client.ask_anybody(IncrementalAlterConfigsRequest(resources=[resource]))
+    code, text = ErrorCode(answer.responses[0].error_code), answer.responses[0].error_message
+    client.world.note(client.name, f"{name} of {topic} {value}: {code.name}")
+    assert code in {ErrorCode.NONE, early} or code in RETRIABLE, f"{code.name}: {text}"
+    return code is ErrorCode.NONE
+
+
+async def demand_copies_of_offsets(client: WireClient, count: int, goes_on: Callable[[], bool]) -> None:
+    """Let a group's commits be answered only when so many replicas have them, as soon as there is a topic for them."""
+    while goes_on():
+        await client.pause(200, 1_500)
+        with suppress(Trouble):
+            early = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if await set_config(client, OFFSETS_TOPIC, "min.insync.replicas", str(count), early):
+                client.world.counts["copies of offsets demanded"] += 1
+                return
+
+
 async def change_observers(client: WireClient, topic: str, goes_on: Callable[[], bool]) -> None:
     """Let one or two brokers observe the topic, then others, then nobody."""
     nodes = sorted(client.brokers)
     while goes_on():
         await client.pause(200, 1_500)
         observers = sorted(client.rng.sample(nodes, client.rng.randrange(3)))
-        setting = IncrementalAlterableConfig(
-            name="replica.observers", config_operation=SET, value=",".join(map(str, observers))
-        )
-        resource = IncrementalAlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[setting])
+        value = ",".join(map(str, observers))
         try:
-            answer = await client.ask_anybody(IncrementalAlterConfigsRequest(resources=[resource]))
+            # INVALID_CONFIG: one of them has never registered.
+            is_done = await set_config(client, topic, "replica.observers", value, ErrorCode.INVALID_CONFIG)
         except Trouble as trouble:
             client.world.note(client.name, f"observers {observers}: {trouble}")
             continue
-        code, text = answer.responses[0].error_code, answer.responses[0].error_message
-        client.world.note(client.name, f"observers {observers}: {ErrorCode(code).name}")
-        # INVALID_CONFIG: one of them has never registered.
-        is_early = code == ErrorCode.INVALID_CONFIG
-        assert code == ErrorCode.NONE or is_early or code in RETRIABLE, f"{ErrorCode(code).name}: {text}"
-        client.world.counts["observers changed"] += code == ErrorCode.NONE
+        client.world.counts["observers changed"] += is_done

@@ -56,6 +56,7 @@ PATHS = {
     "many partitions a fetch": "fetches of many",
     "offset looked up": "offsets looked up",
     "coordinator's log rewritten": "event coordinator log compacted",
+    "offsets in several copies": "copies of offsets demanded",
     "member vanished": "members that vanished",
     "our producer delivered": "own delivered",
     "our consumer was handed": "own consumed",

@@ -23,7 +23,7 @@ from barnabas_raftlog.log.tail_cache import TailCache
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
-from .admin import change_observers, come_and_go, create_topic, move_partitions
+from .admin import change_observers, come_and_go, create_topic, demand_copies_of_offsets, move_partitions
 from .availability import Availability
 from .client import WireClient
 from .faults import Faults
@@ -271,6 +271,9 @@ class Run:
             client.start(
                 move_partitions(client, self.partitions, choice.replication_factor, lambda: not self.faults.is_over)
             )
+        if choice.service.offsets_min_insync > 1:
+            client, copies = self.client(), choice.service.offsets_min_insync
+            client.start(demand_copies_of_offsets(client, copies, self._goes_on))
         if choice.observers:
             client = self.client()
             client.start(change_observers(client, TOPIC, lambda: not self.faults.is_over))

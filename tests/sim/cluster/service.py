@@ -33,14 +33,18 @@ class Load(NamedTuple):
 class Service(NamedTuple):
     """See the module.
 
-    `distance_us`: how far apart two hosts are, at least and at most, one way. `lag_ms`: replica.lag.time.max.ms.
-    `loads`: one partition each. `quiet_us`: no fault strikes, or lasts into, this time of the run (its end; 0: there
-    is none). `lasting_us`: so long the work goes on under no fault at the end. `message_bytes`: max.message.bytes of
-    the topic. `large_every`: one batch of so many is as large as that (0: none). `tail_bytes`: of the recent
-    batches that a broker has in memory; the rest is read from the disk. `mixed_readers`: clients that fetch all
-    partitions at once, from the end and from the beginning. `listers`: clients that look offsets up.
-    `rewrite_bytes`: from this size on a coordinator writes its log anew (0: as in life). `producers`, `consumers`,
-    `admins`: so many of the project's own. `dies_us`: when a member of the group vanishes (0: never).
+    - `distance_us`: how far apart two hosts are, at least and at most, one way.
+    - `min_insync`: min.insync.replicas of the topic; `offsets_min_insync`: of the topic that coordinators write to.
+    - `lag_ms`: replica.lag.time.max.ms.
+    - `loads`: one partition each.
+    - `quiet_us`: no fault strikes, or lasts into, this time of the run (its end is 0 where there is none).
+    - `lasting_us`: so long the work goes on under no fault at the end.
+    - `message_bytes`: max.message.bytes of the topic; `large_every`: one batch of so many is as large (0: none).
+    - `tail_bytes`: of the recent batches that a broker has in memory; the rest is read from the disk.
+    - `mixed_readers`: clients that fetch all partitions at once. `listers`: clients that look offsets up.
+    - `rewrite_bytes`: from this size on a coordinator writes its log anew (0: as in life).
+    - `producers`, `consumers`, `admins`: so many of the project's own.
+    - `dies_us`: when a member of the group by hand vanishes (0: never).
     """
 
     distance_us: tuple[int, int] = (0, 0)
@@ -55,6 +59,7 @@ class Service(NamedTuple):
     mixed_readers: int = 0
     listers: int = 0
     rewrite_bytes: int = 0
+    offsets_min_insync: int = 1
     producers: int = 0
     consumers: int = 0
     admins: int = 0
@@ -98,6 +103,7 @@ def draw(seed: int, factor: int, safety_us: int) -> Service:
         consumers=rng.choice((0, 0, 0, 0, 1, 2)),
         admins=rng.choice((0, 0, 0, 0, 1)),
         dies_us=rng.choice((0, rng.randrange(2 * SECOND, safety_us))),
+        offsets_min_insync=min(factor, rng.choice((1, 1, 2, 3))),
     )
     return drawn._replace(**{name: Service._field_defaults[name] for name in sorted(CLOSED)})
 
