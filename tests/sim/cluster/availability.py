@@ -4,9 +4,8 @@
 fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`.
 `CHECKS` names what is owed from then on; a violation begins with the name of its check.
 
-What clients see they report themselves (`on_produce`, `on_stood_still`, `on_vanished`); the rest is looked at.
-
-A replica that waits for an operator, as it must, is not counted on (`Run.damaged`).
+What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
+looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`).
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
+from .client import Trouble
 from .history import Partition
 from .machine import Machine
 from .network import Network
@@ -98,27 +98,36 @@ class Availability:
 
     # What clients report.
 
-    def on_produce(self, partition: Partition, acks: int, sent_us: int, code: ErrorCode | None, text: str) -> None:
-        """A produce request was answered, or was not (None)."""
-        if code is ErrorCode.NONE or not self.owes_since(sent_us):
+    def on_refused(self, partition: Partition, acks: int, sent_us: int, code: ErrorCode, text: str) -> None:
+        """A produce request was answered with an error."""
+        if code not in REFUSALS or not self.owes_since(sent_us):
             return
         self._note_leaders()
-        if code is None:
-            # Whoever it went to may have changed its mind about who leads, and closed the connection.
-            if self._changed_us < sent_us:
-                self._violate("no refusal", f"{partition} with acks={acks}, sent at {sent_us}, has no answer: {text}")
-        elif code in REFUSALS and (code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self._changed_us + SECOND < sent_us):
+        if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self._changed_us + SECOND < sent_us:
             self._violate("no refusal", f"{partition} with acks={acks}, sent at {sent_us}: {code.name} {text}")
+
+    def on_unanswered(self, check: str, partition: Partition, sent_us: int, trouble: Exception) -> None:
+        """There is no answer to what was sent at `sent_us`, which says something to `check`."""
+        if self.owes_since(sent_us) and not self._is_excused(sent_us, trouble):
+            self._violate(check, f"{partition}, sent at {sent_us}: no answer: {trouble!r}")
+
+    def _is_excused(self, sent_us: int, trouble: Exception) -> bool:
+        """Tell whether there could be no answer.
+
+        Whoever leads no more closes the connections on which nobody asks for an answer. A machine that lost its power
+        knows nothing of the connections that it had.
+        """
+        self._note_leaders()
+        if self._changed_us >= sent_us:
+            return True
+        if not isinstance(trouble, Trouble) or not trouble.node_id:
+            return False
+        return trouble.opened_us < self._machines[trouble.node_id].started_us
 
     def on_stood_still(self, partition: Partition, fetches: int, since_us: int) -> None:
         """So many fetches in a row, the first at `since_us`, brought nothing of a partition that had something."""
         if self.owes_since(since_us):
             self._violate("every partition advances", f"{partition} stood still for {fetches} fetches")
-
-    def on_unanswered_fetch(self, partition: Partition, sent_us: int, text: str) -> None:
-        self._note_leaders()
-        if self.owes_since(sent_us) and self._changed_us < sent_us:
-            self._violate("fetch answered", f"{partition}, sent at {sent_us}: {text}")
 
     def on_vanished(self, group: str, member_id: str, session_ms: int) -> None:
         """A member of a group will never say anything again."""

@@ -24,7 +24,15 @@ REQUEST_S = 4.0
 
 
 class Trouble(Exception):  # noqa: N818 - it is nothing wrong
-    """No answer, or one that says to try again. Whether the request was carried out is not known."""
+    """No answer, or one that says to try again. Whether the request was carried out is not known.
+
+    `node_id` and `opened_us`: where the connection led on which there was no answer, and when it was opened; 0: there
+    was an answer, or no connection.
+    """
+
+    def __init__(self, text: str, node_id: int = 0, opened_us: int = 0) -> None:
+        super().__init__(text)
+        self.node_id, self.opened_us = node_id, opened_us
 
 
 class WireClient:
@@ -37,6 +45,7 @@ class WireClient:
         self.leaders = dict[tuple[str, int], tuple[int, int]]()  # (leader, epoch)
         self.topic_ids = dict[str, bytes]()
         self._connections = dict[int, Connection]()
+        self._opened_us = dict[Connection, int]()
         self._opening = dict[int, asyncio.Lock]()
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -63,8 +72,7 @@ class WireClient:
             connection = await self._connected(node_id, timeout_s)
             return await connection.request(request, timeout_s)
         except BarnabasError as error:
-            self._drop(node_id, connection)
-            raise Trouble(f"{type(request).__name__} to {node_id}: {error}") from error
+            raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
 
     async def post(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> None:
         """Send what is not answered.
@@ -78,8 +86,7 @@ class WireClient:
             await connection.room(timeout_s)
             connection.post(request)
         except BarnabasError as error:
-            self._drop(node_id, connection)
-            raise Trouble(f"{type(request).__name__} to {node_id}: {error}") from error
+            raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
 
     async def _connected(self, node_id: int, timeout_s: float) -> Connection:
         """Return the connection to a broker; of several who want one at a time the first opens it."""
@@ -88,13 +95,19 @@ class WireClient:
             if connection is None or not connection.is_open:
                 host, port = self.brokers[node_id]
                 connection = self._connections[node_id] = await Connection.open(host, port, timeout_s=timeout_s)
+                self._opened_us = {
+                    kept: self._opened_us.get(kept, self.world.now_us) for kept in self._connections.values()
+                }
             return connection
 
-    def _drop(self, node_id: int, connection: Connection | None) -> None:
-        if connection is not None:
-            connection.abandon()
-            if self._connections.get(node_id) is connection:
-                del self._connections[node_id]
+    def _drop(self, node_id: int, connection: Connection | None, text: str) -> Trouble:
+        """Let go of a connection on which there was no answer, and return what is to be said of that."""
+        if connection is None:
+            return Trouble(text)
+        connection.abandon()
+        if self._connections.get(node_id) is connection:
+            del self._connections[node_id]
+        return Trouble(text, node_id, self._opened_us.get(connection, 0))
 
     async def ask_anybody(self, request: Message, timeout_s: float = REQUEST_S) -> Any:
         return await self.ask(self.rng.choice(sorted(self.brokers)), request, timeout_s)

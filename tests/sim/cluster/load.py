@@ -75,13 +75,13 @@ class _Loading:
                 return
             answer = await self.client.ask(leader, request)
         except Trouble as trouble:
-            self.availability.on_produce(self.partition, acks, sent_us, None, str(trouble))
+            self.availability.on_unanswered("no refusal", self.partition, sent_us, trouble)
             self.client.forget_leader(*self.partition)
             self.history.on_unknown([value])
             return
         outcome = answer.responses[0].partition_responses[0]
         code = ErrorCode(outcome.error_code)
-        self.availability.on_produce(self.partition, acks, sent_us, code, outcome.error_message or "")
+        self.availability.on_refused(self.partition, acks, sent_us, code, outcome.error_message or "")
         if code is not ErrorCode.NONE:
             assert code in RETRIABLE, f"load of {self.partition}: {code.name} {outcome.error_message}"
             self.client.forget_leader(*self.partition)

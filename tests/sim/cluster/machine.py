@@ -65,7 +65,7 @@ class Machine:
         self.node: Node | None = None
         self.loop: VirtualLoop | None = None
         self.wall_offset_ms = 0
-        self.life = self.power_cuts = 0
+        self.life = self.power_cuts = self.started_us = 0
         self.on_image: Callable[[int, int, Image], None] = _nobody_looks
         self.is_excused = is_excused  # Storage may fail: its disk has faults.
         self.is_asked_to_stop = False
@@ -82,6 +82,7 @@ class Machine:
         if self.loop is not None:
             return
         self.life += 1
+        self.started_us = self.world.now_us
         # A failure in recovery fails that replica for good, which an operator must mend: see the README.
         self.disk.sync_errors = 0
         self.world.note(self.name, f"starts, life {self.life}")

@@ -82,7 +82,7 @@ class MixedReader:
         try:
             answer = await client.ask(leader, request)
         except Trouble as trouble:
-            self.availability.on_unanswered_fetch(asked[0].partition, sent_us, str(trouble))
+            self.availability.on_unanswered("fetch answered", asked[0].partition, sent_us, trouble)
             raise
         if answer.error_code != ErrorCode.NONE:
             raise Trouble(ErrorCode(answer.error_code).name)

@@ -134,7 +134,7 @@ class OwnProducer:
             receipt = delivery.result()
         except (KafkaError, ClientError) as error:
             world.note(self.client.name, f"{value!r} failed: {error!r}, may be done: {error.may_be_done}")
-            self.availability.on_produce(partition, -1, sent_us, None, repr(error))
+            self.availability.on_unanswered("no refusal", partition, sent_us, error)
             if error.may_be_done:
                 world.counts["own unknown"] += 1
                 self.history.on_unknown([value])

@@ -178,10 +178,10 @@ async def _produce_once(client: WireClient, availability: Availability, partitio
     try:
         outcome = await _outcome(client, partition, frame)
     except Trouble as trouble:
-        availability.on_produce(partition, -1, sent_us, None, str(trouble))
+        availability.on_unanswered("no refusal", partition, sent_us, trouble)
         raise
     code = ErrorCode(outcome.error_code)
-    availability.on_produce(partition, -1, sent_us, code, outcome.error_message or "")
+    availability.on_refused(partition, -1, sent_us, code, outcome.error_message or "")
     if code == ErrorCode.NONE:
         return outcome.base_offset
     assert code in RETRIABLE, f"produce to {partition}: {code.name} {outcome.error_message}"
@@ -268,7 +268,7 @@ class Reader:
         try:
             answer = await self.client.ask(source, request)
         except Trouble as trouble:
-            self.availability.on_unanswered_fetch(self.partition, sent_us, str(trouble))
+            self.availability.on_unanswered("fetch answered", self.partition, sent_us, trouble)
             raise
         if answer.error_code != ErrorCode.NONE:
             raise Trouble(ErrorCode(answer.error_code).name)
