@@ -12,7 +12,7 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import links as links_module
 from barnabas_raftlog.multiraft.admin import ask
 from barnabas_raftlog.multiraft.connection import Connection
-from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame
+from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.wire import encode_messages
@@ -468,6 +468,52 @@ def test_silent_strangers_are_evicted_oldest_first(run: Runner, monkeypatch: pyt
             assert nodes[1].links.stats.strangers_evicted == 2
             for _, writer in streams:
                 writer.close()
+
+    run(main())
+
+
+def test_strangers_that_have_left_count_no_more(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a scan of ports would have the handshake of a member evicted that has just begun."""
+    monkeypatch.setattr(links_module, "STRANGERS_MAX", 2)
+
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            links = nodes[1].links
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection(*links.address)
+                writer.write_eof()
+                await ended(reader)
+                writer.close()
+            reader, writer = await asyncio.open_connection(*links.address)
+            writer.write(b"".join(encode_frame((FrameKind.HELLO, 1, "another", 2, 1, 1, bytes(16)))))
+            assert (
+                read_header(frame_of(memoryview(await reader.read(1 << 16))[4:], owned=True).header)[0]
+                == FrameKind.REFUSED
+            )
+            writer.close()
+            assert links.stats.strangers_evicted == 0
+
+    run(main())
+
+
+def test_who_is_not_known_is_neither_there_nor_waited_for(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            links = nodes[1].links
+            assert not links.is_connected(9)
+            assert not links.is_live(9)
+            assert (links.buffered_bytes(9), links.silence_ms(9)) == (0, 0)
+            assert not links.send_frames(9, [encode_frame((FrameKind.POST, "note"))])
+
+    run(main())
+
+
+def test_whoever_waits_for_the_links_hears_of_their_end(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(1) as nodes:
+            waiting = asyncio.create_task(nodes[1].links.wait())
+            await nodes[1].links.close()
+            await waiting
 
     run(main())
 
