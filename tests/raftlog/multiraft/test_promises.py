@@ -84,6 +84,16 @@ def test_a_group_without_a_promise_under_way_speaks_at_once() -> None:
     assert drives.end() == [VOTE]
 
 
+def test_a_save_on_which_nothing_rests_is_over_when_the_disk_has_it() -> None:
+    """Who asks the group itself, as greetings do, must not find a promise under way for ever."""
+    drives = Drives()
+    drives.promises.make(drives.group, TERM)
+    assert drives.end() == []
+    assert drives.group.promise_ticket == drives.storage.durable_ticket + 1
+    drives.storage.sync()
+    assert drives.group.promise_ticket == drives.storage.durable_ticket
+
+
 def test_each_save_is_waited_for_by_what_rests_on_it_and_by_nothing_else() -> None:
     drives = Drives()
     other = drives.make_group(2)
