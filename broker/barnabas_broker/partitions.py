@@ -38,12 +38,14 @@ from barnabas_raftlog.raft.messages import Fact, GroupId
 from .absences import Absences
 from .config import BrokerConfig
 from .cut_off import is_cut_off
-from .failed_replicas import FailedReplicas, NodeLinks
+from .failed_replicas import FailedReplicas
+from .failed_replicas import NodeLinks as LivenessLinks
 from .hand_over import hand_over
 from .hosted_topic import HostedTopic, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .partition import Partition
 from .partition_host import PartitionObserver
+from .pings import NodeLinks as PingLinks
 from .pings import Pings
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
@@ -70,8 +72,8 @@ class ReplicaStorage(LogStorage, Protocol):
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]: ...
 
 
-class PartitionLinks(NodeLinks, Protocol):
-    """The part of `Links` that is used here."""
+class PartitionLinks(LivenessLinks, PingLinks, Protocol):
+    """The part of `Links` that is used here, and passed on from here."""
 
     @property
     def busy_peers(self) -> Container[int]: ...

@@ -6,7 +6,8 @@ librdkafka believes it, finds nobody there, and asks again only when it scans it
 leader that would be named is sent a question first. It costs a round trip between brokers; instead of the answer of one
 that is gone comes the end of its connection, and then there is an election to be waited for.
 
-Who neither answers nor goes (a process that stands still) keeps nobody waiting for longer than `WAIT_S`.
+Who neither answers nor goes (a process that stands still) keeps nobody waiting for longer than `WAIT_S` and the round
+trip to the farthest broker.
 
 Limit: one question a broker and loop iteration, which all share who ask in it.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.raft.state import RoundTrip
 
 __all__ = ["METHOD", "WAIT_S", "Pings"]
 
@@ -25,6 +27,8 @@ WAIT_S = 0.1
 
 class NodeLinks(Protocol):
     """The part of `Links` that is used here."""
+
+    round_trip: RoundTrip
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
 
@@ -37,7 +41,7 @@ class Pings:
         self._asked: dict[int, asyncio.Task[None]] = {}  # in this iteration of the loop
 
     async def ask(self, node_ids: Iterable[int]) -> None:
-        """Return when each has answered, is known to be gone, or has had `WAIT_S`. Cancelled, it has no effect."""
+        """Return when each has answered, is known to be gone, or has had its time. Cancelled, it has no effect."""
         if asked := [self._question(node_id) for node_id in node_ids]:
             await asyncio.wait(asked)
 
@@ -57,6 +61,6 @@ class Pings:
 
     async def _ask(self, node_id: int) -> None:
         try:
-            await self._links.call(node_id, METHOD, b"", WAIT_S)
+            await self._links.call(node_id, METHOD, b"", WAIT_S + self._links.round_trip.ms / 1000)
         except (BarnabasError, TimeoutError):
             return  # What is known of it by now is what counts.

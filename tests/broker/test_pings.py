@@ -15,6 +15,7 @@ from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
 from barnabas_raftlog.multiraft.rpc import LinkDownError
+from barnabas_raftlog.raft.state import RoundTrip
 
 
 class Links:
@@ -23,9 +24,11 @@ class Links:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.answers: dict[int, asyncio.Future[bytes]] = {}
+        self.round_trip, self.timeouts_s = RoundTrip(), list[float]()
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
-        assert (method, body, timeout_s) == (METHOD, b"", WAIT_S)
+        assert (method, body) == (METHOD, b"")
+        self.timeouts_s.append(timeout_s)
         self.asked.append(node_id)
         self.answers[node_id] = asyncio.get_running_loop().create_future()
         return await self.answers[node_id]
@@ -50,6 +53,18 @@ async def test_all_who_ask_at_once_share_a_question_and_who_comes_later_asks_aga
     links.answers[2].set_result(b"")
     links.answers[3].set_result(b"")
     await asyncio.gather(first, third)
+
+
+@pytest.mark.parametrize("round_trip_ms", [0, 100, 160])
+async def test_who_is_far_has_the_time_to_answer(round_trip_ms: int) -> None:
+    links = Links()
+    links.round_trip.ms = round_trip_ms
+    asking = asyncio.create_task(Pings(links).ask([2]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    links.answers[2].set_result(b"")
+    await asking
+    assert links.timeouts_s == [WAIT_S + round_trip_ms / 1000]
 
 
 @pytest.mark.parametrize("error", [LinkDownError("gone"), TimeoutError()])

@@ -35,6 +35,7 @@ from barnabas_raftlog.raft.messages import (
     PeerSilent,
     Rng,
 )
+from barnabas_raftlog.raft.state import RoundTrip
 
 from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
@@ -63,6 +64,7 @@ class NodeLinks(FrameSender, Protocol):
     on_messages: Callable[[int, Sequence[Heard]], None] | None
     on_fact: Callable[[Fact], None] | None
     on_peer: list[Callable[[int, bool], None]]
+    round_trip: RoundTrip
 
     @property
     def live_peers(self) -> list[int]: ...

@@ -8,7 +8,7 @@ Limit: `ahead_max` chunks are asked for, or there and not taken yet. A task exis
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 __all__ = ["read_ahead"]
@@ -18,7 +18,7 @@ Read = Callable[[int, int], Coroutine[Any, Any, memoryview]]
 
 async def read_ahead(
     read: Read, start: int, stop: int, chunk_bytes: int, ahead_max: int
-) -> AsyncIterator[tuple[int, memoryview]]:
+) -> AsyncGenerator[tuple[int, memoryview], None]:
     """Yield (position, bytes) from `start` to `stop`. `read(position, size_bytes)` may give fewer bytes, not none.
 
     What it raises is raised here, when its turn has come. Ended early, what was asked for is cancelled: use `aclosing`.

@@ -102,7 +102,12 @@ def test_of_a_peer_that_fell_silent_nothing_is_heard_before_it_is_live_again(run
             await nodes[1].until_live(2)
             await nodes[2].until_live(1)
             frames, _ = encode_messages([(GROUP, LeadershipEnded(4, 2, 1))])
-            nodes[1].links.on_peer.append(lambda _, live: live or nodes[2].links.send_frames(1, frames))
+
+            def speak_late(_: int, live: bool) -> None:
+                if not live:
+                    nodes[2].links.send_frames(1, frames)
+
+            nodes[1].links.on_peer.append(speak_late)
             outgoing = nodes[1].links._peers[2].outgoing
             assert outgoing is not None
             outgoing.abort("lost")

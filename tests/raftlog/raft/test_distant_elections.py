@@ -29,7 +29,7 @@ class Electing(Distant):
         self.rng.seed(seed)
         self.lost_term, self.lost_ms = self.leader.term, self.now_ms
 
-    def elect(self, start_ms: int = 0) -> int:
+    def next_leader(self, start_ms: int = 0) -> int:
         """Run until a member is confirmed as the next leader, and return which."""
         while not (found := [n for n in (2, 3) if self.cores[n].role is Role.LEADER and self.cores[n].confirmed]):
             self.run(1)
@@ -47,7 +47,7 @@ class Electing(Distant):
 def test_a_leader_that_dies_costs_one_election_however_long_a_round_trip_is(latency_ms: int, seed: int) -> None:
     group = Electing(latency_ms, lot=seed, seed=seed)
     group.die(1)
-    group.elect()
+    group.next_leader()
 
 
 @LATENCIES_MS
@@ -55,7 +55,7 @@ def test_a_leader_that_dies_costs_one_election_however_long_a_round_trip_is(late
 def test_the_preferred_replica_wins_that_election_if_it_is_there(latency_ms: int, seed: int) -> None:
     group = Electing(latency_ms, lot=seed, seed=seed, preferred=3)
     group.die(1)
-    assert group.elect() == 3
+    assert group.next_leader() == 3
 
 
 @LATENCIES_MS
@@ -65,7 +65,7 @@ def test_a_leader_that_gives_up_costs_one_election(latency_ms: int, seed: int) -
     group.dead.add(1)
     for node in (2, 3):
         group.step(node, LeadershipEnded(group.lost_term, 1, node))
-    group.elect(start_ms=50)
+    group.next_leader(start_ms=50)
 
 
 @LATENCIES_MS
@@ -74,7 +74,7 @@ def test_groups_of_one_dead_leader_are_led_by_all_that_are_left(latency_ms: int)
     for lot in range(8):
         group = Electing(latency_ms, lot=lot, seed=1)
         group.die(1)
-        leaders.append(group.elect())
+        leaders.append(group.next_leader())
     assert leaders.count(2) == leaders.count(3) == 4
 
 
@@ -90,4 +90,4 @@ def test_where_the_first_to_stand_lacks_an_entry_the_next_one_leads_in_its_turn(
     group.lost_ms = group.now_ms
     for node in (2, 3):
         group.step(node, PeerSilent(1))
-    assert group.elect(start_ms=40 + 2 * latency_ms) == 3
+    assert group.next_leader(start_ms=40 + 2 * latency_ms) == 3
