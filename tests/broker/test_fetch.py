@@ -1,5 +1,7 @@
 """Fetch and the offset lookups, over a real socket."""
 
+import asyncio
+
 import pytest
 
 from barnabas_broker.partition import Partition
@@ -106,6 +108,21 @@ def test_a_fetch_behind_a_parked_one_is_answered_after_it(wire: Wire, topic: str
     assert offsets_of(waiting.receive(first, 12).responses[0].partitions[0].records) == [0]
     assert not waiting.receive(second, 12).responses[0].partitions[0].records
     waiting.close()
+
+
+def test_a_parked_fetch_goes_with_its_connection(wire: Wire, topic: str, one_broker: RunningCluster) -> None:
+    waiting, waiters = Wire(*wire.socket.getpeername()), one_broker.cluster.nodes[1].partitions.fetch_waiters
+    before = len(waiters)
+
+    async def go_on(_: Cluster) -> None:
+        await asyncio.sleep(0)
+
+    waiting.send(fetch_request(topic, 0, max_wait_ms=600_000), 12)
+    while len(waiters) == before:
+        one_broker.run(go_on)
+    waiting.close()
+    while len(waiters) > before:
+        one_broker.run(go_on)
 
 
 def test_deleting_a_topic_answers_its_parked_fetches(wire: Wire, topic: str, one_broker: RunningCluster) -> None:

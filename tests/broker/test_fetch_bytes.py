@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.handlers import fetch
 from barnabas_broker.testing import RunningCluster
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_raftlog.errors import StorageFailedError
 
 from .wire_client import Wire, batch, offsets_of
 
@@ -98,8 +100,15 @@ LOGS = st.builds(
 )
 
 
-def look(logs: dict[str, _Log], positions: dict[str, int], order: list[str], limits: tuple[int, int, int]) -> Any:
-    """Answer one fetch of these partitions; `limits`: of the request, of each partition, of the broker."""
+class _Damaged(_Log):
+    """It cannot be read from disk."""
+
+    async def read_cold(self, start: int, end: int, bytes_max: int) -> list[bytes]:
+        raise StorageFailedError("damaged")
+
+
+def answered(logs: dict[str, _Log], positions: dict[str, int], order: list[str], limits: tuple[int, int, int]) -> Any:
+    """Return the answer to one fetch; `limits`: of the request, of each partition, of the broker."""
 
     def hosted(name: str, _: bytes, *, by_id: bool) -> Any:
         log = logs[name]
@@ -111,7 +120,21 @@ def look(logs: dict[str, _Log], positions: dict[str, int], order: list[str], lim
     one = fetch._Look(cast("BrokerContext", broker), 12, request)
     one.run()
     asyncio.run(one.read_rest())
-    return {topic.topic: list(topic.partitions[0].records or ()) for topic in one.topics}
+    return {topic.topic: topic.partitions[0] for topic in one.topics}
+
+
+def look(logs: dict[str, _Log], positions: dict[str, int], order: list[str], limits: tuple[int, int, int]) -> Any:
+    """Return the batches in the answer to one fetch."""
+    results = answered(logs, positions, order, limits)
+    return {name: list(result.records or ()) for name, result in results.items()}
+
+
+def test_what_cannot_be_read_from_disk_is_said_and_the_others_are_read() -> None:
+    logs: dict[str, _Log] = {"damaged": _Damaged([10], 2, frozenset()), "other": _Log([10], 1, frozenset())}
+    results = answered(logs, dict.fromkeys(logs, 0), list(logs), (100, 100, 100))
+    damaged = results["damaged"]
+    assert (damaged.error_code, damaged.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert (results["other"].error_code, len(results["other"].records)) == (ErrorCode.NONE, 1)
 
 
 @given(
@@ -130,14 +153,14 @@ def test_every_partition_advances_in_its_turn_and_the_limits_hold(
             if data.draw(st.booleans()):  # it is written to, and memory lets go of something
                 log.sizes.append(data.draw(st.integers(2, 40)))
                 log.first_hot = min(log.first_hot + data.draw(st.integers(0, 2)), len(log.sizes))
-        answered = look(logs, positions, order, limits)
-        batches = [len(one) for records in answered.values() for one in records]
+        found = look(logs, positions, order, limits)
+        batches = [len(one) for records in found.values() for one in records]
         assert sum(batches) <= min(limits[0], limits[2]) or len(batches) == 1
         for name in list(order):
-            records = answered[name]
-            is_first = not any(answered[before] for before in order[: order.index(name)])
+            records = found[name]
+            is_first = not any(found[before] for before in order[: order.index(name)])
             assert sum(map(len, records)) <= limits[1] or (len(records) == 1 and is_first)
-        for name, records in answered.items():
+        for name, records in found.items():
             log = logs[name]
             if records:
                 positions[name], waited[name] = int.from_bytes(records[-1][:2]) + 1, 0

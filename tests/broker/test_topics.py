@@ -2,9 +2,13 @@
 
 import logging
 import struct
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from barnabas_broker.context import Leader
+from barnabas_broker.handlers import metadata
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -13,6 +17,7 @@ from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_metadata_quorum.image import Partition, Topic
 
 from .wire_client import Wire, batch
 
@@ -140,6 +145,10 @@ class TestTopics:
         assert result.error_code == ErrorCode.NONE
         assert wire.produce(f"{topic}-no", batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def test_an_id_that_no_topic_has_is_said(self, wire: Wire) -> None:
+        request = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=b"y" * 16)], timeout_ms=5_000)
+        assert wire.ask(request, 6).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
     @pytest.mark.parametrize("version", range(1, 7))
     def test_delete_answers_every_version(self, wire: Wire, topic: str, version: int) -> None:
         topic_id = wire.create(f"{topic}-{version}")
@@ -189,3 +198,14 @@ def test_describe_cluster(wire: Wire, version: int, one_broker: RunningCluster) 
     ]
     if version >= 1:
         assert wire.ask(DescribeClusterRequest(endpoint_type=2), version).error_code == 114
+
+
+def test_a_leader_may_have_the_id_0() -> None:
+    desired = Topic(b"t" * 16, "t", (Partition((0, 1)),), {})
+    hosted: Any = SimpleNamespace(topic=desired)
+    broker: Any = SimpleNamespace(
+        brokers=lambda: [SimpleNamespace(node_id=0)], where_to_ask=lambda *_: Leader(0, 3, (0,))
+    )
+    (row,) = metadata._topic(broker, hosted).partitions
+    assert (row.error_code, row.leader_id, row.leader_epoch, row.isr_nodes) == (ErrorCode.NONE, 0, 3, (0,))
+    assert row.offline_replicas == (1,)

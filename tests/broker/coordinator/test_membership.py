@@ -81,6 +81,7 @@ def test_two_members_share_and_one_that_leaves_hands_its_share_over(
         ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_id": "x" * 32_768}, ErrorCode.INVALID_GROUP_ID),
         ({"protocols": [JoinGroupRequestProtocol(name="x" * 32_768)]}, ErrorCode.INVALID_REQUEST),
         ({"protocols": [JoinGroupRequestProtocol(name="x", metadata=bytes((1 << 20) + 1))]}, ErrorCode.INVALID_REQUEST),
     ],

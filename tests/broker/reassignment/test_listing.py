@@ -2,16 +2,21 @@
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
+from typing import Any
 
 from broker.wire_client import Wire
 
+from barnabas_broker.handlers import alter_partition_reassignments
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.protocol.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from barnabas_metadata_quorum.commands import RefusalReason, Refused
 
 from .moving import arrived, create
 
@@ -66,3 +71,16 @@ def test_without_a_controller_nobody_says_that_nothing_moves() -> None:
         assert answer.error_message is not None
         assert "no answer in 0.2 s" in answer.error_message
         assert listed(port, -1).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_what_the_controller_refuses_as_a_whole_is_said_in_its_words() -> None:
+    async def submit(*_: object) -> None:
+        raise Refused(RefusalReason.INVALID_REQUEST, "more partitions than one command may move")
+
+    broker: Any = SimpleNamespace(metadata=SimpleNamespace(submit=submit))
+    exchange: Any = None
+    answer = await alter_partition_reassignments.handle(broker, exchange, AlterPartitionReassignmentsRequest())
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "more partitions than one command may move",
+    )
