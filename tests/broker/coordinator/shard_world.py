@@ -425,6 +425,7 @@ class World:
         coming = truth_of(self.all_entries())
         nobodys = {name.group_id for name in coming} - shard.groups.keys()
         assert not nobodys, "can be neither listed, deleted nor expired"
+        assert not shard._is_recovering or self.coordinator._tasks, "nobody sees to it that the groups go on"
         for hosted in shard.groups.values():
             check_group(shard, hosted, self.now_ms)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.coordinator_shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
 from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -341,6 +341,20 @@ class TestMembersThatDie:
             world.advance(500)
         assert world.now_ms - died_at_ms >= dies.session_ms
 
+    def test_who_died_while_the_coordinator_stood_still_is_gone_though_nobody_else_asks(self, world: World) -> None:
+        world.lead()
+        dies = Member(world, "g", "one")
+        dies.enter()
+        world.commit()
+        world.stall(60_000)
+        world.breathe()
+        world.recover()
+        world.breathe(2)
+        assert dies.hosted is not None
+        assert dies.hosted.group.members, "nobody could be heard of"
+        world.advance(dies.session_ms + LATE_MS)
+        assert not dies.hosted.group.members
+
     def test_who_died_with_the_old_coordinator_is_gone_in_time(self, world: World) -> None:
         world.lead()
         lives, dies = self.group_of_two(world)
@@ -408,3 +422,57 @@ def test_saved_group_is_a_record_that_counts(world: World) -> None:
     world.commit()
     assert shard.names() == [GroupKey("g")]
     assert shard.live_bytes == shard.size_of(GroupKey("g")) > 0
+
+
+class TestLimits:
+    def test_generation_that_does_not_fit_into_the_log_is_refused_and_the_group_begins_again(
+        self, world: World
+    ) -> None:
+        shard, member = world.lead(), Member(world, "g", "one")
+        world.partition.message_bytes_max = BATCH_OVERHEAD_BYTES
+        member.enter()
+        assert member.errors == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert shard.saved("g") is None
+        assert not shard.under_way.of_group("g")
+        world.partition.message_bytes_max = 1 << 20
+        member.join()
+        member.sync()
+        world.commit()
+        assert member.share
+
+    def test_tombstone_fits_always(self, world: World) -> None:
+        member, shard = Member(world, "g", "m"), world.lead()
+        member.enter()
+        world.commit()
+        member.leave()
+        world.commit()
+        world.partition.message_bytes_max = 1
+        deleted = delete_group(world, shard)
+        world.commit()
+        assert deleted.code is NONE
+
+    def test_further_group_is_not_made_and_a_known_one_is_found(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("barnabas_broker.coordinator_shard.GROUPS_MAX", 1)
+        shard = world.lead()
+        commit_offset(world, shard, 10)
+        assert shard.make_group("h") is None
+        assert shard.make_group("g") is shard.group("g") is not None
+
+    def test_log_that_stays_long_is_not_compacted_at_every_commit(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun = list[Shard]()
+        monkeypatch.setattr(world.coordinator, "compact", begun.append)
+        shard = world.lead()
+        world.log.size_bytes = COMPACT_BYTES + 1
+        for offset in range(5):
+            commit_offset(world, shard, offset)
+            shard.is_compacting = False  # It has ended, and something else keeps the log long.
+        assert begun == [shard]
+        monkeypatch.setattr("barnabas_broker.coordinator_shard.COMPACT_BYTES", 400)
+        for offset in range(5):
+            commit_offset(world, shard, offset)
+            shard.is_compacting = False
+        assert len(begun) > 2, "a quarter of the limit was appended since"
