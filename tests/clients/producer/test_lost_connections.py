@@ -237,9 +237,18 @@ def test_parts_of_a_divided_batch_say_each_for_itself_whether_they_may_be_writte
             await producer.partitions("t")
             stage.leaders.fate = take_two
             values = [b"a", b"b", b"c", b"d"]
-            sent.extend(await told(0, values, [await producer.send("t", value) for value in values]))
-            assert (producer.metrics().buffered_bytes, producer.metrics().records_failed) == (0, 4)
+            loop, began_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+            deliveries = [await producer.send("t", value) for value in values]
+            await asyncio.sleep(3)
+            # One that is opened later does not put off the end of those before it.
+            later = await producer.send("t", b"e")
+            sent.extend(await told(0, values, deliveries))
+            assert loop.time() - began_s < 8.1
+            assert not later.done()
+            sent.extend(await told(0, [b"e"], [later]))
+            assert (producer.metrics().buffered_bytes, producer.metrics().records_failed) == (0, 5)
 
     stage.run(main())
-    assert [each.told.may_be_done for each in sent if not isinstance(each.told, Receipt)] == [True, True, False, False]
+    may_be_done = [each.told.may_be_done for each in sent if not isinstance(each.told, Receipt)]
+    assert may_be_done == [True, True, False, False, False]
     assert stage.leaders.logs[0].values == [b"a", b"b"]

@@ -252,6 +252,31 @@ def test_several_batches_of_a_partition_are_on_their_way_at_once() -> None:
     stage.run(main())
 
 
+def test_what_waited_for_the_first_answer_leaves_together() -> None:
+    stage = Stage(1)
+    requests = Requests(stage)
+
+    def stand_still(request: ProduceRequest) -> Ending:
+        if len(requests.seen) == 1:
+            stage.stall(1, 1)
+        return requests.note(request)
+
+    stage.leaders.ending = stand_still
+
+    async def main() -> None:
+        async with stage.producer(batch_bytes=100) as producer:
+            await producer.partitions("t")
+            for _ in range(7):
+                _ = await producer.send("t", bytes(90))
+            await asyncio.sleep(0.5)
+            # The second stands still with its broker, and those behind it are on their way, too.
+            assert (len(requests.seen), producer.metrics().requests_in_flight) == (2, 5)
+            await producer.flush()
+
+    stage.run(main())
+    assert len(requests.seen) == 7
+
+
 def test_a_connection_that_takes_no_more_is_given_no_more() -> None:
     """Beside the kernel's buffers a request or two wait in the transport, whatever `in_flight_max` says."""
     stage = Stage(1)
