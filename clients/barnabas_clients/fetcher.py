@@ -439,7 +439,7 @@ class Fetcher:
         for queue in flight.queues:
             if queue.ticket is not flight:
                 continue
-            queue.ticket = None
+            # Every way that this may go takes the ticket away.
             place = found.get(queue.partition)
             if isinstance(place, KafkaError):
                 self._refuse(queue, place)

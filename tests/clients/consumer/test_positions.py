@@ -79,6 +79,32 @@ def test_an_end_that_is_refused_keeps_no_other_one_unknown() -> None:
     run_virtually(main())
 
 
+def test_a_group_that_cannot_be_asked_for_a_while_has_not_committed_nothing() -> None:
+    async def main() -> None:
+        broker, _, coordinator = brokers()
+        coordinator.stored = {0: 3}
+        coordinator.group_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        async with serving_virtually(broker), consumer(broker, auto_offset_reset="latest") as reader:
+            await reader.assign([T0])
+            await asyncio.sleep(20)
+            coordinator.group_error = ErrorCode.NONE
+            assert await reader.position(T0, timeout_s=10) == 3
+
+    run_virtually(main())
+
+
+def test_a_position_is_told_as_soon_as_it_is_known() -> None:
+    async def main() -> None:
+        broker, _, coordinator = brokers()
+        coordinator.stored = {0: 10}  # the end: nothing comes that would be news by itself
+        async with serving_virtually(broker), consumer(broker) as reader:
+            await reader.assign([T0])
+            async with asyncio.timeout(1):
+                assert await reader.position(T0, timeout_s=100) == 10
+
+    run_virtually(main())
+
+
 def test_a_position_that_an_answer_leaves_out_is_asked_for_again_and_not_taken_for_none() -> None:
     async def main() -> None:
         broker, _, coordinator = brokers()

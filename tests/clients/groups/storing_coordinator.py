@@ -21,7 +21,7 @@ class StoringCoordinator(FakeCoordinator):
     """`stored` has the offsets of topic "t" by partition; `on_commit` is told each before it is stored.
 
     Asked for a partition in `unreadable` it answers with that code, and it says nothing of those in `left_out`. What is
-    to be stored of those in `unwritable` is refused.
+    to be stored of those in `unwritable` is refused. `group_error` is what it says of the whole group when it is asked.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class StoringCoordinator(FakeCoordinator):
         self.unreadable: dict[int, ErrorCode] = {}
         self.left_out: set[int] = set()
         self.unwritable: dict[int, ErrorCode] = {}
+        self.group_error = ErrorCode.NONE
         self.on_commit = on_commit
         broker.answers[OffsetFetchRequest] = self.at(broker, self.fetch_offsets, OffsetFetchRequest)
 
@@ -76,5 +77,9 @@ class StoringCoordinator(FakeCoordinator):
             for topic in request.groups[0].topics or ()
         ]
         return OffsetFetchResponse(
-            groups=[OffsetFetchResponseGroup(group_id=request.groups[0].group_id, topics=topics)]
+            groups=[
+                OffsetFetchResponseGroup(
+                    group_id=request.groups[0].group_id, topics=topics, error_code=self.group_error
+                )
+            ]
         )
