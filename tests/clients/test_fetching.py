@@ -362,6 +362,29 @@ def test_an_offset_that_is_gone_is_told_or_followed_as_the_policy_says() -> None
     run_virtually(main())
 
 
+def test_an_offset_ahead_of_the_position_that_is_refused_is_asked_for_again() -> None:
+    """What waits is read first; by then the log may have got there, or the policy decides."""
+
+    async def main() -> None:
+        broker = FakeBroker()
+        log = FakeLog(broker)
+        log.append(values_of(5))
+
+        def refuse(request: FetchRequest, response: FetchResponse) -> None:
+            if request.topics[0].partitions[0].fetch_offset == 5:
+                response.responses[0].partitions[0].error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+        log.twist = refuse
+        async with serving_virtually(broker), consumer(broker) as reader:
+            assert await read(reader, 1) == values_of(1)
+            await asyncio.sleep(1)
+            log.twist = None
+            log.append(values_of(1, 5))
+            assert await read(reader, 5) == values_of(5, 1)
+
+    run_virtually(main())
+
+
 def test_what_was_fetched_ahead_of_a_cut_is_fetched_anew() -> None:
     """The log is cut behind the position: nothing that was handed out is lost, but what waits is not in the log."""
 
