@@ -35,6 +35,7 @@ CHECKS: Final[Mapping[str, str]] = {
 """The names of the checks, and what each says."""
 
 LOOK_US = 100 * MS
+LOSS_RATE_MAX = 0.05
 # Clocks run up to two percent fast or slow, and a look is late by up to its interval.
 TOLERANCE = 1.05
 HOME_INTERVAL_US, HOME_SLACK_US = 5 * SECOND, 5 * SECOND
@@ -80,11 +81,13 @@ class Availability:
         self._led = dict[str, tuple[int, int]]()  # leader and term
         self._changed_us = 0
         self._vanished = dict[str, tuple[str, int, int]]()  # member id: its group, its session timeout, and when
+        # Where every third datagram is lost, ten in a row are, now and then: a fault that never ends.
+        self._is_judged = service.is_judged and network.conditions.loss_rate <= LOSS_RATE_MAX
         self._is_over = False
 
     def begin(self) -> None:
         """Look from now on until `end`, in runs in which something can be owed."""
-        if self._service.is_judged:
+        if self._is_judged:
             self._look()
 
     def end(self) -> None:
@@ -94,7 +97,7 @@ class Availability:
         """Tell whether everything was owed the whole time from `us` until now."""
         since_us = self._healthy_since_us
         is_owed = since_us is not None and not self._is_over and us >= since_us + self._service.settled_us
-        return is_owed and self._service.is_judged and self._disturbance() == self._seen
+        return is_owed and self._disturbance() == self._seen
 
     # What clients report.
 
