@@ -8,7 +8,7 @@ What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stoo
 looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`).
 """
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -18,6 +18,7 @@ from .history import Partition
 from .machine import Machine
 from .network import Network
 from .service import Service
+from .swarm import Fault
 from .world import MS, SECOND, World
 
 __all__ = ["CHECKS", "Availability"]
@@ -66,10 +67,11 @@ class Availability:
         network: Network,
         machines: Mapping[int, Machine],
         service: Service,
+        faults: Sequence[Fault],
         damaged: Callable[[Any], set[int]],
     ) -> None:
         self._world, self._network, self._machines = world, network, machines
-        self._service, self._damaged = service, damaged
+        self._service, self._faults, self._damaged = service, faults, damaged
         self.strikes = 0
         self._seen: Hashable = None
         self._ready = dict[int, int]()  # in which life a broker was ready
@@ -163,7 +165,10 @@ class Availability:
 
     def _ails(self) -> bool:
         """Tell whether a fault is under way, or armed, or a broker does not serve yet."""
-        network = self._network
+        network, now_us = self._network, self._world.now_us
+        # A disk that was freed early still keeps what it was stuck with for as long as it would have been.
+        if any(fault.at_us <= now_us < fault.at_us + fault.duration_us for fault in self._faults):
+            return True
         if network.tcp_cut or network.udp_cut or network.down:
             return True
         for machine in self._machines.values():
@@ -172,7 +177,7 @@ class Availability:
                 return True
             if node.state != "running" or not self._has_been_ready(machine, node):
                 return True
-            if disk.ambush or disk.sync_errors or max(disk.stuck_until_us, disk.full_until_us) > self._world.now_us:
+            if disk.ambush or disk.sync_errors or max(disk.stuck_until_us, disk.full_until_us) > now_us:
                 return True
         return False
 

@@ -86,7 +86,9 @@ class Run:
         self.own = list[OwnProducer | OwnConsumer]()
         self.faults = Faults(self.world, self.network, self.machines, self.partitions[0])
         self.faults.on_strike = self._on_strike
-        self.availability = Availability(self.world, self.network, self.machines, choice.service, self._damaged)
+        self.availability = Availability(
+            self.world, self.network, self.machines, choice.service, choice.faults, self._damaged
+        )
         self.is_working = True
         self._all_clients = list[WireClient]()
 
