@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from barnabas_broker.coordinator_shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
+from barnabas_broker.groups.offsets import record_of
 from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -450,6 +451,24 @@ class TestLimits:
         deleted = delete_group(world, shard)
         world.commit()
         assert deleted.code is NONE
+
+    def test_large_commit_is_as_few_batches_as_its_size_allows_and_answered_once(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("barnabas_broker.coordinator_shard.BATCH_BYTES_MAX", 1_000)
+        shard, outcome, begin = world.lead(), Outcome(), world.log.last_index
+        changes = [(KEY._replace(partition=index), CommittedOffset(index, metadata="x" * 150)) for index in range(20)]
+        size_bytes = sum(len(key) + len(value or b"") for key, value in (record_of(*one) for one in changes))
+        assert shard.make_group("g") is not None
+        with world.step():
+            assert shard.write_offsets(changes, outcome)
+        count = world.log.last_index - begin
+        assert size_bytes / 1_000 <= count <= size_bytes / 1_000 * 1.3 + 1
+        world.commit(count - 1)
+        told_early = outcome.code
+        world.commit()
+        assert (told_early, outcome.code) == (None, NONE)
+        assert len(shard.offsets) == 20
 
     def test_further_group_is_not_made_and_a_known_one_is_found(
         self, world: World, monkeypatch: pytest.MonkeyPatch
