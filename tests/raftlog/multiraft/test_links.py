@@ -88,8 +88,8 @@ def test_a_peer_is_silent_at_once_when_either_connection_is_lost(run: Runner, di
             await connection.finished
             assert nodes[1].changes == [(2, True), (2, False)]
             assert getattr(nodes[1].links._peers[2], direction) is None
-            for node, other in ((nodes[1], 2), (nodes[2], 1)):
-                await node.until(lambda node=node, other=other: node.changes[1:] == [(other, False), (other, True)])
+            await nodes[1].until(lambda: nodes[1].changes[1:] == [(2, False), (2, True)])
+            await nodes[2].until(lambda: nodes[2].changes[1:] == [(1, False), (1, True)])
 
     run(main())
 
