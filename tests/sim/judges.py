@@ -34,7 +34,7 @@ EXAMPLES = (
         "test_consent",
         "test_leading",
     ),
-    *("test_power_loss", "test_progress", "test_log_ends"),
+    *("test_power_loss", "test_progress", "test_log_ends", "test_distant_elections"),
 )
 STORIES = "test_stories"
 

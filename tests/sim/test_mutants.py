@@ -18,6 +18,7 @@ FIRST = {
     "half is a majority": 80,
     "an entry does not prove its term": 140,
     "nobody is told that it was removed": 26,
+    "one answer is a majority": 450,
     "appends after anything": 45,
     "only members are given pre-votes": 20,
     "learners do not vote": 20,

@@ -280,7 +280,7 @@ class Group:
         if not live_able:
             return Line.OTHERS  # Two witnesses are left, for a moment, as while a replica and a witness change places.
         is_missing = len(live_able) < len(able)
-        is_chosen = is_missing and live_able[self.core.lot % len(live_able)] == node_id
+        is_chosen = is_missing and live_able[(self.core.lot or 0) % len(live_able)] == node_id
         return Line.FIRST if self.core.preferred or is_chosen else Line.OTHERS
 
     def propose(self, frame: Frame) -> Entry:

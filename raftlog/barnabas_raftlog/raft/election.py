@@ -303,7 +303,7 @@ def on_leadership_ended(raft: RaftState, message: LeadershipEnded) -> None:
     """Stop trusting a leader that says it does not lead."""
     if message.source == raft.leader_id and message.term >= raft.term:
         _lose_leader(raft, f"node {message.source} says it no longer leads")
-        raft.stand_in_turn(message.source, 50, 151, 21)
+        raft.stand_in_turn(message.source, 71, 151, 21)
 
 
 def on_peer_silent(raft: RaftState, event: PeerSilent) -> None:

@@ -158,7 +158,7 @@ class RaftState:
         uncertain: bool = False,
         blank: bool = False,
         busy_peers: Container[int] = (),
-        lot: int = 0,
+        lot: int | None = None,
         round_trip: RoundTrip | None = None,
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
@@ -167,7 +167,8 @@ class RaftState:
         self.snapshot_source = snapshot
         self.preferred = preferred
         self.busy_peers = busy_peers  # Changed by the driver: who is sent no entries now; see `replication`.
-        # All members of a group have the same lot; by it they agree who stands first when one of them is missing.
+        # All members of a group have the same lot; by it they agree who stands first when one of them is missing. None:
+        # nobody does, and they draw alike.
         self.lot, self.round_trip = lot, round_trip if round_trip is not None else RoundTrip()
         # A number of this return from a loss of power, or 0; see `uncertainty`.
         self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
@@ -370,8 +371,13 @@ class RaftState:
         then come those that are left, within `spread_ms`. Each of these turns begins when a request of the one before
         must have arrived; `start_ms` is at least `early_ms`.
         """
-        able = sorted(self.configuration.full_voter_ids - self.silent - {lost})
         half_ms = self.round_trip.ms // 2
+        if self.lot is None:
+            self.stand_within(
+                start_ms - early_ms + 2 * half_ms, start_ms - early_ms + 2 * half_ms + spread_ms, early_ms
+            )
+            return
+        able = sorted(self.configuration.full_voter_ids - self.silent - {lost})
         second_ms = start_ms + half_ms
         if able and able[self.lot % len(able)] == self.node_id:
             self.stand_within(second_ms, second_ms + early_ms, early_ms)

@@ -44,7 +44,8 @@ class Group:
         self.voters, self.learners = frozenset(voters), frozenset(learners)
         self.preferred, self.timing = preferred, timing or Timing()
         self.now_ms = self.step_count = 0
-        self.rng, self.lot, self.round_trip = Random(0), 0, RoundTrip()
+        self.rng, self.round_trip = Random(0), RoundTrip()
+        self.lot: int | None = None
         self.inbox = list[Message]()
         self.lines = list[str]()  # Every effect, in order, as the stories print it.
         self.slow = set[int]()

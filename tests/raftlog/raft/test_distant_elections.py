@@ -65,7 +65,7 @@ def test_a_leader_that_gives_up_costs_one_election(latency_ms: int, seed: int) -
     group.dead.add(1)
     for node in (2, 3):
         group.step(node, LeadershipEnded(group.lost_term, 1, node))
-    group.next_leader(start_ms=50)
+    group.next_leader(start_ms=71)
 
 
 @LATENCIES_MS
@@ -91,3 +91,10 @@ def test_where_the_first_to_stand_lacks_an_entry_the_next_one_leads_in_its_turn(
     for node in (2, 3):
         group.step(node, PeerSilent(1))
     assert group.next_leader(start_ms=40 + 2 * latency_ms) == 3
+
+
+def test_the_lot_says_who_of_those_that_are_left_stands_first() -> None:
+    for lot, first in enumerate((2, 3, 2, 3)):
+        group = Electing(50, lot=lot, seed=1)
+        group.die(1)
+        assert group.next_leader() == first
