@@ -299,10 +299,15 @@ class Partition:
         return entry.index
 
     def wait_for(self, index: int, waiter: PendingAppend) -> bool:
-        """Let `waiter` be told when `index` commits; False if it has, and it is not going to be."""
-        if index <= self.producers.commit_index and not self._is_short(index):
+        """Let `waiter` be told when enough replicas have `index`; False if they do, and it is not going to be."""
+        if index > self.producers.commit_index:
+            self._waiters.add(index, waiter)
+            return True
+        if not self._is_short(index):
             return False
-        self._waiters.add(index, waiter)
+        # No commit will come for it: who has it is asked at each review.
+        self._short.append((index, waiter))
+        self.host.review_soon(self)
         return True
 
     def forget(self, waiter: PendingAppend) -> None:

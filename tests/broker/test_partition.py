@@ -474,6 +474,25 @@ def test_only_so_many_producers_are_remembered_as_turned_away(monkeypatch: pytes
             append(partition, producer_id=producer_id, epoch=0, sequence=1)
 
 
+def test_a_repetition_of_what_is_committed_on_too_few_replicas_is_answered_when_another_one_has_it() -> None:
+    """Nothing else may ever be appended there, so no commit will tell of it."""
+    partition, host = make(FakeLog(), min_insync=3)
+    lead(partition)
+    progress = partition.group.core.progress
+    progress.update({2: follower(1), 3: follower(0)})
+    append(partition)
+    partition.on_committed(1)
+    host.reviewing.clear()
+    waiter = Waiter()
+    assert partition.wait_for(1, waiter)
+    assert host.reviewing == [partition]
+    assert partition.review(host.now)
+    assert waiter.outcome is None
+    progress[3] = follower(1)
+    partition.review(host.now)
+    assert waiter.outcome == "committed"
+
+
 class BrokenWaiter(Waiter):
     def on_committed(self) -> None:
         raise ValueError("committed")
