@@ -211,6 +211,7 @@ def test_damage_in_the_newest_file_of_a_leader_costs_nothing_but_another_leader(
             await until(lambda: not replica_of(node).group.core.uncertain, node)
             # Now it is worth as much as any other.
             leader = next(known for known in cluster.nodes.values() if replica_of(known).is_leader)
+            await replica_of(leader).group.confirm()  # one that has just stood still hands nothing over before
             replica_of(leader).transfer(node.config.node_id)
             await until(lambda: replica_of(node).can_serve, node)
             assert await consumed(cluster.bootstrap, 40) == [b"%04d" % number for number in range(40)]

@@ -66,6 +66,7 @@ async def hand_over(cluster: Cluster) -> None:
     """Let another broker lead each partition, and wait until that one serves."""
     leaders = [(one, partition) for one, partition in replicas(cluster) if partition.is_leader]
     for _, partition in leaders:
+        await partition.group.confirm()  # one that has just stood still hands nothing over before
         partition.transfer(next(node_id for node_id in partition.replicas if node_id != partition.host.node_id))
     for coordinator, partition in leaders:
         while partition.is_leader:
