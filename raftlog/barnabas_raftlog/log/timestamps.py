@@ -23,6 +23,7 @@ __all__ = ["Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampRe
 T = TypeVar("T")
 Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
 Batch = tuple[BatchHeader, memoryview]
+OFFSET_MAX = (1 << 63) - 1
 
 
 class SegmentDroppedError(Exception):
@@ -83,16 +84,9 @@ class TimestampReads:
             offset = start_offset if before is None else max(before, start_offset)
             return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_late)
 
-        position = start_offset
-        while position < end_offset and (part := self._parts.file_part(position)) is not None:
-            if part.segment.max_timestamp >= timestamp_ms:
-                try:
-                    found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
-                except SegmentDroppedError:
-                    continue
-                if found is not None:
-                    return found
-            position = part.end_offset
+        found, position = await self._in_files(start_offset, end_offset, look)
+        if found is not None:
+            return found
         for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
             header = parse_header(entry.frame)
             if is_late(entry.index, header):
@@ -144,6 +138,21 @@ class TimestampReads:
         await self._seek(segment, hint, part.size_bytes, note)
         return (latest[0], -latest[1]) if latest else None
 
+    async def _in_files(
+        self, start_offset: int, end_offset: int, look: Callable[[Segment, int], Awaitable[Batch | None]]
+    ) -> tuple[Batch | None, int]:
+        """Look into the files part by part; return what was found, or None, and where the part in memory begins."""
+        position = start_offset
+        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+            try:
+                found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
+            except SegmentDroppedError:
+                continue
+            if found is not None:
+                return found, position
+            position = part.end_offset
+        return None, position
+
     async def _batch_at(self, offset: int) -> Batch | None:
         """Return the batch that begins at `offset`, or the one after it if that was dropped; None: there is none."""
 
@@ -154,15 +163,9 @@ class TimestampReads:
             await self._cold.index_of(segment)
             return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_there)
 
-        position = offset
-        while (part := self._parts.file_part(position)) is not None:
-            try:
-                found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
-            except SegmentDroppedError:
-                continue
-            if found is not None:
-                return found
-            position = part.end_offset
+        found, position = await self._in_files(offset, OFFSET_MAX, look)
+        if found is not None:
+            return found
         for entry in self._tail.entries_from_offset(position):
             header = parse_header(entry.frame)
             if is_there(entry.index, header):

@@ -9,14 +9,14 @@ comes behind that in the log, and so in every outcome; waiting only bounds what 
 
 import ast
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib import import_module
 from inspect import getsource
-from types import CodeType, FunctionType, ModuleType
 
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from sim.mutants import in_place
 
 from .shard_machine import ShardMachine, make_small
 
@@ -92,32 +92,8 @@ def mutant(module_name: str, text: str, instead: str) -> Iterator[None]:
     module = import_module(f"barnabas_broker.{module_name}")
     source = getsource(module)
     assert source.count(text) == 1, f"the mutant no longer fits {module_name}.py; write it anew"
-    codes = codes_of(compile(ast.parse(source.replace(text, instead)), "mutant", "exec"))
-    with ExitStack() as stack:
-        for function in functions_of(module):
-            stack.callback(setattr, function, "__code__", function.__code__)
-            function.__code__ = codes[function.__qualname__]
+    with in_place(module, ast.parse(source.replace(text, instead))):
         yield
-
-
-def codes_of(code: CodeType) -> dict[str, CodeType]:
-    """Return the code of everything within, by its qualified name."""
-    found = {code.co_qualname: code}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= codes_of(constant)
-    return found
-
-
-def functions_of(module: ModuleType) -> Iterator[FunctionType]:
-    """Yield the functions, methods and properties that a module defines."""
-    owners = [module, *(value for value in vars(module).values() if isinstance(value, type))]
-    for owner in owners:
-        if owner is module or owner.__module__ == module.__name__:
-            for value in vars(owner).values():
-                function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-                if isinstance(function, FunctionType) and function.__code__.co_filename == module.__file__:
-                    yield function
 
 
 @pytest.mark.slow
