@@ -142,10 +142,6 @@ class Node:
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms=config.connections_max_idle_ms,
         )
-        if limits.connections_max < config.max_connections:
-            text = f"{limits.connections_max} and not max.connections={config.max_connections}: this process may open"
-            text += f" {self.descriptors.limit} files, and {self.descriptors.reserved} of them are reserved"
-            self.events.add("connections limited", f"node {config.node_id}", text)
         self.listener = Listener(limits, self._serve)
         await self.listener.bind(*config.listener)
         self._assemble(incarnation)
@@ -157,6 +153,16 @@ class Node:
             task = loop.create_task(part)
             task.add_done_callback(self._on_done)
             self._tasks.append(task)
+        self._tell_limits()
+
+    def _tell_limits(self) -> None:
+        """Say so where clients may not open as many connections as was configured."""
+        mine, wanted = self.descriptors, self.config.max_connections
+        if mine.connections < wanted:
+            text = f"{mine.connections} and not max.connections={wanted}: this process may open {mine.limit} files, and"
+            self.events.add(
+                "connections limited", f"node {self.config.node_id}", f"{text} {mine.reserved} of them are reserved"
+            )
 
     async def wait_ready(self) -> list[int]:
         """Return when clients will find every partition's leader; name the configured brokers that are missing."""
