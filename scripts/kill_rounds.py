@@ -30,6 +30,7 @@ from in_sync_watch import InSyncWatch, Steady
 TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
 RECORDS_PER_SECOND = 3_000
 SETTLE_S = 1.0  # how long the load runs before each kill and after each return
+EVENTS_SHOWN = 40
 ROUND_LIMIT_S = 60.0
 LAG_MAX = "replica.lag.time.max.ms"
 LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before anybody is missed
@@ -176,9 +177,19 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
             pass  # The broker asked has just been restarted; the next answer counts.
         if time.perf_counter() > deadline:
             state = {p.id: (p.leader, list(p.isrs)) for p in partitions.values()}
-            raise SystemExit(f"not in sync {ROUND_LIMIT_S:.0f} s after the restart; leader and replicas: {state}")
+            text = f"not in sync {ROUND_LIMIT_S:.0f} s after the restart; leader and replicas: {state}"
+            raise SystemExit("\n".join([text, *last_words(brokers)]))
         time.sleep(0.05)
     consumer.close()
+
+
+def last_words(brokers: Cluster) -> list[str]:
+    """Return the latest events of each broker: what it has heard of its peers, and what became of its replicas."""
+    lines = []
+    for broker in brokers.status()["brokers"]:
+        lines.append(f"broker {broker['node_id']} is {broker['state']}, its latest events:")
+        lines += [f"    {event}" for event in broker.get("events", [])[-EVENTS_SHOWN:]]
+    return lines
 
 
 def one_at_a_time(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
