@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas_metadata_quorum import registration
 from barnabas_metadata_quorum.commands import (
     Answer,
     BrokerHeartbeat,
@@ -89,7 +90,8 @@ def test_it_tries_until_there_is_a_controller_and_says_so_once(caplog: pytest.Lo
         with caplog.at_level(logging.WARNING):
             await play(controller)
         assert controller.asked == [REGISTER] * 4 + [BrokerHeartbeat(1, 7, 100)]
-        assert len(caplog.records) == 1
+        # Brokers of other tests, in threads of their own, may have something to say at the same time.
+        assert sum(record.name == registration.__name__ for record in caplog.records) == 1
 
     run(main())
 
