@@ -134,15 +134,7 @@ class Node:
             self.fail,
         )
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
-        limits = Limits(
-            bytes_max=config.queued_max_request_bytes,
-            connections_max=self.descriptors.connections,
-            backlog=self.descriptors.backlog,
-            exchanges_max=config.queued_max_requests_per_connection,
-            frame_bytes_max=config.socket_request_max_bytes,
-            idle_ms=config.connections_max_idle_ms,
-        )
-        self.listener = Listener(limits, self._serve)
+        self.listener = Listener(self._limits(), self._serve)
         await self.listener.bind(*config.listener)
         self._assemble(incarnation)
         await self.links.start()
@@ -154,6 +146,18 @@ class Node:
             task.add_done_callback(self._on_done)
             self._tasks.append(task)
         self._tell_limits()
+
+    def _limits(self) -> Limits:
+        """Return what connections of clients may take."""
+        config = self.config
+        return Limits(
+            bytes_max=config.queued_max_request_bytes,
+            connections_max=self.descriptors.connections,
+            backlog=self.descriptors.backlog,
+            exchanges_max=config.queued_max_requests_per_connection,
+            frame_bytes_max=config.socket_request_max_bytes,
+            idle_ms=config.connections_max_idle_ms,
+        )
 
     def _tell_limits(self) -> None:
         """Say so where clients may not open as many connections as was configured."""
