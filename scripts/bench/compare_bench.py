@@ -131,7 +131,8 @@ class Comparison:
 
     def _workload(self, name: str, mode: str, number: int, running: systems.Running, workload: Workload) -> None:
         try:
-            for measured in put_on(name, running, workload.load):
+            load = replace(workload.load, in_flight_mib=self.options.in_flight_mib)
+            for measured in put_on(name, running, load):
                 self._note(name, mode, number, workload.name, measured)
         except LoadFailedError as error:
             self._failed(name, mode, number, workload.name, error)
@@ -204,6 +205,14 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="where samples, plots and page go")
     parser.add_argument("--report", type=Path, metavar="DIR", help="measure nothing: make plots and page of DIR again")
     parser.add_argument("--min-insync-replicas", type=int, default=1, metavar="N", help="that acks=all needs")
+    parser.add_argument(
+        "--in-flight-mib",
+        type=int,
+        default=0,
+        metavar="N",
+        help="what producers have under way at most, without idempotence (default: what librdkafka makes of five "
+        "idempotent requests for each broker, which is little where a round trip takes milliseconds)",
+    )
     network = parser.add_mutually_exclusive_group()
     for option in ("--link-delay", "--wire-delay"):
         network.add_argument(option, type=delays, metavar="MS[,MS...]", help="between nodes, one way; see above")

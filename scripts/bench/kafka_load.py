@@ -24,6 +24,7 @@ VALUES = 64
 CREATED_AT_ONCE = 500  # partitions a request
 LEADERS_LIMIT_S, DELIVERY_LIMIT_S, READ_LIMIT_S = 180.0, 300.0, 300.0
 READ_AT_ONCE_BYTES = 4 << 20  # more would be new memory each time
+IN_FLIGHT_MAX = 10_000  # requests; bytes are the limit then
 WARM_S = 2.0  # of an open loop, not counted
 PAUSE_LIMIT_S = 60.0
 NODES = (1, 2, 3)
@@ -90,6 +91,12 @@ def producer_for(load: Load, report: Callable[[KafkaError | None, Message], None
         "queue.buffering.max.kbytes": 256_000,
         "on_delivery": report,
     }
+    if load.in_flight_mib:
+        settings |= {
+            "enable.idempotence": False,
+            "max.in.flight.requests.per.connection": IN_FLIGHT_MAX,
+            "queue.buffering.max.kbytes": load.in_flight_mib << 10,
+        }
     return Producer(settings | more)
 
 

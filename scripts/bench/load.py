@@ -33,6 +33,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         led_by: The broker that should lead every partition, or 0.
         is_active: Each partition has had a record before anything is measured: its replicas have their files.
         rate: Records a second of an open loop, in which each record is timed from when it was due.
+        in_flight: Requests under way at a time, of the kind "tiny".
+        in_flight_mib: How much the producer has under way at most, in any number of requests and without idempotence;
+            0 leaves it to the client: librdkafka with idempotence has five requests under way for each broker.
     """
 
     kind: str
@@ -48,6 +51,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     rate: int = 1_000
     seconds: float = 10.0
     in_flight: int = 1
+    in_flight_mib: int = 0
     consumers: int = 10
 
 
