@@ -186,6 +186,35 @@ def test_attempts_have_pauses_that_grow_to_a_second_and_then_no_more() -> None:
     assert min(pauses[8:]) > 0.49
 
 
+def test_the_halves_of_a_batch_have_its_deadline_and_not_that_of_those_behind_them() -> None:
+    stage = Stage(1)
+
+    def refuse(_: int, records: list[Record]) -> Fate:
+        code = ErrorCode.MESSAGE_TOO_LARGE if len(records) > 1 else ErrorCode.NOT_ENOUGH_REPLICAS
+        return Fate(code, is_taken=False)
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=20, linger_s=0.1) as producer:
+            await producer.send_and_wait("t", b"before")
+            stage.leaders.fate = refuse
+            stage.stall(1, 6)
+            began_s = now_s()
+            halves = [await producer.send("t", b"a"), await producer.send("t", b"b")]
+            await asyncio.sleep(5)
+            # It is there before the other batch is found too large.
+            behind = await producer.send("t", b"c")
+            for delivery in halves:
+                with pytest.raises(DeadlineExceededError, match="within 20 s"):
+                    await delivery
+            assert 20 <= now_s() - began_s < 20.2
+            assert not behind.done()
+            with pytest.raises(DeadlineExceededError):
+                await behind
+            assert 25 <= now_s() - began_s < 25.2
+
+    stage.run(main())
+
+
 def test_a_delivery_that_works_makes_the_next_pause_short_again() -> None:
     stage = Stage(1)
     requests = Requests(stage)
@@ -272,6 +301,34 @@ def test_what_waited_for_the_first_answer_leaves_together() -> None:
             # The second stands still with its broker, and those behind it are on their way, too.
             assert (len(requests.seen), producer.metrics().requests_in_flight) == (2, 5)
             await producer.flush()
+
+    stage.run(main())
+    assert len(requests.seen) == 7
+
+
+def test_what_waited_for_a_connection_leaves_together() -> None:
+    stage = Stage(1)
+    requests = Requests(stage)
+
+    async def main() -> None:
+        async with stage.producer(batch_bytes=100, linger_s=100) as producer:
+            _ = await producer.send("t", b"warm")
+            await producer.flush()
+            stage.refuse(1)
+            deliveries = [await producer.send("t", bytes(90)) for _ in range(6)]
+            await asyncio.sleep(1)
+            stage.leaders.ending = stand_still
+            stage.mend(1)
+            await asyncio.sleep(1.5)
+            # The broker answers the first and stands still. The next four need no answer, no timer, no further record.
+            assert [delivery.done() for delivery in deliveries] == [True] + 5 * [False]
+            assert producer.metrics().requests_in_flight == 4
+            await producer.flush()
+
+    def stand_still(request: ProduceRequest) -> Ending:
+        stage.stall(1, 5)
+        stage.leaders.ending = requests.note
+        return requests.note(request)
 
     stage.run(main())
     assert len(requests.seen) == 7
