@@ -6,12 +6,15 @@ node becomes live it gets everything that this node leads, so whoever was away, 
 than one message from each live leader.
 
 *Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So what was said
-is checked. Every `CHECK_S`, as long as some live node has not confirmed it, this node posts to that one the digest of
+is checked. Every `CHECK_S`, as long as some node has not confirmed it, this node posts to that one the digest of
 what it leads (`LeaderTable.digest_of`), behind everything that it posted before. The other one compares it with the
 digest of what it holds about this node, and answers whether they are equal. If they are, that is the end of it until
 something changes here; else it gets everything again, and also where nobody leads. News of third nodes can make two
 digests differ for a moment or, if nodes cannot reach each other, for longer; so for the same digest the time to the
 next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest there is no post and no timer.
+
+A node that is not live is asked like the others: TCP may reach one whose datagrams do not come through, and clients
+may reach one that its peers take for silent.
 
 Within a term, news is numbered by its leader (`version`), so a later in-sync set wins over an earlier one whatever
 way they take. The numbers need not survive a restart: a restarted node leads only in a later term.
@@ -74,7 +77,7 @@ class ImageSource(Protocol):
 
 
 class _Unsure:
-    """A live node that has not confirmed what this node leads: what it was asked last, and when it is asked again."""
+    """A node that has not confirmed what this node leads: what it was asked last, and when it is asked again."""
 
     __slots__ = ("digest", "turns_apart", "turns_left")
 
@@ -103,7 +106,6 @@ class LeaderAnnouncer:
         self._version = 0
         self._news: dict[PartitionKey, Announcement] = {}
         self._subscribers: list[Subscriber] = []
-        self._live: set[int] = set()
         self._unsure: dict[int, _Unsure] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -139,7 +141,7 @@ class LeaderAnnouncer:
 
     @property
     def is_confirmed(self) -> bool:
-        """True while every live node is known to have heard all that this node says it leads."""
+        """True while every other node is known to have heard all that this node says it leads."""
         return not self._unsure
 
     @property
@@ -164,7 +166,7 @@ class LeaderAnnouncer:
     def _flush(self) -> None:
         news, self._news = list(self._news.values()), {}
         self._post(self._peers, news)
-        self._doubt(self._live)
+        self._doubt(self._peers)
 
     def _post(self, peers: Iterable[int], news: Iterable[Announcement]) -> None:
         source = iter(news)
@@ -174,13 +176,9 @@ class LeaderAnnouncer:
                 self._links.post(peer, METHOD, body)
 
     def _on_peer(self, peer: int, live: bool) -> None:
-        if not live:
-            self._live.discard(peer)
-            self._unsure.pop(peer, None)
-            return
-        self._live.add(peer)
         self._unsure.pop(peer, None)
-        self._post([peer], self.table.led_by(self._node_id))
+        if live:
+            self._post([peer], self.table.led_by(self._node_id))
         self._doubt([peer])
 
     def _doubt(self, peers: Iterable[int]) -> None:

@@ -204,11 +204,21 @@ def test_a_node_that_never_confirms_is_asked_less_and_less() -> None:
         await network.deliver(lambda: True)
         node.check()
         assert [post[2] for post in network.posts] == ["leaders.check"], "what is new is asked about at once"
-        network.ports[1].on_peer[0](2, False)
-        network.posts.clear()
-        node.check()
-        assert not network.posts
+        network.close()
         assert not node.has_timer
+
+    asyncio.run(main())
+
+
+def test_a_node_that_is_connected_and_not_live_hears_what_was_lost() -> None:
+    async def main() -> None:
+        network = Network(2)
+        network.ports[1].on_peer[0](2, False)
+        network.nodes[1].announce(TOPIC, 0, 3, 1, (1,))
+        await network.deliver(lambda: True)
+        assert network.nodes[2].table.get(TOPIC, 0) is None
+        await network.turn()
+        assert led_by(1, 1)(network.nodes[2].table)
         network.close()
 
     asyncio.run(main())
