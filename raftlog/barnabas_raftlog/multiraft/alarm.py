@@ -7,7 +7,6 @@ does the work.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import struct
@@ -61,10 +60,11 @@ class KernelAlarm:
             self._fd = -1
 
     def _on_readable(self) -> None:
-        # Set anew since the loop was woken: then there is nothing to read, and it rings later.
-        with contextlib.suppress(BlockingIOError):
+        try:
             os.read(self._fd, 8)
-            self._ring()
+        except BlockingIOError:
+            return  # Set anew since the loop was woken: it rings later.
+        self._ring()
 
 
 class LoopAlarm:

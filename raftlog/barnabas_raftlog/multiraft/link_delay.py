@@ -293,13 +293,18 @@ class DelayedDatagrams:
         self._wake.set()
 
     async def run(self) -> None:
-        """Hear and let go until the socket closes."""
-        sending = asyncio.get_running_loop().create_task(self._send_arrived())
+        """Hear and let go until the socket closes. What ends either of the two is raised."""
+        loop = asyncio.get_running_loop()
+        both = [loop.create_task(self._inner.run()), loop.create_task(self._send_arrived())]
         try:
-            await self._inner.run()
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            sending.cancel()
-            await asyncio.wait([sending])
+            for task in both:
+                task.cancel()
+            await asyncio.wait(both)
+        for task in both:
+            if not task.cancelled():
+                task.result()
 
     async def _send_arrived(self) -> None:
         while True:

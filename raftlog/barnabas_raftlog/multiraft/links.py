@@ -440,7 +440,10 @@ class Links:
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
-        call_each(self.on_peer, lambda callback: callback(peer.node_id, live))
+        try:
+            call_each(self.on_peer, lambda callback: callback(peer.node_id, live))
+        except Exception as error:  # noqa: BLE001 - whoever called, a transport perhaps, would close and go on
+            self._on_bug(error)
 
     def _on_datagram(self, data: bytes, address: object) -> None:
         del address

@@ -264,6 +264,23 @@ async def test_datagrams_are_held_back_and_lost_beyond_their_limit() -> None:
     await asyncio.wait([running])
 
 
+async def test_a_socket_that_raises_ends_all_that_waits_for_datagrams() -> None:
+    clock = Clock()
+    wire = Wire(clock)
+    network = DelayedNetwork(LinkDelay(50), clock_ns=clock, new_alarm=clock.alarm)
+    datagrams: Any = network.datagrams(wire, lambda _: PEER)
+
+    async def broken(data: bytes, address: tuple[object, ...]) -> None:
+        raise ValueError(data, address)
+
+    wire.send = broken  # type: ignore[method-assign]
+    running = asyncio.create_task(datagrams.run())
+    await datagrams.send(b"one", ("peer", 1))
+    clock.advance(50)
+    with pytest.raises(ValueError, match="one"):
+        await running
+
+
 @pytest.mark.parametrize("times", [(-1, 0), (10_001, 0), (0, -0.1), (float("nan"), 0), (0, 0, {2: 20_000})])
 def test_a_delay_out_of_range_is_refused(times: tuple[Any, ...]) -> None:
     with pytest.raises(ValueError, match="it must be from 0 to 10000"):

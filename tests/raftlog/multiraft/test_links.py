@@ -523,6 +523,24 @@ def test_whoever_waits_for_the_links_hears_of_their_end(run: Runner) -> None:
     run(main())
 
 
+def test_a_listener_that_raises_breaks_the_links_and_not_a_connection_over_and_over(run: Runner) -> None:
+    """A transport would close its connection, say so, and go on: both would dial each other for ever."""
+
+    def unlucky(node_id: int, live: bool) -> None:
+        raise ValueError(f"node {node_id} is {live}")
+
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            nodes[1].links.on_peer.insert(0, unlucky)
+            await nodes[2].links.close()
+            with pytest.raises(ValueError, match="node 2 is False"):
+                await nodes[1].links.wait()
+            assert nodes[1].changes == [(2, True), (2, False)]
+
+    run(main())
+
+
 def test_a_handshake_that_never_ends_is_swept_away(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links_module, "HANDSHAKE_MS", 150)
 
