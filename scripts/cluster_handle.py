@@ -74,6 +74,7 @@ class Cluster:
         self.data, self.port, self.brokers = data, port, brokers
         self.settings = dict(settings or {})
         self.ready_s = 0.0
+        self.keeps_files = False  # when all is over
 
     @property
     def bootstrap(self) -> str:
@@ -119,6 +120,7 @@ def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None, *, keep
     """Start a cluster in a temporary directory, and leave neither process nor file behind; `keep` leaves the files."""
     data = Path(tempfile.mkdtemp(prefix="barnabas-"))
     handle = Cluster(data / "cluster", free_port(brokers), brokers, settings)
+    handle.keeps_files = keep
     try:
         handle.start()
         yield handle
@@ -127,7 +129,7 @@ def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None, *, keep
             if handle.data.exists():
                 handle.stop()
         finally:
-            if keep:
+            if handle.keeps_files:
                 print(f"left in {data}")
             else:
                 shutil.rmtree(data, ignore_errors=True)

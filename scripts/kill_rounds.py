@@ -166,9 +166,11 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
     partitions: dict[int, Any] = {}
+    asked = -1
     while True:
         try:
-            partitions = consumer.list_topics(topic, timeout=5).topics[topic].partitions
+            answer = consumer.list_topics(topic, timeout=5)
+            partitions, asked = answer.topics[topic].partitions, answer.orig_broker_id
             if len(partitions) == partitions_wanted and all(
                 len(p.isrs) == replicas and p.leader > 0 for p in partitions.values()
             ):
@@ -177,17 +179,20 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
             pass  # The broker asked has just been restarted; the next answer counts.
         if time.perf_counter() > deadline:
             state = {p.id: (p.leader, list(p.isrs)) for p in partitions.values()}
-            text = f"not in sync {ROUND_LIMIT_S:.0f} s after the restart; leader and replicas: {state}"
+            text = f"not in sync {ROUND_LIMIT_S:.0f} s after the restart; broker {asked} says of leaders and replicas: "
+            text += str(state)
+            brokers.keeps_files = True
             raise SystemExit("\n".join([text, *last_words(brokers)]))
         time.sleep(0.05)
     consumer.close()
 
 
 def last_words(brokers: Cluster) -> list[str]:
-    """Return the latest events of each broker: what it has heard of its peers, and what became of its replicas."""
+    """Return how each broker sees its peers, and its latest events: what became of those, and of its replicas."""
     lines = []
     for broker in brokers.status()["brokers"]:
-        lines.append(f"broker {broker['node_id']} is {broker['state']}, its latest events:")
+        lines.append(f"broker {broker['node_id']} is {broker['state']}, its peers and latest events:")
+        lines += [f"    {peer}" for peer in broker.get("peers", [])]
         lines += [f"    {event}" for event in broker.get("events", [])[-EVENTS_SHOWN:]]
     return lines
 

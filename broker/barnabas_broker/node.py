@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgpack
+import msgspec
 
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
@@ -448,6 +449,7 @@ class Node:
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),
+            "peers": [peer._asdict() for peer in self.links.status()],
             "events": sorted(
                 self.events.to_list() + self.broker.coordinator.group_events.to_list(),
                 key=lambda event: event["time_ms"],
@@ -461,6 +463,7 @@ class Node:
                 "request_bytes_in_use": self.listener.bytes_in_use,
                 "requests": self.dispatcher.counts,
                 "raft": self.multiraft.status(),
+                "links": msgspec.structs.asdict(self.links.stats),
                 "storage": {name: getattr(self.storage.stats, name) for name in self.storage.stats.__struct_fields__},
             },
         }

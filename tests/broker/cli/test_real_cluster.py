@@ -55,6 +55,10 @@ def test_status_of_a_ready_cluster(cluster: cluster_handle.Cluster) -> None:
     assert [broker["state"] for broker in found["brokers"]] == ["running"] * 3
     said = {"leaders", "leaders_confirmed", "under_replicated", "replicas", "fetches", "events"}
     assert all(said <= broker.keys() for broker in found["brokers"])
+    for broker in found["brokers"]:
+        others = {1, 2, 3} - {broker["node_id"]}
+        assert {peer["node_id"] for peer in broker["peers"] if peer["live"] and not peer["trouble"]} == others
+        assert broker["stats"]["links"]["frames_in"] > 0
 
 
 def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
