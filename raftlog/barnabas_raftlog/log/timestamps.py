@@ -3,8 +3,8 @@
 The time index says from which batch on to look; the headers from there say which it is; only that one is decoded, in a
 thread, because it may be compressed. A batch that cannot be decoded is answered as a whole, with its first offset.
 
-Records below the log's start do not count, also where it lies inside a segment or a batch. One exception: if the batch
-that holds the start has the largest timestamp of all, but below the start, the answer is the start itself.
+Records below the log's start do not count, also where it lies inside a segment or a batch. Of a batch that holds the
+start the header says too much, so that one is decoded, and what follows is asked on its own.
 """
 
 from collections.abc import Awaitable, Callable
@@ -94,24 +94,38 @@ class TimestampReads:
         return None
 
     async def largest(self, end_offset: int) -> Answer:
+        batch = await self._largest_batch(end_offset, self._start)
+        if batch is None or batch[0].base_offset >= self._start:
+            return None if batch is None else await self._decode(batch, batch[0].max_timestamp, end_offset)
+        inside = await self._cold.in_thread(partial(_largest_record, *batch, self._start))
+        behind = await self._largest_batch(end_offset, batch[0].end_offset)
+        if behind is not None and (inside is None or behind[0].max_timestamp > inside[1]):
+            return await self._decode(behind, behind[0].max_timestamp, end_offset)
+        return inside
+
+    async def _largest_batch(self, end_offset: int, start_offset: int) -> Batch | None:
+        """Return the first of the batches with the largest timestamp that go beyond `start_offset`.
+
+        It may begin before that, and its largest timestamp may be there, too.
+        """
         best: tuple[int, int] | None = None  # timestamp, -base offset
-        position = self._start
+        position = start_offset
 
         def note(_: int, header: BatchHeader) -> bool:
             nonlocal best
             if header.end_offset > end_offset:
                 return True
-            if header.record_count > 0 and header.end_offset > self._start:
+            if header.record_count > 0 and header.end_offset > start_offset:
                 best = max(filter(None, (best, (header.max_timestamp, -header.base_offset))))
             return False
 
         while position < end_offset and (part := self._parts.file_part(position)) is not None:
             segment = part.segment
-            if self._start <= segment.max_timestamp_offset < end_offset:
+            if start_offset <= segment.max_timestamp_offset < end_offset:
                 found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
             else:
                 try:
-                    found = await self._parts.guard(self._largest_in(part, end_offset, note), segment)
+                    found = await self._parts.guard(self._largest_in(part, start_offset, end_offset, note), segment)
                 except SegmentDroppedError:
                     continue
             best = max(filter(None, (best, found)), default=None)
@@ -119,22 +133,18 @@ class TimestampReads:
         for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
             if note(entry.index, parse_header(entry.frame)):
                 break
-        if best is None or best[0] < 0:
-            return None
-        batch = await self._batch_at(-best[1])
-        answer = None if batch is None else await self._decode(batch, best[0], end_offset)
-        return None if answer is None else (max(answer[0], self._start), answer[1], answer[2])
+        return None if best is None or best[0] < 0 else await self._batch_at(-best[1])
 
     async def _largest_in(
-        self, part: FilePart, end_offset: int, note: Callable[[int, BatchHeader], bool]
+        self, part: FilePart, start_offset: int, end_offset: int, note: Callable[[int, BatchHeader], bool]
     ) -> tuple[int, int] | None:
         """Return what the time index says of a part that goes beyond `end_offset`; `note` the headers it leaves."""
         segment = part.segment
         await self._cold.index_of(segment)
         latest = segment.time_index.latest(end_offset)
-        if latest is not None and latest[1] < self._start:
+        if latest is not None and latest[1] < start_offset:
             latest = None  # The rows speak of what was deleted, too: from the start on, every header counts.
-        hint = segment.index.before_offset(latest[1] if latest else self._start)
+        hint = segment.index.before_offset(latest[1] if latest else start_offset)
         await self._seek(segment, hint, part.size_bytes, note)
         return (latest[0], -latest[1]) if latest else None
 
@@ -209,3 +219,17 @@ def _first_record(header: BatchHeader, frame: memoryview, timestamp_ms: int, sta
     except BarnabasError:
         pass
     return header.base_offset, header.max_timestamp
+
+
+def _largest_record(header: BatchHeader, frame: memoryview, start_offset: int) -> Answer:
+    """Return the first record from `start_offset` on with the largest timestamp; None if compaction has left none."""
+    from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - as above
+
+    try:
+        left = [record for record in read_batch(header, frame) if record.offset >= start_offset]
+    except BarnabasError:
+        return start_offset, header.max_timestamp, header.leader_epoch
+    if not left:
+        return None
+    largest = max(left, key=lambda record: record.timestamp)
+    return largest.offset, largest.timestamp, header.leader_epoch

@@ -80,6 +80,39 @@ def test_a_start_inside_a_batch_hides_what_lies_before_it() -> None:
         assert answer == (None if expected is None else (expected, 1000 + expected, 1))
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), min_size=1, max_size=8),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_records_of_any_order_are_found_from_any_start(
+    batches: list[list[int]], start_share: float, end_share: float, cold: bool
+) -> None:
+    node = Node()
+    log = node.log()
+    times, ends = list[int](), list[int]()
+    for batch in batches:
+        records = [NewRecord(None, bytes(300), 1000 + timestamp) for timestamp in batch]
+        log.append_batch(1, build_batch(records, leader_epoch=1))
+        times += [1000 + timestamp for timestamp in batch]
+        ends.append(len(times))
+    node.work()
+    node.files.cold = cold
+    start, end = round(start_share * (len(times) - 1)), ends[int(end_share * (len(ends) - 1))]
+    log.drop_before(start, log.last_index)
+    visible = [(offset, times[offset], 1) for offset in range(start, end)]
+
+    async def check() -> None:
+        for asked in range(1000, 1011):
+            expected = next((answer for answer in visible if answer[1] >= asked), None)
+            assert await log.offset_for_timestamp(asked, end) == expected
+        assert await log.max_timestamp(end) == max(visible, key=lambda answer: answer[1], default=None)
+
+    asyncio.run(check())
+
+
 def while_the_disk_works(log: ReplicaLog, act: Callable[[], None]) -> None:
     """Let `act` happen in every moment in which a lookup waits for the disk."""
     cold, original = log._host.cold, log._host.cold.in_thread
