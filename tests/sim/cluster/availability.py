@@ -1,7 +1,8 @@
 """What a healthy cluster owes whoever uses it, in virtual time: it is there.
 
 *Healthy* is looked at every `LOOK_US`: every broker runs and is ready, nothing is cut, stalled, stuck or armed, and no
-fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`.
+fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`. What
+spoils a disk strikes twice: when it happens, and when somebody reads there, which may be long after.
 `CHECKS` names what is owed from then on; a violation begins with the name of its check.
 
 What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
@@ -18,7 +19,7 @@ from .history import Partition
 from .machine import Machine
 from .network import Network
 from .service import Service
-from .swarm import Fault
+from .swarm import SPOILS_DISKS, Fault
 from .world import MS, SECOND, World
 
 __all__ = ["CHECKS", "Availability"]
@@ -43,6 +44,7 @@ HOME_INTERVAL_US, HOME_SLACK_US = 5 * SECOND, 5 * SECOND
 KNOWN_US = 2 * SECOND
 MOVE_SLACK_US = 10 * SECOND
 GONE_SLACK_US = 2 * SECOND
+FOUND_DAMAGED = ("replica failed", "segment damaged")
 REFUSALS = frozenset(
     {
         ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -72,6 +74,7 @@ class Availability:
     ) -> None:
         self._world, self._network, self._machines = world, network, machines
         self._service, self._faults, self._damaged = service, faults, damaged
+        self._is_spoilt = any(fault.kind in SPOILS_DISKS for fault in faults)
         self.strikes = 0
         self._seen: Hashable = None
         self._ready = dict[int, int]()  # in which life a broker was ready
@@ -161,7 +164,8 @@ class Availability:
 
     def _disturbance(self) -> Hashable:
         """Return what changes when anything strikes."""
-        return self.strikes, tuple((machine.life, machine.is_up) for machine in self._machines.values())
+        found = sum(self._world.counts[f"event {kind}"] for kind in FOUND_DAMAGED) if self._is_spoilt else 0
+        return self.strikes, found, tuple((machine.life, machine.is_up) for machine in self._machines.values())
 
     def _ails(self) -> bool:
         """Tell whether a fault is under way, or armed, or a broker does not serve yet."""

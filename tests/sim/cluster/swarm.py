@@ -12,7 +12,7 @@ from .network import Conditions
 from .service import Service, draw
 from .world import MS, SECOND
 
-__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "Choice", "Fault", "at_ease", "choose"]
+__all__ = ["LOSES_POWER", "MEAN_US", "SEGMENT_MS", "SPOILS_DISKS", "Choice", "Fault", "at_ease", "choose"]
 
 SEGMENT_MS = 300
 
