@@ -188,6 +188,10 @@ class ClientHistory:
         self.on_told_end(partition, offset + 1)
         self._told_times[partition, offset] = timestamp_ms
 
+    def owed_end(self, partition: Partition) -> int:
+        """Return how far a partition must go: to what was acknowledged, and to what a leader said was there."""
+        return max(self.ends.get(partition, 0), self._told_ends.get(partition, 0))
+
     def check_complete(self, reader: str, partition: Partition, end_offset: int) -> None:
         """Everything up to `end_offset` was read at some time: offsets are dense, nothing acknowledged is missing.
 

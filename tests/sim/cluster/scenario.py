@@ -355,8 +355,8 @@ class Run:
         return all(handed_out.get((OWN_GROUP, partition), 0) >= end for partition, end in ends.items())
 
     def _ends(self) -> list[tuple[Partition, int, int, int]]:
-        ends = self.history.ends
-        return [(r.partition, r.position, r.high_watermark, ends.get(r.partition, 0)) for r in self.readers]
+        owed = self.history.owed_end
+        return [(r.partition, r.position, r.high_watermark, owed(r.partition)) for r in self.readers]
 
     def _has_read_all(self) -> bool:
         return all(reader.has_all_acknowledged for reader in self.readers)

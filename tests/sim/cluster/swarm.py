@@ -121,7 +121,8 @@ def choose(seed: int) -> Choice:
             distance_us_min=service.distance_us[0],
             distance_us_max=service.distance_us[1],
         ),
-        sync_us_max=rng.choice((500, 5_000, 50_000)),
+        # Where two dozen files are synced one after the other, 50 ms each are the whole lag that is allowed there.
+        sync_us_max=min(rng.choice((500, 5_000, 50_000)), 5_000 if service.is_judged else 50_000),
         drift=tuple(1.0 + rng.choice((0.0, 0.0, rng.uniform(-0.02, 0.02))) for _ in range(nodes)),
         idempotent_producers=idempotent_producers,
         plain_producers=plain_producers,

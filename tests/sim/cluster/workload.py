@@ -236,14 +236,14 @@ class Reader:
     ) -> None:
         self.client, self.history, self.availability = client, history, availability
         self.partition, self.rack = partition, rack
-        self.position = self.high_watermark = 0
+        self.position, self.high_watermark = 0, -1  # nobody has said yet how far it goes
         self._told = 0  # the high watermark, by leaders
         self._replica: int | None = None
         history.judge.positioned(client.name, partition, 0)
 
     @property
     def has_all_acknowledged(self) -> bool:
-        return self.position >= self.history.ends.get(self.partition, 0) and self.position == self.high_watermark
+        return self.position >= self.history.owed_end(self.partition) and self.position == self.high_watermark
 
     async def run(self) -> None:
         while True:
