@@ -7,7 +7,9 @@ whatever the group is by then. Each step is one that `membership.check_change` a
 *The way.* Whoever is to come is a learner first, all of them at once, for learners count in no majority. A learner that
 has caught up becomes a voter; as soon as the group has a voter more than it should have in the end, one that is to go
 goes. So a group of three is three or four voters all the way, and where it grows or shrinks it never has fewer than the
-smaller of its beginning and its end. Who is not live goes first, the leader last.
+smaller of its beginning and its end. Who is not live goes first, then a witness, the leader last: where two replicas
+and their witness change places, the witness is a replica before a replica is the witness, and no record is ever left
+with one of them alone.
 
 *Who must not go yet.* No live voter is let go while the live ones among the rest would be no majority: the group would
 stop by its own hand. Voters that are not live are no reason to wait, they count for nothing.
@@ -66,7 +68,7 @@ def next_step(
     plan.joins_at_once = current.full_voter_ids - {leader_id} <= set(live) & set(caught_up)
     lost = [member for member in current.voters if plan.is_lost(member)]
     if lost and len(current.voters) > 1:
-        return plan.without(_first_to_go(lost, live, leader_id))
+        return plan.without(_first_to_go(lost, current.witnesses, live, leader_id))
     with_learners = plan.with_learners(current.voters, current.witnesses)
     if with_learners != current:
         return with_learners
@@ -75,7 +77,7 @@ def next_step(
     # Without anybody missing, who is left in `leaving` goes only to come back in another role.
     surplus = len(current.voters) > len(desired.voters) or not plan.missing
     if leaving and surplus:
-        going = _first_to_go(leaving, live, leader_id)
+        going = _first_to_go(leaving, current.witnesses, live, leader_id)
         if going.node_id not in live or _stays_live(current, going, live):
             return plan.without(going)
     if ready:
@@ -185,8 +187,12 @@ class _Plan:
         return Member(node_id, self.directories.get(node_id, UNKNOWN_DIRECTORY))
 
 
-def _first_to_go(members: list[Member], live: Collection[int], leader_id: int) -> Member:
-    return min(members, key=lambda member: (member.node_id in live, member.node_id == leader_id, member.node_id))
+def _first_to_go(members: list[Member], witnesses: Collection[int], live: Collection[int], leader_id: int) -> Member:
+    def rank(member: Member) -> tuple[bool, bool, bool, int]:
+        node_id = member.node_id
+        return node_id in live, node_id not in witnesses, node_id == leader_id, node_id
+
+    return min(members, key=rank)
 
 
 def _stays_live(current: Configuration, going: Member, live: Collection[int]) -> bool:
