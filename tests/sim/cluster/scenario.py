@@ -15,6 +15,7 @@ from unittest.mock import patch
 from barnabas_broker import coordinator_shard
 from barnabas_broker import node as broker_node
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.failed_replicas import AGAIN_MS
 from barnabas_metadata_quorum import replica
 from barnabas_metadata_quorum.image import Image
 from barnabas_metadata_quorum.records import NOBODY
@@ -40,7 +41,7 @@ from .own_clients import OWN_GROUP, OwnAdmin, OwnConsumer, OwnProducer, seeded_c
 from .own_clients import SETTLING_US as OWN_SETTLING_US
 from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
 from .workload import Producer, Producing, Reader, delete_records
-from .world import SECOND, World
+from .world import MS, SECOND, World
 
 __all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]
 
@@ -320,7 +321,7 @@ class Run:
         """Let leaderships go home, and then nothing happen; False: damage was found that nobody had met before."""
         world = self.world
         failed = world.counts["event replica failed"]
-        world.run_until(world.now_us + SETTLING_US, lambda: self._is_well() and not self._away())
+        world.run_until(world.now_us + self._settling_us(), lambda: self._is_well() and not self._away())
         if world.counts["event replica failed"] > failed:
             return False
         assert not (away := self._away()), f"leaderships do not go home: {away}"
@@ -333,6 +334,11 @@ class Run:
         assert before == self._leaders(), f"leaders changed for no reason: {before} to {self._leaders()}"
         assert world.counts["elections"] == elections, "elections for no reason"
         return True
+
+    def _settling_us(self) -> int:
+        """Return what going home may take: a replica that failed twice is made anew a minute after the first time."""
+        nodes = [machine.node for machine in self.machines.values() if machine.node is not None]
+        return SETTLING_US + (AGAIN_MS * MS if any(node.partitions.failed.status() for node in nodes) else 0)
 
     def _away(self) -> list[tuple[str, int]]:
         """Return the partitions that are not led by their first replica, or by nobody, though that one could."""
