@@ -464,6 +464,6 @@ class Node:
                 "requests": self.dispatcher.counts,
                 "raft": self.multiraft.status(),
                 "links": msgspec.structs.asdict(self.links.stats),
-                "storage": {name: getattr(self.storage.stats, name) for name in self.storage.stats.__struct_fields__},
+                "storage": msgspec.structs.asdict(self.storage.stats),
             },
         }

@@ -11,10 +11,12 @@ what it leads (`LeaderTable.digest_of`), behind everything that it posted before
 digest of what it holds about this node, and answers whether they are equal. If they are, that is the end of it until
 something changes here; else it gets everything again, and also where nobody leads. News of third nodes can make two
 digests differ for a moment or, if nodes cannot reach each other, for longer; so for the same digest the time to the
-next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest there is no post and no timer.
+next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest, when all nodes are there, there is no
+post and no timer.
 
 A node that is not live is asked like the others: TCP may reach one whose datagrams do not come through, and clients
-may reach one that its peers take for silent.
+may reach one that its peers take for silent. A node that is down costs a timer, and a post that the links drop, at
+each of those times until it is back.
 
 Within a term, news is numbered by its leader (`version`), so a later in-sync set wins over an earlier one whatever
 way they take. The numbers need not survive a restart: a restarted node leads only in a later term.

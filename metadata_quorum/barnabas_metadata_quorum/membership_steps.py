@@ -7,9 +7,9 @@ whatever the group is by then. Each step is one that `membership.check_change` a
 *The way.* Whoever is to come is a learner first, all of them at once, for learners count in no majority. A learner that
 has caught up becomes a voter; as soon as the group has a voter more than it should have in the end, one that is to go
 goes. So a group of three is three or four voters all the way, and where it grows or shrinks it never has fewer than the
-smaller of its beginning and its end. Who is not live goes first, then a witness, the leader last: where two replicas
-and their witness change places, the witness is a replica before a replica is the witness, and no record is ever left
-with one of them alone.
+smaller of its beginning and its end. A voter that is not live goes first, then a witness, the leader last: where two
+replicas and their witness change places, the witness is a replica before a replica is the witness, and no record is
+ever left with one of them alone.
 
 *Who must not go yet.* No live voter is let go while the live ones among the rest would be no majority: the group would
 stop by its own hand. Voters that are not live are no reason to wait, they count for nothing.

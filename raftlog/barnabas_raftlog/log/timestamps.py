@@ -223,7 +223,7 @@ def _first_record(header: BatchHeader, frame: memoryview, timestamp_ms: int, sta
 
 def _largest_record(header: BatchHeader, frame: memoryview, start_offset: int) -> Answer:
     """Return the first record from `start_offset` on with the largest timestamp; None if compaction has left none."""
-    from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - as above
+    from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - as in `_first_record`
 
     try:
         left = [record for record in read_batch(header, frame) if record.offset >= start_offset]

@@ -293,7 +293,7 @@ class DelayedDatagrams:
         self._wake.set()
 
     async def run(self) -> None:
-        """Hear and let go until the socket closes. What ends either of the two is raised."""
+        """Hear and let go until the socket closes. An exception that ends either of the two is raised."""
         loop = asyncio.get_running_loop()
         both = [loop.create_task(self._inner.run()), loop.create_task(self._send_arrived())]
         try:

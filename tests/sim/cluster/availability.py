@@ -1,8 +1,8 @@
 """What a healthy cluster owes whoever uses it, in virtual time: it is there.
 
 *Healthy* is looked at every `LOOK_US`: every broker runs and is ready, nothing is cut, stalled, stuck or armed, and no
-fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`. What
-spoils a disk strikes twice: when it happens, and when somebody reads there, which may be long after.
+fault has struck since the look before. Nothing is owed before that has lasted for twice `replica.lag.time.max.ms`. A
+fault that spoils a disk strikes twice: when it happens, and when somebody reads there, which may be long after.
 `CHECKS` names what is owed from then on; a violation begins with the name of its check.
 
 What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
