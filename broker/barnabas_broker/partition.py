@@ -305,9 +305,7 @@ class Partition:
             return True
         if not self._is_short(index):
             return False
-        # No commit will come for it: who has it is asked at each review.
-        self._short.append((index, waiter))
-        self.host.review_soon(self)
+        self._hold_short([(index, waiter)])
         return True
 
     def forget(self, waiter: PendingAppend) -> None:
@@ -430,7 +428,7 @@ class Partition:
             self.observer.on_committed(commit_index)
         if self._waiters:
             if self.min_insync > copies_of_committed(self.group.configuration):
-                self._short.extend((commit_index, waiter) for waiter in self._waiters.take_committed(commit_index))
+                self._hold_short([(commit_index, waiter) for waiter in self._waiters.take_committed(commit_index)])
                 self._finish_short()
             else:
                 call_each(self._waiters.take_committed(commit_index), _finish)
@@ -542,6 +540,15 @@ class Partition:
         if self.min_insync <= copies_of_committed(self.group.configuration) or not self.is_leader:
             return False
         return copies_of(self.group, self.log, self.replicas, self.host.node_id, index) < self.min_insync
+
+    def _hold_short(self, pairs: Sequence[tuple[int, PendingAppend]]) -> None:
+        """Let these wait for more copies of what is committed: no commit will come, who has it is asked at each review.
+
+        A review must be asked for here. All in-sync followers may have had everything at the last one, and the copy
+        that is missing be this node's own, which is not durable yet.
+        """
+        self._short.extend(pairs)
+        self.host.review_soon(self)
 
     def _finish_short(self) -> None:
         short, self._short = self._short, []

@@ -6,9 +6,9 @@ configuration, which waits until the one before it is committed. That is all a r
 that has come back with an empty disk becomes a member again: its registration names another directory, so the member
 of before is removed and the new one is brought in, without anybody asking for it.
 
-When the group is what it should be, the leader reports to the controller, which ends the move in the image; and only
-that makes a broker that is no replica any more delete its files. A report that is lost is made again, by whoever leads
-then, because the image still says that the partition is on its way.
+When the group is what it should be, and its log says so, the leader reports to the controller, which ends the move in
+the image; and only that makes a broker that is no replica any more delete its files. A report that is lost is made
+again, by whoever leads then, because the image still says that the partition is on its way.
 
 Nothing here is a task or a timer of a partition. `Partitions` reviews its partitions when something has happened to
 them, and every tenth of a second while a review asks for another; each review does what can be done at that moment.
@@ -102,6 +102,8 @@ class Moves:
         live = {node_id for node_id in (*current.node_ids, *desired.voters) if self._is_live(node_id)}
         live.add(self._node_id)
         if is_reached(current, desired, self._directories):
+            if placement.move is not None and not group.log.configuration_index:
+                return self._write_down(partition)
             return self._reached(partition, placement, current, observers)
         caught_up = {node_id for node_id in sorted(current.node_ids) if group.has_caught_up(node_id)}
         about = (current, desired, self._directories, caught_up, live, self._node_id)
@@ -127,6 +129,20 @@ class Moves:
             await asyncio.wait([self._reporting])
 
     # Inside.
+
+    def _write_down(self, partition: Movable) -> bool:
+        """Let the log name its members before the controller forgets the founders, as it does when a move ends.
+
+        A move that is called off before its first step changes no members. Nothing else would name them to a replica
+        that is made anew later, which would hold everything and neither vote nor lead.
+        """
+        try:
+            partition.group.repeat_members()
+        except NotLeaderError:
+            pass  # Whoever else leads by now does it.
+        except StorageFailedError as error:
+            self._wait(partition, f"the leader cannot write it down: {error}")
+        return True
 
     def _reached(
         self, partition: Movable, placement: Placement, current: Configuration, observers: tuple[int, ...]

@@ -334,6 +334,30 @@ def test_min_insync_above_a_majority_holds_the_answer_back() -> None:
     assert waiter.outcome == "committed"
 
 
+class SlowDisk(FakeLog):
+    """What is appended is not durable here before the test says so."""
+
+    durable_index = 0
+
+
+def test_a_commit_that_only_this_replica_has_not_synced_is_answered_when_it_has() -> None:
+    """A majority has it without this node, whose disk is slow; no follower's word is going to come any more."""
+    log = SlowDisk()
+    partition, host = make(log, min_insync=3)
+    lead(partition)
+    partition.group.core.progress.update({2: follower(1), 3: follower(1)})
+    waiter = Waiter()
+    partition.wait_for(append(partition)[1], waiter)
+    assert not partition.review(0), "no follower lacks anything"
+    host.reviewing.clear()
+    partition.on_committed(1)
+    assert (waiter.outcome, host.reviewing) == (None, [partition])
+    assert partition.review(0), "look again"
+    log.durable_index = 1
+    assert not partition.review(0)
+    assert waiter.outcome == "committed"
+
+
 def test_who_keeps_state_hears_of_a_commit_before_its_answers_and_though_they_are_held_back() -> None:
     partition, _ = make(FakeLog(), min_insync=3)
     told: list[object] = []

@@ -314,6 +314,16 @@ class Group:
         self.core.check_change(new)
         return self._appended(lambda: self.log.append_control(self.core.term, ControlKind.MEMBERSHIP, new.encode()))
 
+    def repeat_members(self) -> Entry:
+        """Propose the newest members once more, for a log that names them nowhere: what a group began with is no entry.
+
+        A member that begins again with an empty log learns from the entries who belongs to the group.
+
+        Raises:
+            NotLeaderError, DiskFullError, StorageBusyError, StorageFailedError: as for `propose`.
+        """
+        return self.propose_control(ControlKind.MEMBERSHIP, self.log.configuration.encode())
+
     def has_caught_up(self, node_id: int) -> bool:
         """Tell whether a member had everything at most an election timeout ago: if a learner, it may be promoted.
 

@@ -2,10 +2,15 @@
 
 import shutil
 from pathlib import Path
+from typing import cast
+
+from broker.bad_disks import kinds
 
 from barnabas_broker.testing import Cluster, RunningCluster
+from barnabas_raftlog.log.segment_log import ReplicaLog
 
 from .moving import (
+    all_know_it_left,
     arrived,
     create,
     everything,
@@ -84,6 +89,30 @@ def test_a_move_that_is_called_off_goes_back_and_leaves_nothing_behind(six_broke
         await cluster.start(6)
         await cluster.wait_ready()
         await files_are_at(cluster, "called-off", (1, 2, 3))
+
+    six_brokers.run(run, 60.0)
+
+
+def test_a_replica_made_anew_after_a_move_that_was_called_off_at_once_is_a_voter(six_brokers: RunningCluster) -> None:
+    """The group has only the members that it began with, and the controller tells nobody any more who they were."""
+
+    async def run(cluster: Cluster) -> None:
+        await create(cluster, "unmoved", 1, 2, 3)
+        async with under_load(cluster, "unmoved") as load:
+            await leader(cluster, "unmoved", (1, 2, 3))
+            await cluster.stop(6)
+            await all_know_it_left(cluster, 6)
+            await move(cluster, "unmoved", (1, 2, 6))  # No step can be taken.
+            await move(cluster, "unmoved", None)
+            await arrived(cluster, "unmoved")
+            assert (await partition_of(cluster, "unmoved")).founders is None
+        cast("ReplicaLog", partition_at(cluster, 3, "unmoved").log)._fail("its disk gave up for a moment")
+        await cluster.start(6)
+        await cluster.wait_ready()
+        await move(cluster, "unmoved", (3, 2, 1))
+        assert await leader(cluster, "unmoved", (3,)) == 3
+        assert "replica made anew" in kinds(cluster.nodes[3])
+        assert await everything(cluster, "unmoved") == load.acknowledged
 
     six_brokers.run(run, 60.0)
 

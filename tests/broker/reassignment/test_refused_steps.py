@@ -1,9 +1,11 @@
 """A step that the leader's log refuses, as when its disk is full, is waited for; it stops nothing else."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
 from barnabas_broker.reassignment import Movable, Moves
+from barnabas_metadata_quorum.commands import FinishMoves
 from barnabas_metadata_quorum.image import Move, Partition
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.raft.membership import Configuration, configuration_of
@@ -28,6 +30,11 @@ class FullDisk:
             raise DiskFullError("no room for /data")
         self.configuration = configuration
 
+    def repeat_members(self) -> None:
+        if not self.has_room:
+            raise DiskFullError("no room for /data")
+        self.log.configuration_index = self.commit_index = 2
+
 
 async def _submit(_command: object, _timeout_s: float) -> None:
     raise AssertionError("nothing is finished")
@@ -45,3 +52,31 @@ def test_a_full_disk_is_what_a_move_waits_for_and_it_goes_on_when_there_is_room(
     assert group.configuration.learner_ids == {2}
     assert not moves.waiting
     assert [fact.kind for fact in facts] == ["members waiting", "members changing"]
+
+
+def test_a_move_that_changed_nothing_ends_when_the_log_names_its_members() -> None:
+    """The controller forgets the founders then."""
+
+    async def run() -> list[object]:
+        told, is_told = list[object](), asyncio.Event()
+
+        async def submit(command: object, _timeout_s: float) -> None:
+            told.append(command)
+            is_told.set()
+
+        moves = Moves(1, lambda _: True, submit, lambda *_: None)
+        group = FullDisk()
+        partition = cast("Movable", SimpleNamespace(topic_id=bytes(16), index=0, group=group, can_serve=True, term=1))
+        called_off = Partition((1,), Move((1,), (1,)), epoch=7)
+        assert moves.review(partition, called_off, ())
+        assert moves.waiting == {GROUP: "the leader cannot write it down: no room for /data"}
+        group.has_room = True
+        assert moves.review(partition, called_off, ())
+        await asyncio.sleep(0)
+        assert not told, "the entry is not committed yet, for all that this review knows"
+        assert moves.review(partition, called_off, ())
+        await is_told.wait()
+        await moves.close()
+        return told
+
+    assert asyncio.run(run()) == [FinishMoves(((bytes(16), 0, 7),))]

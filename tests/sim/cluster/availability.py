@@ -6,13 +6,15 @@ fault that spoils a disk strikes twice: when it happens, and when somebody reads
 `CHECKS` names what is owed from then on; a violation begins with the name of its check.
 
 What clients see they report themselves (`on_refused`, `on_unanswered`, `on_stood_still`, `on_vanished`); the rest is
-looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`).
+looked at. A replica that waits for an operator, as it must, is not counted on (`Run.damaged`); nor is one that failed
+twice within a minute.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.raft.messages import GroupId
 
 from .client import Trouble
 from .history import Partition
@@ -55,6 +57,9 @@ REFUSALS = frozenset(
     }
 )
 """What says that a cluster is not there; NOT_LEADER_OR_FOLLOWER counts while leaders stay where they are."""
+FOR_WANT_OF_COPIES = frozenset(
+    {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT}
+)
 
 
 class Availability:
@@ -110,9 +115,22 @@ class Availability:
         """A produce request was answered with an error."""
         if code not in REFUSALS or not self.owes_since(sent_us):
             return
+        if code in FOR_WANT_OF_COPIES and self._lacks_copies(partition):
+            return
         self._note_leaders()
         if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self._changed_us + SECOND < sent_us:
             self._violate("no refusal", f"{partition} with acks={acks}, sent at {sent_us}: {code.name} {text}")
+
+    def _lacks_copies(self, partition: Partition) -> bool:
+        """Tell whether a leader of that partition can count on fewer copies than its topic asks for."""
+        topic, index = partition
+        return any(
+            len(set(led.replicas) - self._out(led.group.group_id)) < led.min_insync
+            for machine in self._machines.values()
+            if machine.node is not None
+            for led in machine.node.partitions
+            if led.is_leader and (led.topic_name, led.index) == (topic, index)
+        )
 
     def on_unanswered(self, check: str, partition: Partition, sent_us: int, trouble: Exception) -> None:
         """There is no answer to what was sent at `sent_us`, which says something to `check`."""
@@ -223,7 +241,7 @@ class Availability:
 
     def _judge_in_sync(self, name: str, partition: Any, now_us: int, owed_since_us: int) -> None:
         members = partition.group.configuration
-        due = members.voter_ids.difference(members.witnesses) - self._damaged(partition.group.group_id)
+        due = members.voter_ids.difference(members.witnesses) - self._out(partition.group.group_id)
         if due <= set(partition.isr):
             self._lacking_since_us.pop(name, None)
             return
@@ -233,9 +251,23 @@ class Availability:
             text = f"{name} has {sorted(partition.isr)} of {sorted(due)}, since {since_us}"
             self._violate("in-sync replicas whole", text)
 
+    def _out(self, group_id: GroupId) -> set[int]:
+        """Return the nodes whose replica of a group nobody counts on: it waits for an operator, or for its minute.
+
+        One that fails again soon after it was made anew is made anew once in `AGAIN_MS`.
+        """
+        waiting = {
+            machine.node_id
+            for machine in self._machines.values()
+            if machine.node is not None
+            and group_id in machine.node.partitions.failed.status()
+            and group_id in machine.node.partitions.failed._made_ms
+        }
+        return self._damaged(group_id) | waiting
+
     def _judge_home(self, name: str, partition: Any, leader_id: int, now_us: int) -> None:
         first = partition.replicas[0]
-        if leader_id == first or first in self._damaged(partition.group.group_id) or partition.placement.move:
+        if leader_id == first or first in self._out(partition.group.group_id) or partition.placement.move:
             self._away_since_us.pop(name, None)
             return
         known, since_us = self._away_since_us.setdefault(name, (first, now_us))
@@ -257,7 +289,7 @@ class Availability:
 
     def _judge_move(self, name: str, partition: Any, now_us: int) -> None:
         move = partition.placement.move
-        if move is None or self._damaged(partition.group.group_id):
+        if move is None or self._out(partition.group.group_id):
             self._moving_since_us.pop(name, None)
             return
         since_us = self._moving_since_us.setdefault(name, now_us)
