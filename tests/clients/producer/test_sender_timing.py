@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import pytest
@@ -184,6 +185,62 @@ def test_attempts_have_pauses_that_grow_to_a_second_and_then_no_more() -> None:
     assert pauses[0] < 0.03
     assert all(pause < 1.01 for pause in pauses)
     assert min(pauses[8:]) > 0.49
+
+
+def test_the_first_attempt_after_a_refusal_comes_within_20_ms_and_a_round_trip() -> None:
+    stage = Stage(1)
+    requests = Requests(stage)
+    refused = set[bytes | None]()
+
+    def refuse_once(_: int, records: list[Record]) -> Fate:
+        value = records[0].value
+        fate = Fate() if value in refused else Fate(ErrorCode.NOT_ENOUGH_REPLICAS, is_taken=False)
+        refused.add(value)
+        return fate
+
+    async def main() -> None:
+        async with stage.producer() as producer:
+            stage.leaders.fate = refuse_once
+            for number in range(9):
+                await producer.send_and_wait("t", b"%d" % number)
+
+    stage.run(main())
+    times = [at_s for at_s, _, _ in requests.seen]
+    assert len(times) == 18
+    assert median(again - first for first, again in zip(times[::2], times[1::2], strict=True)) < 0.02
+
+
+def test_a_deadline_is_kept_also_after_one_at_which_everything_had_been_delivered() -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=5) as producer:
+            await producer.send_and_wait("t", b"before")
+            await asyncio.sleep(10)
+            stage.leaders.fate = lambda _partition, _records: Fate(ErrorCode.NOT_ENOUGH_REPLICAS, is_taken=False)
+            began_s = now_s()
+            with pytest.raises(DeadlineExceededError, match="within 5 s"):
+                await (await producer.send("t", b"after"))
+            assert 5 <= now_s() - began_s < 5.1
+
+    stage.run(main())
+
+
+def test_memory_of_a_batch_that_is_late_on_the_wire_is_free_when_its_answer_has_come() -> None:
+    stage = Stage(1)
+
+    async def main() -> None:
+        async with stage.producer(delivery_timeout_s=5) as producer:
+            await producer.send_and_wait("t", b"before")
+            stage.stall(1, 10)
+            delivery = await producer.send("t", bytes(1_000))
+            with pytest.raises(DeadlineExceededError):
+                await delivery
+            assert producer.metrics().buffered_bytes >= 1_000, "the connection may still be sending it"
+            await asyncio.sleep(6)
+            assert producer.metrics().buffered_bytes == 0
+
+    stage.run(main())
 
 
 def test_the_halves_of_a_batch_have_its_deadline_and_not_that_of_those_behind_them() -> None:
