@@ -9,7 +9,7 @@ broker has noticed: another broker is asked whether it is there before it is nam
 
 Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
 transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
-INVALID_REQUEST.
+INVALID_REQUEST, and so are more than `KEYS_MAX` groups in one request.
 """
 
 from collections.abc import Coroutine
@@ -40,8 +40,11 @@ def handle(
         return _response(
             exchange, [_nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text) for key in keys]
         )
-    if request.key_type != GROUP or len(keys) > KEYS_MAX:
+    if request.key_type != GROUP:
         text = "only groups have coordinators here"
+        return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
+    if len(keys) > KEYS_MAX:
+        text = f"more than {KEYS_MAX} groups in one request"
         return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
     found = [_find(broker, key) for key in keys]
     if all(one.node_id == broker.node_id for one in found):

@@ -8,6 +8,7 @@ from broker.wire_client import Wire, batch, fetch_request
 from barnabas_broker.coordinator_shard import ShardState
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.groups.records import OffsetKey, decode_key, decode_offset
+from barnabas_broker.handlers.find_coordinator import KEYS_MAX
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
@@ -44,6 +45,15 @@ def test_only_groups_have_coordinators(client: GroupClient, version: int, key_ty
     answer = client.find().ask(FindCoordinatorRequest(key="x", coordinator_keys=["x"], key_type=key_type), version)
     found = answer.coordinators[0] if version >= 4 else answer
     assert (found.error_code, found.node_id) == (code, -1)
+
+
+def test_the_coordinators_of_ten_thousand_groups_are_told_at_once_and_of_more_none(client: GroupClient) -> None:
+    wire = client.find()
+    answer = wire.ask(FindCoordinatorRequest(coordinator_keys=["x"] * KEYS_MAX), 4)
+    assert [found.error_code for found in answer.coordinators] == [NONE] * KEYS_MAX
+    answer = wire.ask(FindCoordinatorRequest(coordinator_keys=["x"] * (KEYS_MAX + 1)), 4)
+    assert {(found.error_code, found.node_id) for found in answer.coordinators} == {(ErrorCode.INVALID_REQUEST, -1)}
+    assert {found.error_message for found in answer.coordinators} == {f"more than {KEYS_MAX} groups in one request"}
 
 
 def test_who_is_not_the_coordinator_says_so(brokers: RunningCluster, client: GroupClient, topic: str) -> None:
