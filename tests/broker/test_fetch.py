@@ -66,6 +66,19 @@ def test_an_unconfirmed_leader_tells_no_high_watermark(wire: Wire, topic: str, m
     assert wire.fetch(topic, 0).high_watermark == 1
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+)
+def test_an_unconfirmed_leader_lists_no_offset_and_says_so_as_the_version_can(
+    wire: Wire, topic: str, monkeypatch: pytest.MonkeyPatch, version: int, code: ErrorCode
+) -> None:
+    asked = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(timestamp=-1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "can_serve", False)
+        row = wire.ask(ListOffsetsRequest(topics=[asked]), version).topics[0].partitions[0]
+    assert (row.error_code, row.offset) == (code, -1)
+
+
 def test_offsets_outside_the_log_are_out_of_range(wire: Wire, topic: str) -> None:
     wire.produce(topic, batch())
     assert wire.fetch(topic, 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
