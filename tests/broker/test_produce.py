@@ -9,6 +9,7 @@ import pytest
 from barnabas_broker.handlers import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.errors import StorageFailedError
 
 from .wire_client import Wire, batch, offsets_of, produce_request
 
@@ -150,6 +151,17 @@ class TestIdempotence:
         assert wire.produce(topic, batch(producer_id=7, epoch=1, sequence=0)).error_code == ErrorCode.NONE
         result = wire.produce(topic, batch(producer_id=7, epoch=0, sequence=1))
         assert result.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_a_batch_for_a_replica_that_has_failed_is_told_so(
+    wire: Wire, topic: str, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = one_broker.cluster.nodes[1].partitions.topics[topic].partitions[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(partition, "is_leader", False)
+        patched.setattr(partition.group, "failed", StorageFailedError("a bit has flipped"))
+        result = wire.produce(topic, batch())
+    assert (result.error_code, result.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, "a bit has flipped")
 
 
 def test_garbage_closes_only_its_connection(wire: Wire, topic: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -206,7 +206,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -
             try:
                 if not -1 <= acks <= 1:
                     raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
-                partition = _partition(broker, hosted, data.index, by_id=by_id)
+                partition = _partition(hosted, data.index, by_id=by_id)
                 _append(produce, partition, data, result, acks)
             except _Refused as refused:
                 if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
@@ -252,7 +252,7 @@ def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
     )
 
 
-def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *, by_id: bool) -> Partition:
+def _partition(hosted: HostedTopic | None, index: int, *, by_id: bool) -> Partition:
     if hosted is None:
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise _Refused(code, "this broker knows no such topic")
@@ -263,8 +263,6 @@ def _partition(broker: BrokerContext, hosted: HostedTopic | None, index: int, *,
         if not 0 <= index < len(hosted.topic.partitions):
             raise _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has no such partition")
         raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker has no replica of it")
-    if broker.is_stopping and not partition.is_leader:
-        raise _Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker is stopping")
     return partition
 
 
