@@ -335,7 +335,6 @@ class Links:
                 next(iter(self._admins)).abort(f"more than {ADMINS_MAX} admin connections")
             return
         peer = self._peers[identity.node_id]
-        peer.is_stale = False
         if connection.is_outgoing:
             self._replace(peer.incoming, identity, f"node {peer.node_id} has been restarted")
             peer.outgoing, peer.trouble = connection, ""
@@ -407,7 +406,6 @@ class Links:
         peer = self._peers.get(connection.peer.node_id) if connection.is_authenticated else None
         if peer is None:
             return
-        peer.is_stale = False
         if peer.outgoing is connection:
             peer.outgoing, peer.trouble = None, reason
             peer.calls.fail(f"connection to node {peer.node_id} {reason}")
@@ -436,7 +434,6 @@ class Links:
             return
         peer.live = live
         self.busy_peers.discard(peer.node_id)
-        peer.is_stale = not live and peer.outgoing is not None and peer.incoming is not None
         cause = f"node {peer.node_id}: {'both directions work' if live else reason or peer.why_not()}"
         logger.info("node %d: peer is %s, %s", self.node_id, "live" if live else "silent", cause)
         self._say(Fact("peer live" if live else "peer silent", 0, cause))
@@ -462,16 +459,10 @@ class Links:
         elif counted and peer.is_swallowed(datagram, self._clock()):
             self.stats.links_swallowing += 1
             self._make_anew(peer, "swallows bytes")
-        elif counted and not peer.live:
-            self._on_sign_of_life(peer)
-
-    def _on_sign_of_life(self, peer: Peer) -> None:
-        if not peer.is_stale:
-            self._judge(peer)
-        elif peer.liveness.is_fresh(self._clock()):
-            # Before either side counts the other as live: both must fall silent once, not twice.
+        elif counted and peer.has_outlasted_a_silence(self._clock()):
+            # Not judged, also not by the next datagram, before the old ones are gone: both sides must fall silent once,
+            # not twice.
             self._make_anew(peer, "made anew after a silence")
-            peer.is_stale = False
 
     def _make_anew(self, peer: Peer, reason: str) -> None:
         for connection in (peer.outgoing, peer.incoming):

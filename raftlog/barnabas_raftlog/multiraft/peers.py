@@ -63,8 +63,7 @@ class Peer:
     """Another node. `outgoing` is the connection that we dialled, `incoming` the one that it dialled.
 
     Invariant: a connection in either field is authenticated and open. `live` follows from both, their equal
-    incarnation, and fresh datagrams; it changes only in `Links._judge`. `is_stale`: datagrams fell silent while both
-    connections stood.
+    incarnation, and fresh datagrams; it changes only in `Links._judge`, which looks as soon as both connections stand.
     """
 
     __slots__ = (
@@ -72,7 +71,6 @@ class Peer:
         "calls",
         "datagram_address",
         "incoming",
-        "is_stale",
         "live",
         "liveness",
         "node_id",
@@ -88,7 +86,6 @@ class Peer:
         self.incoming: Connection | None = None
         self.calls = Calls()
         self.live = False
-        self.is_stale = False
         self.trouble = "not connected yet"
         self.wake = asyncio.Event()
 
@@ -98,6 +95,10 @@ class Peer:
             return False
         same_life = self.outgoing.peer.incarnation == self.incoming.peer.incarnation
         return same_life and self.liveness.is_fresh(now_ms)
+
+    def has_outlasted_a_silence(self, now_ms: int) -> bool:
+        """Its datagrams echo ours once more, and both connections are from before they ceased to."""
+        return not self.live and self.is_fit(now_ms)
 
     @property
     def counts(self) -> tuple[ByteCounts, ByteCounts]:

@@ -15,6 +15,7 @@ from barnabas_raftlog.multiraft.connection import Connection
 from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
+from barnabas_raftlog.multiraft.liveness import decode_datagram
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
@@ -213,6 +214,41 @@ def test_after_a_silence_both_connections_are_made_anew(run: Runner) -> None:
             assert nodes[1].changes[:3] == [(2, True), (2, False), (2, True)]
             assert nodes[2].changes[:3] == [(1, True), (1, False), (1, True)]
             assert nodes[1].links._peers[2].outgoing is not old
+
+    run(main())
+
+
+def test_after_a_silence_a_peer_is_live_once_however_many_datagrams_are_read_at_once(run: Runner) -> None:
+    """A loop that lagged reads several before it hears that the connections are gone, which the first one ended."""
+
+    async def main() -> None:
+        now_ms = 0
+        async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            links, peer = nodes[1].links, nodes[1].links._peers[2]
+            receive, held, enough = links._datagrams.on_datagram, list[bytes](), asyncio.Event()
+            before_the_silence, old = peer.liveness._sequence, peer.outgoing
+
+            def hold(data: bytes, _: object) -> None:
+                datagram = decode_datagram(data, 1, links._mark, None)
+                if datagram is not None and datagram.echo_sequence > before_the_silence:
+                    held.append(data)
+                if len(held) == 3:
+                    enough.set()
+
+            links._datagrams.on_datagram = hold
+            now_ms = 300
+            await nodes[1].until(lambda: not links.is_live(2))
+            await nodes[2].until(lambda: not nodes[2].links.is_live(1))
+            await enough.wait()
+            links._datagrams.on_datagram = receive
+            for data in held:
+                receive(data, None)
+            assert not links.is_live(2)
+            await nodes[1].until_live(2)
+            assert nodes[1].changes == [(2, True), (2, False), (2, True)]
+            assert peer.outgoing is not old
 
     run(main())
 
