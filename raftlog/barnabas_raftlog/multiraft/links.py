@@ -459,7 +459,7 @@ class Links:
         elif counted and peer.is_swallowed(datagram, self._clock()):
             self.stats.links_swallowing += 1
             self._make_anew(peer, "swallows bytes")
-        elif counted and peer.has_outlasted_a_silence(self._clock()):
+        elif peer.has_outlasted_a_silence(self._clock()):
             # Not judged, also not by the next datagram, before the old ones are gone: both sides must fall silent once,
             # not twice.
             self._make_anew(peer, "made anew after a silence")
