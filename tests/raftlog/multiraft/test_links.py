@@ -16,6 +16,7 @@ from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encod
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.liveness import decode_datagram
+from barnabas_raftlog.multiraft.peers import Peer
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
@@ -137,6 +138,45 @@ def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
             await links.start()
             await (await closing)
             assert not links._connections
+
+    run(main())
+
+
+def test_a_datagram_ends_the_wait_before_the_next_attempt_to_connect(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a cut is mended, the peer's datagrams say so before the backoff is over."""
+    for name in ("BACKOFF_MS_MIN", "BACKOFF_MS_MAX"):
+        monkeypatch.setattr(links_module, name, 3_600_000)
+
+    async def main() -> None:
+        is_cut, failed = False, asyncio.Queue[Links]()
+        dial_once, on_datagram = Links._dial_once, Links._on_datagram
+
+        async def dial_unless_cut(links: Links, peer: Peer) -> Connection | None:
+            if not is_cut:
+                return await dial_once(links, peer)
+            failed.put_nowait(links)
+            return None
+
+        def hear_unless_cut(links: Links, data: bytes, address: object) -> None:
+            if not is_cut:
+                on_datagram(links, data, address)
+
+        monkeypatch.setattr(Links, "_dial_once", dial_unless_cut)
+        monkeypatch.setattr(Links, "_on_datagram", hear_unless_cut)
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            is_cut = True
+            for node_id, node in nodes.items():
+                peer = node.links._peers[3 - node_id]
+                assert peer.outgoing is not None
+                peer.outgoing.abort("a cut")
+                peer.wake.set()  # so that each tries once in vain
+            assert {await failed.get(), await failed.get()} == {node.links for node in nodes.values()}
+            is_cut = False
+            await nodes[1].until(lambda: nodes[1].changes == [(2, True), (2, False), (2, True)])
 
     run(main())
 
@@ -346,6 +386,28 @@ def test_a_bug_in_a_handler_is_answered_and_reported(run: Runner) -> None:
                 await nodes[1].links.call(2, "impossible", b"", 5)
             with pytest.raises(AssertionError, match="invariant"):
                 await nodes[2].links.wait()
+
+    run(main())
+
+
+@pytest.mark.parametrize("kind", [FrameKind.CALL, FrameKind.POST, FrameKind.RAFT])
+def test_on_a_connection_that_was_dialled_only_a_reply_is_taken_for_one(run: Runner, kind: FrameKind) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+
+            async def answer_oddly(source: int, body: bytes) -> bytes:
+                incoming = nodes[2].links._peers[source].incoming
+                assert incoming is not None
+                (call_id,) = nodes[1].links._peers[2].calls._waiting
+                incoming.send(encode_frame((kind, call_id, None, "")))
+                await asyncio.Event().wait()
+                return b""
+
+            nodes[2].links.serve("odd", answer_oddly)
+            with pytest.raises(LinkDownError, match=f"malformed: frame of kind {kind} on a connection that we dialled"):
+                await nodes[1].links.call(2, "odd", b"", 10)
 
     run(main())
 
@@ -577,14 +639,32 @@ def test_a_listener_that_raises_breaks_the_links_and_not_a_connection_over_and_o
     run(main())
 
 
-def test_a_handshake_that_never_ends_is_swept_away(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "HANDSHAKE_MS", 150)
-
+def test_a_handshake_has_its_time_and_is_swept_away_then(run: Runner) -> None:
     async def main() -> None:
-        async with cluster(1) as nodes:
-            reader, writer = await asyncio.open_connection(*nodes[1].links.address)
+        now_ms = 0
+        async with cluster(1, clock=lambda: now_ms) as nodes:
+            links, ticked = nodes[1].links, asyncio.Event()
+
+            def note() -> bool:
+                ticked.set()
+                return False
+
+            async def tick() -> None:
+                for _ in range(2):  # The second one begins when the first has ended.
+                    ticked.clear()
+                    await ticked.wait()
+
+            links.is_busy = note
+            reader, writer = await asyncio.open_connection(*links.address)
             writer.write(b"\0\0\0")
+            while not links.stats.connections_accepted:
+                await tick()
+            now_ms = links_module.HANDSHAKE_MS - 1
+            await tick()
+            assert len(links._strangers) == 1
+            now_ms = links_module.HANDSHAKE_MS
             await ended(reader)
+            assert not links._strangers
             writer.close()
 
     run(main())
