@@ -103,7 +103,11 @@ class Moves:
         live.add(self._node_id)
         if is_reached(current, desired, self._directories):
             if placement.move is not None and not group.log.configuration_index:
-                return self._write_down(partition)
+                # The controller forgets the founders when a move ends, and one that was called off before its first
+                # step has changed no members: nothing else would name them to a replica that is made anew later, which
+                # would hold everything and neither vote nor lead.
+                self._is_written(partition, group.repeat_members)
+                return True
             return self._reached(partition, placement, current, observers)
         caught_up = {node_id for node_id in sorted(current.node_ids) if group.has_caught_up(node_id)}
         about = (current, desired, self._directories, caught_up, live, self._node_id)
@@ -111,15 +115,9 @@ class Moves:
         if step is None:
             self._wait(partition, waits_for(*about))
             return True
-        try:
-            group.change(step)
-        except (ChangeInProgressError, NotLeaderError):
-            return True  # Whoever else leads by now goes on from here.
-        except StorageFailedError as error:
-            self._wait(partition, f"the leader cannot write it down: {error}")
-            return True
-        self.waiting.pop(group_id, None)
-        self._on_fact(group_id, Fact("members changing", partition.term, words_of(current, step)))
+        if self._is_written(partition, lambda: group.change(step)):
+            self.waiting.pop(group_id, None)
+            self._on_fact(group_id, Fact("members changing", partition.term, words_of(current, step)))
         return True
 
     async def close(self) -> None:
@@ -130,18 +128,15 @@ class Moves:
 
     # Inside.
 
-    def _write_down(self, partition: Movable) -> bool:
-        """Let the log name its members before the controller forgets the founders, as it does when a move ends.
-
-        A move that is called off before its first step changes no members. Nothing else would name them to a replica
-        that is made anew later, which would hold everything and neither vote nor lead.
-        """
+    def _is_written(self, partition: Movable, propose: Callable[[], object]) -> bool:
+        """Let the leader's log take a configuration; False if it does not now, and what for may be in `waiting`."""
         try:
-            partition.group.repeat_members()
-        except NotLeaderError:
-            pass  # Whoever else leads by now does it.
+            propose()
+        except (ChangeInProgressError, NotLeaderError):
+            return False  # Whoever else leads by now goes on from here.
         except StorageFailedError as error:
             self._wait(partition, f"the leader cannot write it down: {error}")
+            return False
         return True
 
     def _reached(

@@ -335,7 +335,7 @@ def test_min_insync_above_a_majority_holds_the_answer_back() -> None:
 
 
 class SlowDisk(FakeLog):
-    """What is appended is not durable here before the test says so."""
+    """An entry is durable here when the test says so."""
 
     durable_index = 0
 

@@ -12,7 +12,7 @@ transaction coordinator, and this is the one code on which every client stops at
 INVALID_REQUEST, and so are more than `KEYS_MAX` groups in one request.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from barnabas_broker.connections import Exchange
@@ -36,16 +36,12 @@ def handle(
     """Answer now, or when there is somebody to name."""
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
     if request.key_type == TRANSACTION:
-        text = "transactions are not supported"
-        return _response(
-            exchange, [_nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, text) for key in keys]
-        )
+        code, text = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
+        return _refused(exchange, keys, code, text)
     if request.key_type != GROUP:
-        text = "only groups have coordinators here"
-        return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
+        return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here")
     if len(keys) > KEYS_MAX:
-        text = f"more than {KEYS_MAX} groups in one request"
-        return _response(exchange, [_nobody(key, ErrorCode.INVALID_REQUEST, text) for key in keys])
+        return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request")
     found = [_find(broker, key) for key in keys]
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
@@ -66,7 +62,7 @@ async def _ask(
     await broker.partitions.pings.ask(elsewhere)
     complaint = await broker.coordinator.ensure_topic()
     if complaint is not None:
-        return _response(exchange, [_nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint) for key in keys])
+        return _refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint)
     # A thousand groups have few partitions between them.
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
     indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
@@ -95,6 +91,10 @@ def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> b
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
+
+
+def _refused(exchange: Exchange, keys: Sequence[str], code: ErrorCode, text: str) -> FindCoordinatorResponse:
+    return _response(exchange, [_nobody(key, code, text) for key in keys])
 
 
 def _response(exchange: Exchange, found: list[Coordinator]) -> FindCoordinatorResponse:

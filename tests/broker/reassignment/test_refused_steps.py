@@ -36,6 +36,10 @@ class FullDisk:
         self.log.configuration_index = self.commit_index = 2
 
 
+def partition_with(group: FullDisk) -> Movable:
+    return cast("Movable", SimpleNamespace(topic_id=bytes(16), index=0, group=group, can_serve=True, term=1))
+
+
 async def _submit(_command: object, _timeout_s: float) -> None:
     raise AssertionError("nothing is finished")
 
@@ -44,7 +48,7 @@ def test_a_full_disk_is_what_a_move_waits_for_and_it_goes_on_when_there_is_room(
     facts = list[Fact]()
     moves = Moves(1, lambda _: True, _submit, lambda _, fact: facts.append(fact))
     group = FullDisk()
-    partition = cast("Movable", SimpleNamespace(topic_id=bytes(16), index=0, group=group, can_serve=True, term=1))
+    partition = partition_with(group)
     assert moves.review(partition, ON_ITS_WAY, ())
     assert moves.waiting == {GROUP: "the leader cannot write it down: no room for /data"}
     group.has_room = True
@@ -66,7 +70,7 @@ def test_a_move_that_changed_nothing_ends_when_the_log_names_its_members() -> No
 
         moves = Moves(1, lambda _: True, submit, lambda *_: None)
         group = FullDisk()
-        partition = cast("Movable", SimpleNamespace(topic_id=bytes(16), index=0, group=group, can_serve=True, term=1))
+        partition = partition_with(group)
         called_off = Partition((1,), Move((1,), (1,)), epoch=7)
         assert moves.review(partition, called_off, ())
         assert moves.waiting == {GROUP: "the leader cannot write it down: no room for /data"}
