@@ -3,12 +3,15 @@
 import gc
 import logging
 import struct
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from barnabas_broker.handlers import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.produce import PartitionProduceResponse, ProduceResponse
 from barnabas_raftlog.errors import StorageFailedError
 
 from .wire_client import Wire, batch, offsets_of, produce_request
@@ -162,6 +165,20 @@ def test_a_batch_for_a_replica_that_has_failed_is_told_so(
         patched.setattr(partition.group, "failed", StorageFailedError("a bit has flipped"))
         result = wire.produce(topic, batch())
     assert (result.error_code, result.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, "a bit has flipped")
+
+
+def test_a_client_that_is_gone_leaves_nobody_waiting_for_what_is_not_committed() -> None:
+    forgotten: list[object] = []
+    partition = SimpleNamespace(forget=forgotten.append)
+    request = produce._Produce(Mock(), Mock(is_answered=False), ProduceResponse())
+    open_one, answered = (produce._Wait(request, partition, PartitionProduceResponse()) for _ in range(2))  # type: ignore[arg-type]
+    for wait in (open_one, answered):
+        request.add(wait)
+    request.park(1_000)
+    answered.on_committed()
+    request._abandon()
+    assert forgotten == [open_one]
+    assert (open_one.is_closed, request.waits) == (True, [])
 
 
 def test_garbage_closes_only_its_connection(wire: Wire, topic: str, caplog: pytest.LogCaptureFixture) -> None:

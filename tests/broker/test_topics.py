@@ -17,6 +17,7 @@ from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_metadata_quorum.commands import RefusalReason, Refused
 from barnabas_metadata_quorum.image import Partition, Topic
 
 from .wire_client import Wire, batch
@@ -167,6 +168,19 @@ class TestTopics:
         wire.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000), 5)
         wire.create(topic)
         assert wire.produce(topic, batch()).base_offset == 0
+
+    def test_why_the_controller_refuses_a_whole_request_is_said_of_each_topic(
+        self, wire: Wire, topic: str, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def refuse(*_: object, **__: object) -> None:
+            raise Refused(RefusalReason.TIMED_OUT, "no controller has answered")
+
+        monkeypatch.setattr(one_broker.cluster.nodes[1].metadata, "create_topics", refuse)
+        names = [f"{topic}-1", f"{topic}-2"]
+        asked = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+        found = wire.ask(CreateTopicsRequest(topics=asked, timeout_ms=1_000), 6).topics
+        said = (ErrorCode.REQUEST_TIMED_OUT, "no controller has answered")
+        assert [(one.name, (one.error_code, one.error_message)) for one in found] == [(name, said) for name in names]
 
 
 class TestProducerIds:

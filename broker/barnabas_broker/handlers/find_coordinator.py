@@ -73,9 +73,10 @@ async def _ask(
 
 
 def _find(broker: BrokerContext, group_id: str) -> Coordinator:
-    hosted, index = broker.partitions.topics.get(OFFSETS_TOPIC), broker.coordinator.partition_of(group_id)
-    if hosted is None or index is None:
+    hosted = broker.partitions.topics.get(OFFSETS_TOPIC)
+    if hosted is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
+    index = partition_for(group_id, len(hosted.topic.partitions))
     known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
     if known is None:
         text = f"{OFFSETS_TOPIC}-{index} has no leader"

@@ -382,7 +382,8 @@ class Links:
         self._connections.pop(connection, None)
         self._strangers.pop(connection, None)
         self._admins.pop(connection, None)
-        reason = connection.reason or "closed"
+        reason = connection.reason
+        assert reason is not None
         if connection.refused:
             self._on_refused(connection, reason)
         elif reason.startswith("malformed") or not (connection.is_authenticated or connection.is_outgoing):

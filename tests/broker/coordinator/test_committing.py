@@ -108,10 +108,13 @@ def test_an_unknown_topic_id_is_said_to_be_one(client: GroupClient) -> None:
     assert found.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_group_that_does_not_exist_has_no_offsets_and_no_generation(client: GroupClient, topic: str) -> None:
+@pytest.mark.parametrize("generation", [0, 3])
+def test_a_group_that_does_not_exist_has_no_offsets_and_no_generation(
+    client: GroupClient, topic: str, generation: int
+) -> None:
     assert client.committed(topic, [0]) == {(topic, 0): -1}
     assert client.committed() == {}
-    old = {"generation_id_or_member_epoch": 3, "member_id": "nobody"}
+    old = {"generation_id_or_member_epoch": generation, "member_id": "nobody"}
     assert client.commit(topic, {0: 1}, version=8, **old) == [ErrorCode.ILLEGAL_GENERATION]
     assert client.commit(topic, {0: 1}, version=9, **old) == [ErrorCode.GROUP_ID_NOT_FOUND]
 

@@ -365,6 +365,77 @@ def test_a_call_fails_when_its_connection_is_lost(run: Runner) -> None:
     run(main())
 
 
+def test_a_dialled_peer_that_closes_before_the_handshake_is_neither_counted_nor_warned_of(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was dialled: nobody was turned away, and a peer that is starting is nothing to warn of."""
+
+    async def main() -> None:
+        async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+            await writer.wait_closed()
+
+        async with cluster(1) as nodes, await asyncio.start_server(close, *LOOPBACK) as server:
+            links = nodes[1].links
+            closed = asyncio.Event()
+            on_closed = links.on_closed
+
+            def noted(connection: Connection) -> None:
+                on_closed(connection)
+                closed.set()
+
+            links.on_closed = noted  # type: ignore[method-assign]
+            links.add_peer(2, NodeAddress(*server.sockets[0].getsockname()))
+            await closed.wait()
+            assert links.stats.connections_refused == 0
+
+    run(main())
+    assert not caplog.records
+
+
+def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(run: Runner) -> None:
+    async def main() -> None:
+        with socket.create_server(LOOPBACK) as server:
+            address = NodeAddress(*server.getsockname())
+        async with cluster(1) as nodes:
+            links = nodes[1].links
+            dialled = asyncio.Event()
+            dial_once = links._dial_once
+
+            async def dial(peer: Peer) -> Connection | None:
+                connection = await dial_once(peer)
+                dialled.set()
+                return connection
+
+            links._dial_once = dial  # type: ignore[method-assign]
+            links.add_peer(2, address)
+            await dialled.wait()
+            assert links.status()[0].trouble.startswith("cannot connect: ")
+
+    run(main())
+
+
+def test_datagrams_that_go_out_are_counted(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            links = nodes[1].links
+            sent: list[bytes] = []
+            went_out = asyncio.Event()
+            before, send = links.stats.datagrams_out, links._datagrams.send
+
+            async def noted(data: bytes, address: tuple[object, ...]) -> None:
+                sent.append(data)
+                went_out.set()
+                await send(data, address)
+
+            links._datagrams.send = noted  # type: ignore[method-assign]
+            await went_out.wait()
+            assert links.stats.datagrams_out - before == len(sent)
+
+    run(main())
+
+
 def test_a_bug_in_a_handler_is_answered_and_reported(run: Runner) -> None:
     async def main() -> None:
         async def broken(source: int, body: bytes) -> bytes:
