@@ -3,8 +3,8 @@
 Each machine is a network namespace, joined by a cable to the harness's own, which is the router. What goes from one
 machine to another is routed through a TUN device on its way. There a forwarder (`delayed_network.c`) reads it, a packet
 at a time, and writes it back when its time has come, in the order in which it came: TCP and UDP alike, connects and
-resets included. Whoever runs on a machine knows nothing of it, whatever it is: Apache Kafka gets the same delays as
-Barnabas. Clients run on the router, and reach every machine at once.
+resets included. What runs on a machine knows nothing of it, so that Apache Kafka gets the same delays as Barnabas.
+Clients run on the router, and reach every machine at once.
 
 The forwarder is of the real-time class, because a network does not wait for the brokers' turn at a processor, and in C,
 because it should leave them the processor: in Python it took a quarter to two fifths of a core at 1,000 records a
@@ -160,7 +160,11 @@ class DelayedNetwork:
 
 
 def start_forwarder(device: str, delay_ns: int) -> subprocess.Popen[bytes]:
-    """Make the TUN device `device`, whose packets are held back. It goes with the process that is returned."""
+    """Make the TUN device `device`, whose packets are held back. It goes with the process that is returned.
+
+    Raises:
+        MissingError: this computer lets nobody make the device, or run what was compiled.
+    """
     fd = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.ioctl(fd, SET_INTERFACE, struct.pack("16sH22x", device.encode(), A_TUN | WITHOUT_HEADERS))
@@ -169,6 +173,8 @@ def start_forwarder(device: str, delay_ns: int) -> subprocess.Popen[bytes]:
             program = Path(folder) / "forwarder"
             command("gcc", "-O2", "-o", program, FORWARDER)
             forwarder = subprocess.Popen([program, str(fd), str(delay_ns), str(WAITING_BYTES_MAX)], pass_fds=[fd])
+    except OSError as error:
+        raise MissingError(f"the forwarder does not run: {error}") from error
     finally:
         os.close(fd)
     with contextlib.suppress(PermissionError):  # Root of a container may not; its network is a little late then.

@@ -3,7 +3,6 @@
 import gc
 import logging
 import struct
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -169,9 +168,9 @@ def test_a_batch_for_a_replica_that_has_failed_is_told_so(
 
 def test_a_client_that_is_gone_leaves_nobody_waiting_for_what_is_not_committed() -> None:
     forgotten: list[object] = []
-    partition = SimpleNamespace(forget=forgotten.append)
+    partition = Mock(forget=forgotten.append)
     request = produce._Produce(Mock(), Mock(is_answered=False), ProduceResponse())
-    open_one, answered = (produce._Wait(request, partition, PartitionProduceResponse()) for _ in range(2))  # type: ignore[arg-type]
+    open_one, answered = (produce._Wait(request, partition, PartitionProduceResponse()) for _ in range(2))
     for wait in (open_one, answered):
         request.add(wait)
     request.park(1_000)

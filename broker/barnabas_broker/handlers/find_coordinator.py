@@ -73,10 +73,10 @@ async def _ask(
 
 
 def _find(broker: BrokerContext, group_id: str) -> Coordinator:
-    hosted = broker.partitions.topics.get(OFFSETS_TOPIC)
-    if hosted is None:
+    index = broker.coordinator.partition_of(group_id)
+    if index is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
-    index = partition_for(group_id, len(hosted.topic.partitions))
+    hosted = broker.partitions.topics[OFFSETS_TOPIC]
     known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
     if known is None:
         text = f"{OFFSETS_TOPIC}-{index} has no leader"

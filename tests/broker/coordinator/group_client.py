@@ -107,7 +107,9 @@ class GroupClient:
 
     # What members say.
 
-    def send_join(self, *, member_id: str | None = None, version: int = 9, **fields: Any) -> JoinGroupRequest:
+    def send_join(
+        self, *, member_id: str | None = None, version: int = 9, client_id: str = "test", **fields: Any
+    ) -> JoinGroupRequest:
         """Send JoinGroup and do not wait."""
         protocols = [JoinGroupRequestProtocol(name="range", metadata=subscription(*self.topics))]
         values: dict[str, Any] = {
@@ -120,7 +122,7 @@ class GroupClient:
             "protocols": protocols,
         }
         request = JoinGroupRequest(**values | fields)
-        self.find().send(request, version)
+        self.find().send(request, version, client_id)
         return request
 
     def receive_join(self, request: JoinGroupRequest, version: int = 9) -> Any:

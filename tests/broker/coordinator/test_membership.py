@@ -8,7 +8,7 @@ import pytest
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
-from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from barnabas_clients.protocol.join_group import JoinGroupRequestProtocol
 from barnabas_clients.protocol.leave_group import LeaveGroupRequest
 from barnabas_clients.protocol.sync_group import SyncGroupRequest
 
@@ -32,17 +32,8 @@ def test_every_version_joins(client: GroupClient, version: int) -> None:
 
 
 def test_a_client_id_that_leaves_no_room_for_a_member_id_is_refused(client: GroupClient) -> None:
-    request = JoinGroupRequest(
-        group_id=client.group_id,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(*client.topics))],
-    )
-    wire = client.find()
     for length, code in ((32_731, ErrorCode.INVALID_REQUEST), (32_730, ErrorCode.MEMBER_ID_REQUIRED)):
-        wire.send(request, 9, client_id="c" * length)
-        assert wire.receive(request, 9).error_code == code
+        assert client.receive_join(client.send_join(client_id="c" * length)).error_code == code
 
 
 def test_the_history_has_the_reason_for_which_a_member_joins(client: GroupClient, brokers: RunningCluster) -> None:

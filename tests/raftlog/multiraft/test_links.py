@@ -366,9 +366,9 @@ def test_a_call_fails_when_its_connection_is_lost(run: Runner) -> None:
 
 
 def test_a_dialled_peer_that_closes_before_the_handshake_is_neither_counted_nor_warned_of(
-    run: Runner, caplog: pytest.LogCaptureFixture
+    run: Runner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It was dialled: nobody was turned away, and a peer that is starting is nothing to warn of."""
+    """A node that dials turns nobody away, and a peer that is starting is nothing to warn of."""
 
     async def main() -> None:
         async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -384,7 +384,7 @@ def test_a_dialled_peer_that_closes_before_the_handshake_is_neither_counted_nor_
                 on_closed(connection)
                 closed.set()
 
-            links.on_closed = noted  # type: ignore[method-assign]
+            monkeypatch.setattr(links, "on_closed", noted)
             links.add_peer(2, NodeAddress(*server.sockets[0].getsockname()))
             await closed.wait()
             assert links.stats.connections_refused == 0
@@ -393,7 +393,9 @@ def test_a_dialled_peer_that_closes_before_the_handshake_is_neither_counted_nor_
     assert not caplog.records
 
 
-def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(run: Runner) -> None:
+def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         with socket.create_server(LOOPBACK) as server:
             address = NodeAddress(*server.getsockname())
@@ -407,7 +409,7 @@ def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(run: Runner) 
                 dialled.set()
                 return connection
 
-            links._dial_once = dial  # type: ignore[method-assign]
+            monkeypatch.setattr(links, "_dial_once", dial)
             links.add_peer(2, address)
             await dialled.wait()
             assert links.status()[0].trouble.startswith("cannot connect: ")
@@ -415,7 +417,7 @@ def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(run: Runner) 
     run(main())
 
 
-def test_datagrams_that_go_out_are_counted(run: Runner) -> None:
+def test_datagrams_that_go_out_are_counted(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with cluster(2) as nodes:
             await nodes[1].until_live(2)
@@ -429,7 +431,7 @@ def test_datagrams_that_go_out_are_counted(run: Runner) -> None:
                 went_out.set()
                 await send(data, address)
 
-            links._datagrams.send = noted  # type: ignore[method-assign]
+            monkeypatch.setattr(links._datagrams, "send", noted)
             await went_out.wait()
             assert links.stats.datagrams_out - before == len(sent)
 
