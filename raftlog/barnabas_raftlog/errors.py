@@ -14,6 +14,10 @@ class MalformedMessageError(BarnabasError):
     """Bytes from outside that cannot be what they claim to be; names what was wrong and where."""
 
 
+class TooManyElementsError(MalformedMessageError):
+    """A message that names more than its receiver takes in one message."""
+
+
 class CorruptBatchError(BarnabasError):
     """A record batch whose checksum, sizes or counts contradict each other."""
 

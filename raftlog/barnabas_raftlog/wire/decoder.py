@@ -9,9 +9,14 @@ Bytes from outside are never trusted: every length is compared with what is left
 count with the fewest bytes that so many elements can take, so that memory stays in proportion to the input. What
 can still be raised, and is translated by the caller: `struct.error` and `IndexError` (the input ended),
 `UnicodeDecodeError`. There is no recursion: nesting is that of the declaration.
+
+*In steps.* A message that somebody sends may name a million things, and takes a second then. The other function that is
+generated of the same declaration is a generator: it yields after every `STEP_BYTES`, returns the message at its end,
+and refuses more elements than its caller allows, all arrays together, before it makes any of them. It reads from a
+memoryview and copies nothing that it does not keep.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import unpack_from
 from typing import Any
 
@@ -31,12 +36,17 @@ from .layout import (
     layout_of,
     least_bytes,
 )
-from .primitives import number_readers, read_uvarint, read_uvarint_tail, refuse, skip_tags
+from .primitives import TAGS_MAX, number_readers, read_uvarint, read_uvarint_tail, refuse, refuse_many, skip_tags
 from .source import Source
 
-__all__ = ["compile_decoder", "decoder_source"]
+__all__ = ["STEP_BYTES", "compile_decoder", "compile_step_decoder", "decoder_source"]
 
 Decode = Callable[[Buffer, int, bool], Any]
+DecodeInSteps = Callable[[Buffer, int, bool, int], Generator[None, None, Any]]
+
+STEP_BYTES = 8 << 10
+"""What is decoded between two yields takes 2 ms at most: four thousand tagged fields, or as many empty strings."""
+_TEXT_BYTES_MAX = 32_767
 
 
 def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Decode:
@@ -44,9 +54,16 @@ def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Deco
     return decoder_source(message, version, flexible=flexible).function("decode", f"{message.__name__} v{version}")
 
 
-def decoder_source(message: type[Any], version: int, *, flexible: bool) -> Source:
+def compile_step_decoder(message: type[Any], version: int, *, flexible: bool) -> DecodeInSteps:
+    """Return the generator function of the same, and of how many elements there may be in all arrays together."""
+    source = decoder_source(message, version, flexible=flexible, in_steps=True)
+    return source.function("decode", f"{message.__name__} v{version} in steps")
+
+
+def decoder_source(message: type[Any], version: int, *, flexible: bool, in_steps: bool = False) -> Source:
     """Return the generated text, for reading and profiling."""
-    generator = _Decoder(version, flexible=flexible, has_records=holds_records(Nested(message), version))
+    is_view = in_steps or holds_records(Nested(message), version)
+    generator = _Decoder(version, flexible=flexible, is_view=is_view, in_steps=in_steps)
     generator.message(message)
     return generator.source
 
@@ -54,28 +71,32 @@ def decoder_source(message: type[Any], version: int, *, flexible: bool) -> Sourc
 class _Decoder:
     """State of one generation: `_run` holds the fixed-size fields whose reading is still to be emitted."""
 
-    def __init__(self, version: int, *, flexible: bool, has_records: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, is_view: bool, in_steps: bool) -> None:
         self.source = Source(
             {
                 "Malformed": MalformedMessageError,
                 "read_uvarint": read_uvarint,
                 "read_uvarint_tail": read_uvarint_tail,
                 "refuse": refuse,
+                "refuse_many": refuse_many,
                 "skip_tags": skip_tags,
                 "unpack_from": unpack_from,
             }
         )
-        self._version, self._flexible, self._has_records = version, flexible, has_records
+        self._version, self._flexible, self._is_view, self._in_steps = version, flexible, is_view, in_steps
         self._run: list[tuple[str, str]] = []
 
     def message(self, message: type[Any]) -> None:
         source = self.source
-        source.indent("def decode(data, p, exact):")
-        if self._has_records:
+        source.indent(f"def decode(data, p, exact{', left' if self._in_steps else ''}):")
+        if self._is_view:
             source.line("if type(data) is not memoryview: data = memoryview(data)")
         else:
             source.line("data = bytes(data)")
         source.line("size = len(data)")
+        if self._in_steps:
+            source.line(f"mark = p + {STEP_BYTES}")
+            source.line("if p > size: yield  # never: it makes a generator of what has no array")
         made = self._struct(message, message.__name__)
         self._flush()
         source.line("if exact and p != size: raise Malformed(f'{size - p} bytes left over at {p}')")
@@ -113,9 +134,11 @@ class _Decoder:
         source.line(f"{end} = p + {length}{one_more}")
         source.line(f"if not p <= {end} <= size: refuse({path!r}, {end} - p, p, size)")
         piece = f"data[p:{end}]"
+        if isinstance(kind, Text) and self._in_steps and self._flexible:
+            source.line(f"if {end} - p > {_TEXT_BYTES_MAX}: refuse({path!r}, {end} - p, p, size)")
         if isinstance(kind, Text):
-            piece = f"str({piece}, 'utf-8')" if self._has_records else f"{piece}.decode()"
-        elif isinstance(kind, Blob) and self._has_records:
+            piece = f"str({piece}, 'utf-8')" if self._is_view else f"{piece}.decode()"
+        elif isinstance(kind, Blob) and self._is_view:
             piece = f"bytes({piece})"
         source.line(f"{place} = {piece}; p = {end}")
         if nullable:
@@ -132,6 +155,7 @@ class _Decoder:
         least = least_bytes(element, self._version, flexible=self._flexible)
         source.line(f"{count} = {length}{one_more}")
         source.line(f"if not 0 <= {count} <= (size - p) // {least}: refuse({path!r}, {count}, p, size)")
+        self._count(count, path)
         source.line(f"{place} = []")
         source.indent(f"for _ in range({count}):")
         if isinstance(element, Nested):
@@ -141,6 +165,8 @@ class _Decoder:
             self._value(element, value, path, nullable=False)
         self._flush()
         source.line(f"{place}.append({value})")
+        if self._in_steps:
+            source.line(f"if p >= mark: mark = p + {STEP_BYTES}; yield")
         source.dedent()
         if not isinstance(element, Nested):
             source.line(f"{place} = tuple({place})")
@@ -163,8 +189,15 @@ class _Decoder:
         count = source.fresh("count")
         source.line(f"{count} = {length}{one_more}")
         source.line(f"if not 0 <= {count} <= (size - p) // {width}: refuse({path!r}, {count}, p, size)")
+        self._count(count, path)
         source.line(f"{place} = unpack_from(f'>{{{count}}}{element.code}', data, p); p += {count} * {width}")
         source.dedent()
+
+    def _count(self, count: str, path: str) -> None:
+        """Emit the refusal of more elements than are allowed."""
+        if self._in_steps:
+            self.source.line(f"left -= {count}")
+            self.source.line(f"if left < 0: refuse_many({path!r}, {count})")
 
     def _nested(self, struct: type[Any], place: str, path: str, *, nullable: bool) -> None:
         if nullable:
@@ -189,7 +222,10 @@ class _Decoder:
         for field in fields:
             source.line(f"{places[field.name]} = {self._default(field)}")
         source.indent(f"if {count}:")
-        source.line(f"if {count} > 127: {count}, p = read_uvarint_tail(data, p, {count})")
+        source.indent(f"if {count} > 127:")
+        source.line(f"{count}, p = read_uvarint_tail(data, p, {count})")
+        source.line(f"if {count} > {TAGS_MAX}: refuse({path!r} + ' tagged fields', {count}, p, size)")
+        source.dedent()
         tag, length, end = source.fresh("tag"), source.fresh("length"), source.fresh("end")
         source.indent(f"for _ in range({count}):")
         source.line(f"{tag}, p = read_uvarint(data, p)")

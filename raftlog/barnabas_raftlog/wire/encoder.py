@@ -5,20 +5,29 @@ one `struct` call, and that call also takes the one-byte varint (a length or a c
 record sets the list is joined early: the result is a list of buffers in which the caller's record buffers stand as
 they came. Measured on a Metadata response of 100 topics with 3 partitions: `docs/protocol.md`.
 
-What the function does not do: check that a field which the version lacks holds its default. Kafka's own classes
+*In steps.* The other function that is generated of the same declaration is a generator, for messages that may have a
+hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, and joins what it has by then, so that no join is
+large. Large blobs stand in the result as they are, like records.
+
+What the functions do not do: check that a field which the version lacks holds its default. Kafka's own classes
 refuse some of those; here the field is left out, and whoever chose the version answers for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from .layout import Array, Blob, Buffer, Field, Fixed, Kind, Nested, RecordSet, Text, holds_records, layout_of
 from .primitives import ONE_BYTE, NumberArrays, uvarint
 from .source import Source
 
-__all__ = ["compile_encoder", "encoder_source"]
+__all__ = ["STEP_ELEMENTS", "compile_encoder", "compile_step_encoder", "encoder_source"]
 
 Encode = Callable[[Any], list[Buffer]]
+EncodeInSteps = Callable[[Any], Generator[None, None, list[Buffer]]]
+
+STEP_ELEMENTS = 256
+"""What is encoded between two yields takes a millisecond or two; each text in it has 32 KiB at most."""
+_LARGE_BLOB_BYTES = 32 << 10
 
 # One memo for each kind of number and layout, shared by all messages; each is bounded (see NumberArrays).
 _ARRAYS = {(code, flexible): NumberArrays(code, flexible=flexible) for code in "bhHiqd" for flexible in (False, True)}
@@ -29,9 +38,16 @@ def compile_encoder(message: type[Any], version: int, *, flexible: bool) -> Enco
     return encoder_source(message, version, flexible=flexible).function("encode", f"{message.__name__} v{version}")
 
 
-def encoder_source(message: type[Any], version: int, *, flexible: bool) -> Source:
+def compile_step_encoder(message: type[Any], version: int, *, flexible: bool) -> EncodeInSteps:
+    """Return the generator function of the same."""
+    source = encoder_source(message, version, flexible=flexible, in_steps=True)
+    return source.function("encode", f"{message.__name__} v{version} in steps")
+
+
+def encoder_source(message: type[Any], version: int, *, flexible: bool, in_steps: bool = False) -> Source:
     """Return the generated text, for reading and profiling."""
-    generator = _Encoder(version, flexible=flexible, has_records=holds_records(Nested(message), version))
+    in_pieces = in_steps or holds_records(Nested(message), version)
+    generator = _Encoder(version, flexible=flexible, in_pieces=in_pieces, in_steps=in_steps)
     generator.message(message)
     return generator.source
 
@@ -43,9 +59,9 @@ class _Encoder:
     list. Both are flushed before any control flow, because only straight-line code may be merged.
     """
 
-    def __init__(self, version: int, *, flexible: bool, has_records: bool) -> None:
+    def __init__(self, version: int, *, flexible: bool, in_pieces: bool, in_steps: bool) -> None:
         self.source = Source({"ONE_BYTE": ONE_BYTE, "uvarint": uvarint})
-        self._version, self._flexible, self._has_records = version, flexible, has_records
+        self._version, self._flexible, self._in_pieces, self._in_steps = version, flexible, in_pieces, in_steps
         self._out = "out"
         self._run: list[tuple[str, str]] = []
         self._items: list[str] = []
@@ -53,11 +69,14 @@ class _Encoder:
     def message(self, message: type[Any]) -> None:
         self.source.indent("def encode(message):")
         self.source.line("out = []")
-        if self._has_records:
+        if self._in_pieces:
             self.source.line("buffers = []")
+        if self._in_steps:
+            self.source.line("done = 0")
+            self.source.line("if done: yield  # never: it makes a generator of what has no array")
         self._struct(message, "message")
         self._flush()
-        if self._has_records:
+        if self._in_pieces:
             self.source.line("if out: buffers.append(b''.join(out))")
             self.source.line("return buffers")
         else:
@@ -110,6 +129,13 @@ class _Encoder:
         data = self._local("blob", expression)
         length = self._length_of(f"len({data})", data, nullable=nullable)
         self._length(length, "i")
+        if self._in_steps and self._out == "out":
+            self._flush()
+            self.source.indent(f"if {data} and len({data}) > {_LARGE_BLOB_BYTES}:")
+            self.source.line(f"buffers += (b''.join(out), {data}); out = []")
+            self.source.dedent()
+            self.source.line(f"else: out.append({data} or b'')")
+            return
         self._item(f"{data} or b''" if nullable else data)
 
     def _records(self, expression: str, *, nullable: bool) -> None:
@@ -146,6 +172,12 @@ class _Encoder:
         else:
             self._value(element, value, nullable=False)
         self._flush()
+        if self._in_steps and self._out == "out":
+            self.source.line("done += 1")
+            self.source.indent(f"if not done % {STEP_ELEMENTS}:")
+            self.source.line("if out: buffers.append(b''.join(out)); out = []")
+            self.source.line("yield")
+            self.source.dedent()
         self.source.dedent()
 
     def _nested(self, struct: type[Any], expression: str, *, nullable: bool) -> None:

@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final, NoReturn
 
-from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.errors import MalformedMessageError, TooManyElementsError
 
 from .layout import Buffer
 
 __all__ = [
     "ONE_BYTE",
+    "TAGS_MAX",
     "NumberArrays",
     "number_readers",
     "read_uvarint",
     "read_uvarint_tail",
     "refuse",
+    "refuse_many",
     "skip_tags",
     "uvarint",
 ]
@@ -29,6 +31,7 @@ _VARINT_BITS: Final = 35  # five groups of seven
 _ARRAY_MEMO_COUNT: Final = 4096  # entries; at 64 numbers each, some 2 MB in the worst case
 _ARRAY_MEMO_LENGTH: Final = 64
 _READERS_COUNT: Final = 33
+TAGS_MAX: Final = 1_000  # of one struct; those that no version knows are a handful
 
 
 def uvarint(value: int) -> bytes:
@@ -63,6 +66,8 @@ def skip_tags(data: Buffer, position: int, count: int, size: int) -> int:
     """Step over tagged fields of a struct that knows none; `count` is the first byte of how many there are."""
     if count > 127:
         count, position = read_uvarint_tail(data, position, count)
+    if count > TAGS_MAX:
+        refuse("tagged fields", count, position, size)
     # Each field takes two bytes at least, so a lying count runs into the end of the input soon.
     for _ in range(count):
         _, position = read_uvarint(data, position)
@@ -76,6 +81,11 @@ def skip_tags(data: Buffer, position: int, count: int, size: int) -> int:
 def refuse(what: str, length: int, position: int, size: int) -> NoReturn:
     """Raise for a length or count that is negative where null is not allowed, or larger than what is left."""
     raise MalformedMessageError(f"{what}: length {length} at byte {position} of {size}")
+
+
+def refuse_many(what: str, count: int) -> NoReturn:
+    """Raise for more elements than may be in all arrays of a message together."""
+    raise TooManyElementsError(f"{what}: {count} elements are more than all arrays together may still have")
 
 
 class NumberArrays(dict[tuple[int, ...], bytes]):

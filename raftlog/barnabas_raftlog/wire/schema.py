@@ -20,7 +20,7 @@ input buffer alive, and a bytearray behind it from being resized, until it is dr
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import ClassVar, Self, TypeVar, dataclass_transform
 
 import msgspec
@@ -28,8 +28,8 @@ from msgspec import field
 
 from barnabas_raftlog.errors import MalformedMessageError
 
-from .decoder import Decode, compile_decoder
-from .encoder import Encode, compile_encoder
+from .decoder import Decode, DecodeInSteps, compile_decoder, compile_step_decoder
+from .encoder import Encode, EncodeInSteps, compile_encoder, compile_step_encoder
 from .layout import (
     NO_UUID,
     Bool,
@@ -95,6 +95,8 @@ class Message(Struct):
     flexible_since: ClassVar[int]
     _encoders: ClassVar[dict[int, Encode]]
     _decoders: ClassVar[dict[int, Decode]]
+    _step_encoders: ClassVar[dict[int, EncodeInSteps]]
+    _step_decoders: ClassVar[dict[int, DecodeInSteps]]
 
     def encode(self, version: int) -> list[Buffer]:
         """Return the body in `version`'s layout, as buffers that lie one behind the other.
@@ -106,6 +108,14 @@ class Message(Struct):
         encode = self._encoders.get(version) or _compiled_encoder(type(self), version)
         try:
             return encode(self)
+        except struct.error as error:
+            raise ValueError(f"{type(self).__name__} v{version} cannot carry a value: {error}") from error
+
+    def encode_in_steps(self, version: int) -> Generator[None, None, list[Buffer]]:
+        """Do what `encode` does, in pieces of a millisecond or two: the generator yields in between, and returns."""
+        encode = self._step_encoders.get(version) or _compiled_step_encoder(type(self), version)
+        try:
+            return (yield from encode(self))
         except struct.error as error:
             raise ValueError(f"{type(self).__name__} v{version} cannot carry a value: {error}") from error
 
@@ -123,11 +133,34 @@ class Message(Struct):
         decode = cls._decoders.get(version) or _compiled_decoder(cls, version)
         try:
             message: Self = decode(data, position, exact)
-        except MalformedMessageError as error:
-            raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from None
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from error
+        except _MALFORMED as error:
+            raise _malformed(cls, version, error) from error
         return message
+
+    @classmethod
+    def decode_in_steps(
+        cls, data: Buffer, version: int, position: int = 0, *, exact: bool = True, elements_max: int
+    ) -> Generator[None, None, Self]:
+        """Do what `decode` does, in pieces of a millisecond or two: the generator yields in between, and returns.
+
+        Raises:
+            TooManyElementsError: the arrays have more than `elements_max` elements together.
+            MalformedMessageError: as `decode`, or a text has more than 32,767 bytes.
+        """
+        decode = cls._step_decoders.get(version) or _compiled_step_decoder(cls, version)
+        try:
+            message: Self = yield from decode(data, position, exact, elements_max)
+        except _MALFORMED as error:
+            raise _malformed(cls, version, error) from error
+        return message
+
+
+_MALFORMED = (MalformedMessageError, struct.error, IndexError, UnicodeDecodeError)
+
+
+def _malformed(message: type[Message], version: int, error: Exception) -> MalformedMessageError:
+    kind = type(error) if isinstance(error, MalformedMessageError) else MalformedMessageError
+    return kind(f"{message.__name__} v{version}: {error}")
 
 
 def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[type[_Declared]], type[_Declared]]:
@@ -136,6 +169,7 @@ def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[
     def declare(declared: type[_Declared]) -> type[_Declared]:
         declared.api_key, declared.versions, declared.flexible_since = api_key, versions, flexible_since
         declared._encoders, declared._decoders = {}, {}
+        declared._step_encoders, declared._step_decoders = {}, {}
         return declared
 
     return declare
@@ -150,6 +184,18 @@ def _compiled_encoder(message: type[Message], version: int) -> Encode:
 def _compiled_decoder(message: type[Message], version: int) -> Decode:
     compiled = compile_decoder(message, version, flexible=_is_flexible(message, version))
     message._decoders[version] = compiled
+    return compiled
+
+
+def _compiled_step_encoder(message: type[Message], version: int) -> EncodeInSteps:
+    compiled = compile_step_encoder(message, version, flexible=_is_flexible(message, version))
+    message._step_encoders[version] = compiled
+    return compiled
+
+
+def _compiled_step_decoder(message: type[Message], version: int) -> DecodeInSteps:
+    compiled = compile_step_decoder(message, version, flexible=_is_flexible(message, version))
+    message._step_decoders[version] = compiled
     return compiled
 
 
