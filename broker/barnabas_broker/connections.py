@@ -42,6 +42,8 @@ from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
+from .turns import Turns
+
 __all__ = ["Connection", "Exchange", "Limits", "Listener"]
 
 logger = logging.getLogger(__name__)
@@ -92,8 +94,8 @@ class Exchange:
         "connection",
         "correlation_id",
         "frame",
+        "holds",
         "is_answered",
-        "is_holding",
         "size_bytes",
         "version",
     )
@@ -102,7 +104,8 @@ class Exchange:
         self.connection = connection
         self.frame: bytearray | None = frame
         self.size_bytes = len(frame)
-        self.is_answered = self.is_holding = False
+        self.is_answered = False
+        self.holds = 0
         self.buffers: Sequence[Buffer] = ()
         self.abandon: Callable[[], None] | None = None
         # What the header says; the dispatcher reads it.
@@ -122,17 +125,29 @@ class Exchange:
         self.connection._answered(self)
 
     def hold(self) -> None:
-        """Serve nothing more from this connection until this exchange is answered."""
-        if not self.is_answered and not self.is_holding:
-            self.is_holding = True
+        """Serve nothing more from this connection until this exchange is answered, or `release` called as often."""
+        if self.is_answered:
+            return
+        if not self.holds:
             self.connection._holding += 1
+        self.holds += 1
 
     def release(self) -> None:
         """Serve what is behind this exchange again, though it may not be answered yet."""
-        if self.is_holding:
-            self.is_holding = False
-            self.connection._holding -= 1
-            self.connection._unblock()
+        if self.holds:
+            self.holds -= 1
+            if not self.holds:
+                self.connection._holding -= 1
+                self.connection._unblock()
+
+    @property
+    def is_gone(self) -> bool:
+        """Nobody is there any more who could be answered."""
+        return self.connection.is_closed
+
+    @property
+    def turns(self) -> Turns:
+        return self.connection._listener.turns
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -331,7 +346,8 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _answered(self, exchange: Exchange) -> None:
-        if exchange.is_holding:
+        if exchange.holds:
+            exchange.holds = 0
             self._holding -= 1
         exchanges = self._exchanges
         if not exchanges:
@@ -376,6 +392,7 @@ class Listener:
     def __init__(self, limits: Limits, serve: Callable[[Exchange], None]) -> None:
         self.limits = limits
         self.serve = serve
+        self.turns = Turns()
         self.bytes_in_use = 0
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0

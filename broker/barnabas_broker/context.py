@@ -1,13 +1,22 @@
 """What a request handler may use: the broker's parts, and a few questions that several handlers ask."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
+from barnabas_clients.protocol.create_topics import CreateTopicsResponse
+from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
+from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
+from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
-from barnabas_clients.protocol.registry import Message, encode_response
+from barnabas_clients.protocol.list_groups import ListGroupsResponse
+from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_clients.protocol.metadata import MetadataResponse
+from barnabas_clients.protocol.offset_fetch import OffsetFetchResponse
+from barnabas_clients.protocol.registry import Message, encode_response, encode_response_in_steps
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
@@ -24,10 +33,28 @@ from .partition import Partition
 from .partitions import Partitions
 from .retention import Retention
 from .timers import Timers
+from .turns import Work
 
-__all__ = ["BrokerContext", "Leader", "code_of", "respond"]
+__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "respond"]
 
 T = TypeVar("T")
+
+SMALL_BYTES = 16 << 10
+"""A request up to this size names few enough things to be decoded at once, and to have its answer encoded at once."""
+_WIDE = frozenset(
+    {
+        CreateTopicsResponse,
+        DescribeConfigsResponse,
+        DescribeGroupsResponse,
+        DescribeLogDirsResponse,
+        JoinGroupResponse,
+        ListGroupsResponse,
+        ListPartitionReassignmentsResponse,
+        MetadataResponse,
+        OffsetFetchResponse,
+    }
+)
+"""Answers that may be long though the question is short."""
 
 
 class Leader(NamedTuple):
@@ -173,5 +200,19 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 def respond(exchange: Exchange, response: Message) -> None:
-    """Encode the response in the version of the request, and send it when its turn comes."""
-    exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
+    """Encode the response in the version of the request, at once or in steps, and send it when its turn comes."""
+    if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
+        exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
+        return
+
+    def failed(error: Exception) -> None:
+        exchange.connection.close(f"an answer cannot be encoded: {error}")
+        if not exchange.is_answered:
+            exchange.answer(())
+
+    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, response), failed))
+
+
+def _answer_in_steps(exchange: Exchange, response: Message) -> Generator[None, None, None]:
+    how = (exchange.api_key, exchange.version, exchange.correlation_id)
+    exchange.answer((yield from encode_response_in_steps(*how, response)))

@@ -1,7 +1,9 @@
 """From a request's bytes to its handler and back: the table of APIs, and what happens to errors.
 
-A handler gets the decoded request and returns the response; a coroutine of one, if it must wait for others; or None
-when it answers the exchange itself, now or later (produce and fetch, which park without a task).
+A handler gets the decoded request and returns the response; or a coroutine of one, if it must wait for others; or a
+generator of either, if it may have much to do, which yields between small pieces (`turns`); or None when it answers the
+exchange itself, now or later (produce and fetch, which park without a task). A large request is decoded in such pieces,
+too, and refused if it names more than `ELEMENTS_MAX` things.
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
   does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out.
@@ -18,7 +20,7 @@ are refused like any other that we do not speak.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from barnabas_clients.protocol.registry import APIS, Message, encode_response, r
 from barnabas_raftlog.errors import MalformedMessageError
 
 from .connections import Exchange
-from .context import BrokerContext, code_of, respond
+from .context import SMALL_BYTES, BrokerContext, code_of, respond
 from .handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -58,16 +60,21 @@ from .handlers import (
     produce,
     sync_group,
 )
+from .turns import Work
 
 __all__ = ["Dispatcher", "Outcome", "Route"]
 
 logger = logging.getLogger(__name__)
 
-Outcome = Message | None | Coroutine[Any, Any, Message | None]
+Later = Coroutine[Any, Any, Message | None]
+Steps = Generator[None, None, Message | Later | None]
+Outcome = Message | None | Steps | Later
 Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
 Refuse = Callable[[Any, ErrorCode], Message | None]
 
-API_VERSIONS = 18
+PRODUCE, API_VERSIONS = 0, 18
+ELEMENTS_MAX = 100_000
+"""Of a request, in all its arrays together."""
 
 
 class Route(NamedTuple):
@@ -157,23 +164,57 @@ class Dispatcher:
             if route is None or version not in route.advertised or version < route.served_from:
                 self._refuse_version(exchange, route)
                 return
+            if len(frame) > SMALL_BYTES:
+                self._take_turns(exchange, self._decode(route, exchange, frame, header.body_position))
+                return
             request = APIS[key].request.decode(frame, version, header.body_position, exact=False)
         except MalformedMessageError as error:
             self._abandon(exchange, f"malformed request: {error}")
             return
-        self._counts[key] += 1
+        self._handle(route, exchange, request)
+
+    def _decode(self, route: Route, exchange: Exchange, frame: bytearray, position: int) -> Generator[None, None, None]:
+        """Decode and handle a request that may name a great many things."""
+        decode = APIS[route.key].request.decode_in_steps
         try:
-            outcome = route.handle(self._broker, exchange, request)
-            if outcome is None:
-                return
-            if isinstance(outcome, Message):
-                respond(exchange, outcome)
-            else:
-                self._broker.start_task(outcome, partial(self._finish, route, exchange, request))
+            request = yield from decode(frame, exchange.version, position, exact=False, elements_max=ELEMENTS_MAX)
+        except MalformedMessageError as error:
+            self._abandon(exchange, f"malformed request: {error}")
+        else:
+            self._handle(route, exchange, request)
+
+    def _handle(self, route: Route, exchange: Exchange, request: Message) -> None:
+        self._counts[route.key] += 1
+        try:
+            self._conclude(route, exchange, request, route.handle(self._broker, exchange, request))
         except AssertionError as error:
             self._broker.on_fatal(error)
             raise
         except Exception as error:  # noqa: BLE001 - the one place for requests; see the module
+            self._fail(route, exchange, request, error)
+
+    def _conclude(self, route: Route, exchange: Exchange, request: Message, outcome: Outcome) -> None:
+        if outcome is None:
+            return
+        if isinstance(outcome, Message):
+            respond(exchange, outcome)
+        elif isinstance(outcome, Generator):
+            self._take_turns(exchange, self._finish_in_steps(route, exchange, request, outcome))
+        else:
+            self._broker.start_task(outcome, partial(self._finish, route, exchange, request))
+
+    def _take_turns(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
+        exchange.turns.begin(Work(exchange, steps, self._broker.on_fatal, outlives=exchange.api_key == PRODUCE))
+
+    def _finish_in_steps(
+        self, route: Route, exchange: Exchange, request: Message, steps: Steps
+    ) -> Generator[None, None, None]:
+        try:
+            self._conclude(route, exchange, request, (yield from steps))
+        except AssertionError as error:
+            self._broker.on_fatal(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the same place, for those who take turns
             self._fail(route, exchange, request, error)
 
     def _finish(self, route: Route, exchange: Exchange, request: Message, task: asyncio.Task[Message | None]) -> None:

@@ -1,10 +1,14 @@
 """Long work on the loop in short pieces: everything else goes on in between."""
 
 import asyncio
+from collections.abc import Generator
+from typing import TypeVar
 
-__all__ = ["Slices"]
+__all__ = ["Slices", "taken"]
 
 SLICE_S = 0.005
+
+T = TypeVar("T")
 
 
 class Slices:
@@ -18,3 +22,15 @@ class Slices:
         if self._loop.time() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = self._loop.time() + SLICE_S
+
+
+async def taken(steps: Generator[None, None, T]) -> T:
+    """Take all steps of a generator that yields between small pieces, and return what it returns."""
+    slices = Slices()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await slices.breathe()

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from steps import outcome
 
 from barnabas_broker.context import Leader
 from barnabas_broker.handlers import metadata
@@ -220,6 +221,6 @@ def test_a_leader_may_have_the_id_0() -> None:
     broker: Any = SimpleNamespace(
         brokers=lambda: [SimpleNamespace(node_id=0)], where_to_ask=lambda *_: Leader(0, 3, (0,))
     )
-    (row,) = metadata._topic(broker, hosted).partitions
+    (row,) = outcome(metadata._topic(broker, hosted))[0].partitions
     assert (row.error_code, row.leader_id, row.leader_epoch, row.isr_nodes) == (ErrorCode.NONE, 0, 3, (0,))
     assert row.offline_replicas == (1,)

@@ -6,7 +6,7 @@ applies to all brokers and was set while they ran, of which there is nothing. Lo
 configuration here, and say so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
 from barnabas_broker.connections import Exchange
@@ -36,12 +36,16 @@ class _RefusedError(Exception):
         self.code, self.text = code, text
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource."""
+def handle(
+    broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
+    """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
     bytes_max = INT32_MAX if exchange.version >= LONG_SINCE else INT16_MAX
-    return DescribeConfigsResponse(
-        results=[_one(broker, resource, request, bytes_max) for resource in request.resources]
-    )
+    results = []
+    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+        results.append(_one(broker, resource, request, bytes_max))
+        yield
+    return DescribeConfigsResponse(results=results)
 
 
 def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:

@@ -5,6 +5,8 @@ which this broker is only the witness, because tools count the rows as replicas.
 (-1): to ask the operating system could block, and no tool needs it.
 """
 
+from collections.abc import Generator
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_clients.protocol.describe_log_dirs import (
@@ -19,11 +21,16 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 __all__ = ["handle", "refuse"]
 
 
-def handle(broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Answer at once."""
+def handle(
+    broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest
+) -> Generator[None, None, DescribeLogDirsResponse]:
+    """Answer without waiting for anybody."""
     asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
     for name, hosted in sorted(broker.partitions.topics.items()):
+        yield
+        if asked is not None and name not in asked:
+            continue
         rows = [
             DescribeLogDirsPartition(
                 partition_index=index,

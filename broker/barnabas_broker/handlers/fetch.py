@@ -1,8 +1,9 @@
 """Fetch: read batches from partitions, and wait for some if there are too few.
 
 A request is looked at once when it arrives. If it yields less than `min_bytes` and no error, it is parked on its
-partitions, and looked at again when one of them moves, or for the last time when `max_wait_ms` is over. Batches leave
-as the buffers that the log holds, untouched.
+partitions, and looked at again when one of them moves, or for the last time when `max_wait_ms` is over; one of more
+than `PARKED_MAX` partitions only then. Batches leave as the buffers that the log holds, untouched. To look at many
+partitions takes several turns of the loop (`turns`); what moves behind it meanwhile has it look again.
 
 *Bytes* (KIP-74): `max_bytes`, or `fetch.max.bytes` if that is less, bounds the response and `partition_max_bytes` each
 partition, but the first partition with something to read gives at least one batch, else a large batch could never be
@@ -32,13 +33,15 @@ Replicas of this cluster do not use this API, so a request in the name of one co
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, code_of, respond
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
 from barnabas_broker.read_replicas import ReadReplica, preferred_replica
+from barnabas_broker.time_slices import Slices
+from barnabas_broker.turns import Work
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import (
@@ -63,18 +66,21 @@ HINTS_SINCE = 16
 RACKS_SINCE = 11
 REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+PIECE = 16  # partitions that are looked at without giving others their turn
+PARKED_MAX = 10_000
 
 
 class _Fetch:
     """One request, looked at as often as needed (ParkedFetch)."""
 
-    __slots__ = ("broker", "deadline", "exchange", "is_last_look", "request", "started_cold")
+    __slots__ = ("broker", "deadline", "exchange", "is_last_look", "is_looking", "is_short", "request")
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
         self.broker, self.exchange, self.request = broker, exchange, request
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.is_last_look = request.max_wait_ms <= 0
-        self.started_cold = False
+        self.is_looking = False
+        self.is_short = sum([len(topic.partitions) for topic in request.topics]) < PIECE
 
     def __repr__(self) -> str:
         return f"a fetch from {self.exchange.connection}"
@@ -83,29 +89,50 @@ class _Fetch:
         self.look()
 
     def on_error(self, error: Exception) -> None:
+        self.is_looking = False
         self._stop_waiting()
         if not self.exchange.is_answered:
             respond(self.exchange, refuse(self.request, code_of(error)))
 
     def look(self) -> None:
         """Read what there is; answer, or park."""
-        look = _Look(self.broker, self.exchange.version, self.request)
-        look.run()
+        if self.is_short:
+            for _ in self._look():
+                pass
+            return
+        self.is_looking = True
+        self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error))
+
+    def _look(self) -> Generator[None, None, None]:
+        while True:
+            look = _Look(self.broker, self.exchange.version, self.request)
+            yield from look.run()
+            if look.unread or self._is_enough(look):
+                break
+            self._set_deadline()
+            if self.is_short or not look.has_been_overtaken:
+                break
+            yield
+        self.is_looking = False
         if look.unread:
             # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
             self._stop_waiting()
             self.exchange.hold()
             self.broker.start_task(self._read_cold(look), self._on_read)
-            return
-        is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
-        is_enough |= not look.partitions
-        if is_enough or self.is_last_look or self.broker.is_stopping:
+        elif self._is_enough(look):
             self._answer(look)
         else:
             self._park(look.partitions)
 
+    def _is_enough(self, look: "_Look") -> bool:
+        is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
+        return is_enough or not look.partitions or self.is_last_look or self.broker.is_stopping
+
     def _park(self, partitions: Sequence[Partition]) -> None:
-        self.broker.partitions.fetch_waiters.park(self, partitions)
+        if len(partitions) <= PARKED_MAX:
+            self.broker.partitions.fetch_waiters.park(self, partitions)
+
+    def _set_deadline(self) -> None:
         if self.deadline is None:
             self.exchange.hold()
             self.exchange.abandon = self._abandon
@@ -113,7 +140,8 @@ class _Fetch:
 
     def _on_timeout(self) -> None:
         self.is_last_look = True
-        if self.broker.partitions.fetch_waiters.discard(self):
+        self.broker.partitions.fetch_waiters.discard(self)
+        if not self.is_looking and not self.exchange.is_answered:
             call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _abandon(self) -> None:
@@ -149,6 +177,7 @@ class _Look:
     __slots__ = (
         "broker",
         "bytes_left",
+        "ends",
         "has_error",
         "is_redirecting",
         "partitions",
@@ -169,18 +198,31 @@ class _Look:
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
+        self.ends: list[int] = []  # their high watermarks when they were looked at
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
         self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
 
-    def run(self) -> None:
-        by_id = self.version >= IDS_SINCE
+    def run(self) -> Generator[None, None, None]:
+        by_id, count = self.version >= IDS_SINCE, 0
         for topic in self.request.topics:
             hosted = self.broker.topic(topic.topic, topic.topic_id, by_id=by_id)
-            results = [self._one(hosted, asked, by_id=by_id) for asked in topic.partitions]
+            results = []
+            for asked in topic.partitions:
+                results.append(self._one(hosted, asked, by_id=by_id))
+                count += 1
+                if not count % PIECE:
+                    yield
             if by_id:
                 self.topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=results))
             else:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
+
+    @property
+    def has_been_overtaken(self) -> bool:
+        """Whether one of the partitions has moved since it was looked at, so that nobody who waits was told of it."""
+        if len(self.partitions) > PARKED_MAX:
+            return False  # It does not wait for that.
+        return any(partition.high_watermark != end for partition, end in zip(self.partitions, self.ends, strict=True))
 
     def _one(self, hosted: HostedTopic | None, asked: FetchPartition, *, by_id: bool) -> PartitionData:
         if hosted is None:
@@ -236,6 +278,7 @@ class _Look:
         log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
         result = self._result(partition, asked)
         self.partitions.append(partition)
+        self.ends.append(end)
         if partition.is_leader and not partition.can_serve:
             # Not an error that ends the wait: it is about to be confirmed, or deposed.
             result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -276,7 +319,9 @@ class _Look:
 
     async def read_rest(self) -> None:
         """Read what is left, in the order of the request: from disk what is not in memory."""
+        slices = Slices()
         for partition, asked, result in self.unread:
+            await slices.breathe()
             bytes_max = self._bytes_max(asked)
             if bytes_max is None:
                 break

@@ -11,12 +11,13 @@ for at most `CREATION_S`, so the first answer is usually the right one.
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
 not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
-would not hear of it: it names another replica (`cut_off.py`).
+would not hear of it: it names another replica (`cut_off.py`). Who names more than `AWAITED_MAX` topics is answered at
+once. A topic that is named twice is answered once.
 
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import Any
 
 from barnabas_broker.connections import Exchange
@@ -24,6 +25,7 @@ from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
@@ -38,7 +40,11 @@ from barnabas_raftlog.wire.schema import NO_UUID
 
 __all__ = ["handle", "refuse"]
 
+Outcome = Generator[None, None, MetadataResponse | Coroutine[Any, Any, MetadataResponse]]
+
 CREATION_S = 2.0
+AWAITED_MAX = 100  # Topics; who names more does not miss one leader, and is told what is known.
+PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
 IDS_SINCE = 12
 CODES = {
@@ -49,24 +55,25 @@ CODES = {
 }
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Any:
+def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Outcome:
     """Answer now, or after creating what is missing."""
     version, asked = exchange.version, request.topics
     if asked is None or (version == 0 and not asked):
-        return _response(broker, [_topic(broker, hosted) for _, hosted in sorted(broker.partitions.topics.items())])
-    missing = [
-        topic.name
-        for topic in asked
-        if topic.name is not None and topic.topic_id == NO_UUID and topic.name not in broker.partitions.topics
-    ]
+        return (yield from _everything(broker))
+    request.topics = asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+    yield
+    names = [topic.name for topic in asked if topic.name is not None and topic.topic_id == NO_UUID]
+    missing = [name for name in names if name not in broker.partitions.topics]
+    yield
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
-        return _create(broker, request, version, list(dict.fromkeys(missing)))
-    if _expects_leaders(broker, request):
-        return _await_leaders(broker, request, version)
-    if leaders := _leaders_elsewhere(broker, request):
-        return _ask_leaders(broker, request, version, leaders)
-    return _response(broker, _named(broker, request, version, {}))
+        return _create(broker, request, version, missing)
+    if len(asked) <= AWAITED_MAX:
+        if _expects_leaders(broker, request):
+            return _await_leaders(broker, request, version)
+        if leaders := _leaders_elsewhere(broker, request):
+            return _ask_leaders(broker, request, version, leaders)
+    return (yield from _named(broker, request, version, {}))
 
 
 def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -112,7 +119,7 @@ async def _ask_leaders(
 
 async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
     await broker.partitions.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
-    return _response(broker, _named(broker, request, version, {}))
+    return await taken(_named(broker, request, version, {}))
 
 
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
@@ -127,7 +134,7 @@ async def _create(broker: BrokerContext, request: MetadataRequest, version: int,
         await broker.partitions.wait_for_leaders(
             [topic.topic_id for topic in created if topic.error is None], CREATION_S
         )
-    return _response(broker, _named(broker, request, version, fates))
+    return await taken(_named(broker, request, version, fates))
 
 
 def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
@@ -136,9 +143,18 @@ def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
     return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
 
 
+def _everything(broker: BrokerContext) -> Generator[None, None, MetadataResponse]:
+    topics = []
+    for name in sorted(broker.partitions.topics):
+        hosted = broker.partitions.topics.get(name)
+        if hosted is not None:  # It may have been deleted meanwhile.
+            topics.append((yield from _topic(broker, hosted)))
+    return _response(broker, topics)
+
+
 def _named(
     broker: BrokerContext, request: MetadataRequest, version: int, fates: dict[str, ErrorCode]
-) -> list[MetadataResponseTopic]:
+) -> Generator[None, None, MetadataResponse]:
     topics = []
     for topic in request.topics or ():
         if topic.name is None or (topic.topic_id != NO_UUID and version >= IDS_SINCE):
@@ -154,8 +170,10 @@ def _named(
             if topic.name not in fates and name_complaint(topic.name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             unknown = MetadataResponseTopic(error_code=code, name=topic.name)
-        topics.append(unknown if found is None else _topic(broker, found))
-    return topics
+        topics.append(unknown if found is None else (yield from _topic(broker, found)))
+        if not len(topics) % PIECE:
+            yield
+    return _response(broker, topics)
 
 
 def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
@@ -172,11 +190,13 @@ def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> Met
     )
 
 
-def _topic(broker: BrokerContext, hosted: HostedTopic) -> MetadataResponseTopic:
+def _topic(broker: BrokerContext, hosted: HostedTopic) -> Generator[None, None, MetadataResponseTopic]:
     topic = hosted.topic
     available = {known.node_id for known in broker.brokers()}
     partitions = []
     for index, desired in enumerate(topic.partitions):
+        if not index % PIECE:
+            yield
         leader = broker.where_to_ask(hosted, index)
         # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
         shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))

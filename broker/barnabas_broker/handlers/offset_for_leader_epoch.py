@@ -4,6 +4,8 @@ Answered by a confirmed leader: the end of its newest epoch is the high watermar
 beyond may still go away.
 """
 
+from collections.abc import Generator
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.hosted_topic import HostedTopic
@@ -22,17 +24,18 @@ from .list_offsets import led_partition
 __all__ = ["handle", "refuse"]
 
 
-def handle(broker: BrokerContext, _: Exchange, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    broker: BrokerContext, _: Exchange, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     """Look up each partition's epoch."""
-    topics = broker.partitions.topics
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_one(topics.get(topic.topic), asked) for asked in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(result)
+        for asked in topic.partitions:
+            result.partitions.append(_one(broker.partitions.topics.get(topic.topic), asked))
+            yield
+    return response
 
 
 def refuse(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> OffsetForLeaderEpochResponse:

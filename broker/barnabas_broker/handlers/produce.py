@@ -21,7 +21,7 @@ its place in the log. The records are a view of the request's own memory, in whi
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from barnabas_broker.connections import Exchange
@@ -38,6 +38,7 @@ from barnabas_clients.protocol.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
@@ -58,6 +59,9 @@ ZSTD, ZSTD_SINCE = 4, 7
 CONFIRM_S = 2.0  # A leader that no majority answers steps down within an election timeout.
 IDS_SINCE = 13
 HINTS_SINCE = 10
+PIECE = 8  # partitions that are appended to without giving others their turn
+
+Outcome = ProduceResponse | Generator[None, None, ProduceResponse | None] | None
 
 
 class _Refused(Exception):  # noqa: N818 - an answer, not a fault
@@ -74,14 +78,67 @@ class _Produce:
     `left` counts the partitions that are still open; `has_refused`: the answer may have to say where leaders are.
     """
 
-    __slots__ = ("broker", "deadline", "exchange", "has_refused", "left", "response", "waits")
+    __slots__ = (
+        "acks",
+        "broker",
+        "deadline",
+        "exchange",
+        "failure",
+        "has_refused",
+        "hosted",
+        "left",
+        "response",
+        "waits",
+    )
 
-    def __init__(self, broker: BrokerContext, exchange: Exchange, response: ProduceResponse) -> None:
-        self.broker, self.exchange, self.response = broker, exchange, response
+    def __init__(self, broker: BrokerContext, exchange: Exchange, acks: int) -> None:
+        self.broker, self.exchange, self.acks, self.response = broker, exchange, acks, ProduceResponse()
+        self.hosted: HostedTopic | None = None
         self.left = 0
         self.has_refused = False
+        self.failure = ""
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
+
+    def begin_topic(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
+        """Turn to the next topic of the request; return where the results of its partitions go."""
+        self.hosted = self.broker.topic(topic.name, topic.topic_id, by_id=self.exchange.version >= IDS_SINCE)
+        # What the version does not carry has its default in both.
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        self.response.responses.append(answer)
+        return answer.partition_responses
+
+    def take(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        """Append one partition's batch, or note why not."""
+        broker, hosted, acks = self.broker, self.hosted, self.acks
+        result = PartitionProduceResponse(index=data.index)
+        try:
+            if not -1 <= acks <= 1:
+                raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
+            partition = _partition(hosted, data.index, by_id=self.exchange.version >= IDS_SINCE)
+            _append(self, partition, data, result, acks)
+        except _Refused as refused:
+            if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
+                _Vacancy(self, hosted.partitions[data.index], result).begin(hosted)
+            else:
+                _refuse_one(broker, hosted, result, refused)
+                self.has_refused = True
+                self.failure = self.failure or f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}"
+        return result
+
+    def conclude(self, timeout_ms: int) -> ProduceResponse | None:
+        """Return the response if it is ready, else see to it that it is given."""
+        if self.acks == 0:
+            if self.failure:
+                self.exchange.connection.close(f"produce with acks=0 failed: {self.failure}")
+            self.exchange.answer(())
+            return None
+        if self.left:
+            self.park(timeout_ms)
+            return None
+        if self.has_refused:
+            _add_endpoints(self.broker, self.exchange.version, self.response)
+        return self.response
 
     def add(self, wait: "_Wait") -> None:
         self.left += 1
@@ -192,45 +249,25 @@ class _Vacancy(_Wait):
         self.on_failed(self.partition.not_leading_code)
 
 
-def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> ProduceResponse | None:
+def handle(broker: BrokerContext, exchange: Exchange, request: ProduceRequest) -> Outcome:
     """Append, and answer now if nothing has to be waited for."""
-    acks, by_id = request.acks, exchange.version >= IDS_SINCE
-    response = ProduceResponse()
-    produce = _Produce(broker, exchange, response)
-    failures = []
-    for topic in request.topic_data:
-        hosted = broker.topic(topic.name, topic.topic_id, by_id=by_id)
-        results = []
+    produce = _Produce(broker, exchange, request.acks)
+    if len(request.topic_data) == 1 and len(request.topic_data[0].partition_data) <= PIECE:
+        topic = request.topic_data[0]
+        results = produce.begin_topic(topic)
         for data in topic.partition_data:
-            result = PartitionProduceResponse(index=data.index)
-            try:
-                if not -1 <= acks <= 1:
-                    raise _Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {acks}; it must be -1, 0 or 1")
-                partition = _partition(hosted, data.index, by_id=by_id)
-                _append(produce, partition, data, result, acks)
-            except _Refused as refused:
-                if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
-                    _Vacancy(produce, hosted.partitions[data.index], result).begin(hosted)
-                else:
-                    _refuse_one(broker, hosted, result, refused)
-                    produce.has_refused = True
-                    failures.append(f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}")
-            results.append(result)
-        # What the version does not carry has its default in both.
-        response.responses.append(
-            TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
-        )
-    if acks == 0:
-        if failures:
-            exchange.connection.close(f"produce with acks=0 failed: {failures[0]}")
-        exchange.answer(())
-        return None
-    if produce.left:
-        produce.park(request.timeout_ms)
-        return None
-    if produce.has_refused:
-        _add_endpoints(broker, exchange.version, response)
-    return response
+            results.append(produce.take(topic, data))
+        return produce.conclude(request.timeout_ms)
+    return _in_steps(produce, request)
+
+
+def _in_steps(produce: "_Produce", request: ProduceRequest) -> Generator[None, None, ProduceResponse | None]:
+    for topic in request.topic_data:
+        results = produce.begin_topic(topic)
+        for data in topic.partition_data:
+            results.append(produce.take(topic, data))
+            yield
+    return produce.conclude(request.timeout_ms)
 
 
 def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

@@ -1,10 +1,10 @@
 """Decoding and encoding in steps is the same as in one go, gives others their turn, and keeps its bounds."""
 
-from collections.abc import Generator
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from steps import outcome
 
 from barnabas_clients.protocol.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsResponse
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -16,19 +16,6 @@ from barnabas_raftlog.wire.encoder import STEP_ELEMENTS
 from barnabas_raftlog.wire.schema import Buffer, Message
 
 from .samples import EVERY_VERSION, filled
-
-T = TypeVar("T")
-
-
-def outcome(steps: Generator[None, None, T]) -> tuple[T, int]:
-    """Return what the generator returns, and how often it yielded."""
-    count = 0
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value, count
-        count += 1
 
 
 def decoded(data: Buffer, message: type[Message], version: int, elements_max: int = 1 << 30) -> tuple[Any, int]:
