@@ -69,6 +69,7 @@ __all__ = ["NotEnoughReplicasError", "Partition", "high_watermark_at"]
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
+SWEPT_MIN = 64  # waiters that have given up
 GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
 follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
@@ -99,6 +100,7 @@ class Partition:
 
     __slots__ = (
         "_gaps_until_ms",
+        "_given_up",
         "_led_term",
         "_saved_size",
         "_short",
@@ -165,6 +167,7 @@ class Partition:
         self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
+        self._given_up = 0  # those of both lists, at least, that wait no more
         self.saved_index, self._saved_size = 0, log.size_bytes
 
     def __repr__(self) -> str:
@@ -309,9 +312,13 @@ class Partition:
         return True
 
     def forget(self, waiter: PendingAppend) -> None:
-        """`waiter` has given up."""
-        self._waiters.discard(waiter)
-        self._short = [pair for pair in self._short if pair[1] is not waiter]
+        """`waiter` has given up, and says so; thousands may do at once, so the lists are swept when it is worth it."""
+        assert waiter.is_closed
+        self._given_up += 1
+        if self._given_up >= SWEPT_MIN and 2 * self._given_up >= len(self._waiters) + len(self._short):
+            self._given_up = 0
+            self._waiters.sweep(_has_given_up)
+            self._short = [pair for pair in self._short if not pair[1].is_closed]
 
     @property
     def can_serve(self) -> bool:
@@ -554,10 +561,13 @@ class Partition:
         short, self._short = self._short, []
 
         def finish(pair: tuple[int, PendingAppend]) -> None:
-            if self._is_short(pair[0]):
+            index, waiter = pair
+            if waiter.is_closed:
+                return
+            if self._is_short(index):
                 self._short.append(pair)
             else:
-                pair[1].on_committed()
+                waiter.on_committed()
 
         call_each(short, finish)
 
@@ -569,3 +579,7 @@ class Partition:
 
 def _finish(waiter: PendingAppend) -> None:
     waiter.on_committed()
+
+
+def _has_given_up(waiter: PendingAppend) -> bool:
+    return waiter.is_closed

@@ -46,7 +46,13 @@ class PartitionLog(GroupLog, Protocol):
 
 
 class PendingAppend(Protocol):
-    """Somebody who waits for an index of this partition."""
+    """Somebody who waits for an index of this partition.
+
+    Who has given up (`is_closed`) may be told all the same, and then does nothing.
+    """
+
+    @property
+    def is_closed(self) -> bool: ...
 
     def on_committed(self) -> None:
         """It is committed, and on as many replicas as the topic asks for."""

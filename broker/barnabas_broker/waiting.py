@@ -13,7 +13,7 @@ that it has still not enough, and parks again.
 """
 
 import heapq
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 __all__ = ["CommitWaiters", "Deadline", "Deadlines", "FetchWaiters", "ParkedFetch"]
@@ -71,9 +71,9 @@ class CommitWaiters(Generic[T]):
         self._queue.clear()
         return taken
 
-    def discard(self, waiter: T) -> None:
-        """Forget `waiter`, if it waits here. Takes time in proportion to the queue: only time-outs do this."""
-        self._queue = [pair for pair in self._queue if pair[1] is not waiter]
+    def sweep(self, has_given_up: Callable[[T], bool]) -> None:
+        """Forget all that have given up. Takes time in proportion to the queue, so it is for many of them at once."""
+        self._queue = [pair for pair in self._queue if not has_given_up(pair[1])]
 
 
 class ParkedFetch(Protocol):

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker import partition as partition_module
-from barnabas_broker.partition import GAP_MS, SAVE_ENTRIES, NotEnoughReplicasError, Partition, high_watermark_at
+from barnabas_broker.partition import (
+    GAP_MS,
+    SAVE_ENTRIES,
+    SWEPT_MIN,
+    NotEnoughReplicasError,
+    Partition,
+    high_watermark_at,
+)
 from barnabas_broker.partition_host import PartitionLog
 from barnabas_broker.producer_state import OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -94,9 +101,16 @@ class Host:
 
 
 class Waiter:
-    """Notes how its waiting ended."""
+    """Notes how its waiting ended, and how often it was asked whether it has given up."""
 
     outcome: object = None
+    has_given_up = False
+    asked = 0
+
+    @property
+    def is_closed(self) -> bool:
+        self.asked += 1
+        return self.has_given_up
 
     def on_committed(self) -> None:
         assert self.outcome is None
@@ -553,3 +567,19 @@ def test_a_waiter_that_fails_keeps_no_other_from_hearing_of_the_end(how: Callabl
         how(partition)
     outcomes = [waiter.outcome for waiter in waiters]
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@pytest.mark.parametrize("count", [10, 2_000])
+def test_who_gives_up_is_not_told_and_many_at_once_cost_no_more_than_each_for_itself(count: int) -> None:
+    log = FakeLog([1])
+    partition, _ = make(log)
+    waiters = [Waiter() for _ in range(count)]
+    for waiter in waiters:
+        assert partition.wait_for(1, waiter)
+    for waiter in waiters[1:]:
+        waiter.has_given_up = True
+        partition.forget(waiter)
+    assert sum(waiter.asked for waiter in waiters) <= 4 * count
+    assert len(partition._waiters) <= max(SWEPT_MIN, 1) + 1 or count < SWEPT_MIN
+    partition.on_committed(1)
+    assert waiters[0].outcome == "committed"

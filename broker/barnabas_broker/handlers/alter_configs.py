@@ -7,6 +7,8 @@ A broker's own settings are read when it starts, so none can be altered, and who
 ask for loggers, client metrics or groups, which have no configuration here.
 """
 
+from collections import Counter
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_clients.protocol.alter_configs import (
@@ -41,10 +43,11 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
     """Alter what can be altered; cancelled, it may be altered yet."""
     resources = _resources(request)
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    counts = Counter(keys)
     fates: dict[tuple[int, str], Fate] = {}
     wanted: list[ConfiguredTopic] = []
     for resource, key in zip(resources, keys, strict=True):
-        if keys.count(key) > 1:
+        if counts[key] > 1:
             fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         elif resource.resource_type == TOPIC:
             wanted.append(_wanted(resource))

@@ -5,6 +5,8 @@ partitions have leaders in this broker's table (within the request's timeout, an
 caller's next metadata request finds them.
 """
 
+from collections import Counter
+
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
@@ -46,12 +48,13 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
     until_ms = broker.now_ms() + min(request.timeout_ms, int(TIMEOUT_S_MAX * 1000))
     names = [topic.name for topic in request.topics]
     # One name twice in a request is a contradiction; none of the two is done (as Kafka does).
-    twice = {name for name in names if names.count(name) > 1}
+    counts = Counter(names)
+    twice = {name for name, count in counts.items() if count > 1}
     results = [
         CreatableTopicResult(
             name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="The topic is named twice in the request."
         )
-        for name in dict.fromkeys(names)
+        for name in counts
         if name in twice
     ]
     wanted = [topic for topic in request.topics if topic.name not in twice]

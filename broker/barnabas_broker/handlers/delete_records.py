@@ -40,6 +40,7 @@ class _Wait:
 
     def __init__(self, partition: Partition, answered: "asyncio.Future[ErrorCode]") -> None:
         self.partition, self.answered = partition, answered
+        self.is_closed = False
 
     def on_committed(self) -> None:
         self.on_failed(ErrorCode.NONE)
@@ -122,6 +123,7 @@ async def _finish(waits: list[tuple[_Wait, DeleteRecordsPartitionResult]], timeo
         await asyncio.wait([wait.answered for wait, _ in waits], timeout=timeout_s)
     finally:
         for wait, result in waits:
+            wait.is_closed = True
             wait.partition.forget(wait)
             code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
             if code is not ErrorCode.NONE:

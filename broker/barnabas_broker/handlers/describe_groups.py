@@ -8,6 +8,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.group import Group
 from barnabas_broker.groups.states import GroupState
+from barnabas_broker.time_slices import Slices
 from barnabas_clients.protocol.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -21,14 +22,16 @@ from .group_routing import ShardFinder
 __all__ = ["handle", "refuse"]
 
 NOT_FOUND_SINCE = 6
+PIECE = 100  # members between two looks at the clock
 EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: there are no ACLs yet
 
 
 async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Describe each group; a coordinator that may have been deposed asks first."""
-    described = []
+    """Describe each group, once; a coordinator that may have been deposed asks first."""
+    described, slices = [], Slices()
     shards = ShardFinder(broker)
-    for group_id in request.groups:
+    for group_id in dict.fromkeys(request.groups):
+        await slices.breathe()
         shard = await shards.find(group_id)
         if isinstance(shard, ErrorCode):
             described.append(DescribedGroup(group_id=group_id, error_code=shard))
@@ -37,7 +40,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
         if hosted is None:
             described.append(_missing(group_id, exchange.version))
             continue
-        result = _described(group_id, hosted.group)
+        result = await _described(group_id, hosted.group, slices)
         if request.include_authorized_operations:
             result.authorized_operations = EVERY_OPERATION
         described.append(result)
@@ -58,22 +61,27 @@ def _missing(group_id: str, version: int) -> DescribedGroup:
     return result
 
 
-def _described(group_id: str, group: Group) -> DescribedGroup:
-    is_stable = group.state is GroupState.STABLE
-    return DescribedGroup(
+async def _described(group_id: str, group: Group, slices: Slices) -> DescribedGroup:
+    is_stable, protocol_name = group.state is GroupState.STABLE, group.protocol_name
+    result = DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if is_stable else "",
-        members=[
+        protocol_data=(protocol_name or "") if is_stable else "",
+    )
+    for number, member in enumerate(list(group.members.values()), 1):
+        result.members.append(
             DescribedGroupMember(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                member_metadata=member.metadata(protocol_name) if is_stable else b"",
                 member_assignment=member.assignment if is_stable else b"",
             )
-            for member in group.members.values()
-        ],
-    )
+        )
+        if not number % PIECE:
+            await slices.breathe()
+            if (group.state, group.protocol_name) != (GroupState.STABLE, protocol_name):
+                is_stable = False  # What follows would be of another generation.
+    return result

@@ -12,7 +12,7 @@ transaction coordinator, and this is the one code on which every client stops at
 INVALID_REQUEST, and so are more than `KEYS_MAX` groups in one request.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
 from barnabas_broker.connections import Exchange
@@ -20,6 +20,7 @@ from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -28,11 +29,12 @@ __all__ = ["handle", "refuse"]
 GROUP, TRANSACTION = 0, 1
 MANY_SINCE = 4
 KEYS_MAX = 10_000
+PIECE = 50  # keys between two yields
+
+Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]]
 
 
-def handle(
-    broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Outcome:
     """Answer now, or when there is somebody to name."""
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
     if request.key_type == TRANSACTION:
@@ -42,7 +44,7 @@ def handle(
         return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here")
     if len(keys) > KEYS_MAX:
         return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request")
-    found = [_find(broker, key) for key in keys]
+    found = yield from _find_all(broker, keys)
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
     elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
@@ -69,7 +71,16 @@ async def _ask(
     await broker.partitions.wait_while(
         lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
     )
-    return _response(exchange, [_find(broker, key) for key in keys])
+    return _response(exchange, await taken(_find_all(broker, keys)))
+
+
+def _find_all(broker: BrokerContext, keys: Sequence[str]) -> Generator[None, None, list[Coordinator]]:
+    found = []
+    for number, key in enumerate(keys, 1):
+        found.append(_find(broker, key))
+        if not number % PIECE:
+            yield
+    return found
 
 
 def _find(broker: BrokerContext, group_id: str) -> Coordinator:

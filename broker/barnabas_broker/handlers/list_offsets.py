@@ -10,6 +10,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
+from barnabas_broker.time_slices import Slices
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import (
     ListOffsetsPartition,
@@ -43,18 +44,15 @@ def led_partition(hosted: HostedTopic | None, index: int, current_leader_epoch: 
 
 async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look everything up; timestamps may be read from disk."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _one(broker.partitions.topics.get(topic.name), asked, exchange.version)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    response, slices = ListOffsetsResponse(), Slices()
+    for topic in request.topics:
+        result = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(result)
+        for asked in topic.partitions:
+            hosted = broker.partitions.topics.get(topic.name)
+            result.partitions.append(await _one(hosted, asked, exchange.version))
+            await slices.breathe()
+    return response
 
 
 def refuse(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:

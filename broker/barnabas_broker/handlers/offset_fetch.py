@@ -8,12 +8,13 @@ Positions that were committed for an earlier topic of the same name are not show
 now.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
+from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequest,
@@ -32,6 +33,7 @@ from .group_routing import CONFIRM_S, REQUEST_MS
 __all__ = ["handle", "refuse"]
 
 MANY_SINCE, IDS_SINCE, TOP_LEVEL_SINCE = 8, 10, 2
+PIECE = 100  # positions between two yields
 Asked = Sequence[tuple[str, bytes, Sequence[int]]] | None
 
 
@@ -64,7 +66,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         shard = shards[group.group_id]
         code = confirmed[shard] if isinstance(shard, Shard) else shard
         if isinstance(shard, Shard) and code is ErrorCode.NONE:
-            results.append(_read(broker, shard, group, by_id=version >= IDS_SINCE))
+            results.append(await taken(_read(broker, shard, group, by_id=version >= IDS_SINCE)))
         else:
             results.append(_failed(group, code))
     return OffsetFetchResponse(groups=results) if version >= MANY_SINCE else _single(results[0], request, version)
@@ -78,9 +80,9 @@ def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
 
 def _read(
     broker: BrokerContext, shard: Shard, group: OffsetFetchRequestGroup, *, by_id: bool
-) -> OffsetFetchResponseGroup:
+) -> Generator[None, None, OffsetFetchResponseGroup]:
     if group.topics is None:
-        return _everything(broker, shard, group.group_id, by_id=by_id)
+        return (yield from _everything(broker, shard, group.group_id, by_id=by_id))
     topics = []
     for asked in group.topics:
         hosted = broker.topic(asked.name, asked.topic_id, by_id=by_id)
@@ -90,18 +92,25 @@ def _read(
             continue
         name = asked.name if hosted is None else hosted.topic.name
         topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
-        partitions = [
-            _position(index, shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id))
-            for index in asked.partition_indexes
-        ]
+        partitions = []
+        for index in asked.partition_indexes:
+            value = shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id)
+            partitions.append(_position(index, value))
+            if not len(partitions) % PIECE:
+                yield
+        yield
         topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 
-def _everything(broker: BrokerContext, shard: Shard, group_id: str, *, by_id: bool) -> OffsetFetchResponseGroup:
+def _everything(
+    broker: BrokerContext, shard: Shard, group_id: str, *, by_id: bool
+) -> Generator[None, None, OffsetFetchResponseGroup]:
     topics: dict[str, OffsetFetchResponseTopics] = {}
     offsets: Mapping[tuple[str, int], CommittedOffset] = shard.offsets.of_group(group_id)
-    for (name, index), value in sorted(offsets.items()):
+    for number, ((name, index), value) in enumerate(sorted(offsets.items()), 1):
+        if not number % PIECE:
+            yield
         hosted = broker.partitions.topics.get(name)
         topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
         is_other = NO_TOPIC_ID not in {topic_id, value.topic_id} and value.topic_id != topic_id

@@ -197,10 +197,10 @@ class _Wait:
 
     def on_timeout(self) -> None:
         if not self.is_closed:
-            self.partition.forget(self)
             _note_too_few(self.produce.broker, self.partition)
             enough = self.partition.has_enough_replicas
             self.on_failed(ErrorCode.REQUEST_TIMED_OUT if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            self.partition.forget(self)
 
     def on_failed(self, code: ErrorCode) -> None:
         if self.is_closed:

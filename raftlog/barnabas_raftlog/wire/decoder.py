@@ -46,7 +46,7 @@ DecodeInSteps = Callable[[Buffer, int, bool, int], Generator[None, None, Any]]
 
 STEP_BYTES = 8 << 10
 """What is decoded between two yields takes 2 ms at most: four thousand tagged fields, or as many empty strings."""
-_TEXT_BYTES_MAX = 32_767
+_TEXT_BYTES_MAX = 1 << 20  # Only flexible versions have a way to say more than 32,767; that takes a millisecond.
 
 
 def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Decode:

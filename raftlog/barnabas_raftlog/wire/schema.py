@@ -145,7 +145,7 @@ class Message(Struct):
 
         Raises:
             TooManyElementsError: the arrays have more than `elements_max` elements together.
-            MalformedMessageError: as `decode`, or a text has more than 32,767 bytes.
+            MalformedMessageError: as `decode`, or a text has more than a megabyte.
         """
         decode = cls._step_decoders.get(version) or _compiled_step_decoder(cls, version)
         try:
