@@ -133,6 +133,9 @@ class BrokerConfig:
     log_roll_ms: int = _number(
         604_800_000, "Age of its first record at which a segment is sealed, full or not.", low=1, high=_LONG_MAX
     )
+    log_message_timestamp_after_max_ms: int = _number(
+        3_600_000, "How far a timestamp may be ahead of this broker's clock.", low=0, high=_LONG_MAX
+    )
     log_cleanup_policy: str = _text(
         "delete", "What happens to old data of topics that say nothing: delete, compact, both, or nothing if empty.",
         choices=("delete", "compact", "compact,delete", "delete,compact", ""),

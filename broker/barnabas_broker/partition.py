@@ -128,6 +128,7 @@ class Partition:
         "settings",
         "starts",
         "term",
+        "timestamp_after_max_ms",
         "topic_id",
         "topic_name",
     )
@@ -153,6 +154,7 @@ class Partition:
         self.placement, self.observing = topic.partitions[index], topic.observers
         self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
         self.expiration_ms = expiration_ms
+        self.timestamp_after_max_ms = 1 << 63  # until it is configured
         self.high_watermark = log.log_start_offset
         self.term = 0
         self.leader_id: int | None = None
@@ -192,6 +194,7 @@ class Partition:
         """Go by `settings` from now on. What is on its way is not looked at again."""
         self.settings = settings
         self.min_insync, self.message_bytes_max = settings.min_insync_replicas, settings.max_message_bytes
+        self.timestamp_after_max_ms = settings.timestamp_after_max_ms
         if not self.is_witness:
             self.log.limit_segments(settings.segment_bytes)
         if self.is_leader:

@@ -21,6 +21,7 @@ BEHIND_TOPICS: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
     "flush.mode": "flush.mode",
     "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
     "min.insync.replicas": "min.insync.replicas",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
@@ -35,6 +36,7 @@ class TopicSettings(NamedTuple):
 
     flush_mode: str
     max_message_bytes: int
+    timestamp_after_max_ms: int
     min_insync_replicas: int
     segment_bytes: int
     segment_ms: int
@@ -73,6 +75,7 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         flush_mode=value("flush.mode"),
         # What was set when nobody looked at it may be more than fits between brokers.
         max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
+        timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
         min_insync_replicas=int(value("min.insync.replicas")),
         segment_bytes=int(value("segment.bytes")),
         segment_ms=int(value("segment.ms")),

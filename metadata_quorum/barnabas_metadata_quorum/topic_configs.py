@@ -118,6 +118,10 @@ TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
             "max.message.bytes", "INT", "1048588", _integer(0, BATCH_BYTES_MAX), "Size limit of one record batch.",
         ),
         TopicConfig(
+            "message.timestamp.after.max.ms", "LONG", "3600000", _integer(0, INT64_MAX),
+            "How far a timestamp may be ahead of the broker's clock; a batch with a later one is refused.",
+        ),
+        TopicConfig(
             "message.timestamp.type", "STRING", "CreateTime",
             _one_of("CreateTime", because=": brokers do not rewrite timestamps"),
             "Whose clock stamps the records.",

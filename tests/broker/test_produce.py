@@ -3,6 +3,7 @@
 import gc
 import logging
 import struct
+import time
 from unittest.mock import Mock
 
 import pytest
@@ -60,6 +61,14 @@ def _damaged(data: bytes, position: int) -> bytes:
         (b"", ErrorCode.INVALID_RECORD),
         (None, ErrorCode.INVALID_RECORD),
         (batch(2, last_offset_delta=5), ErrorCode.INVALID_RECORD),
+        (batch(3, body_bytes=20), ErrorCode.INVALID_RECORD),  # a record has seven bytes at least
+        (batch(2**31 - 1, body_bytes=20), ErrorCode.INVALID_RECORD),
+        (batch((128 << 20) // 7 + 1, attributes=1, body_bytes=20), ErrorCode.INVALID_RECORD),
+        (batch(attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
+        (batch(attributes=0x40), ErrorCode.INVALID_RECORD),
+        (batch(attributes=-(2**15)), ErrorCode.INVALID_RECORD),
+        (batch(timestamp=2**63 - 1), ErrorCode.INVALID_TIMESTAMP),
+        (batch(producer_id=-2, epoch=0, sequence=0), ErrorCode.INVALID_RECORD),
         (batch(0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),  # would be a control frame of ours
         (batch(attributes=0x20), ErrorCode.INVALID_RECORD),
         (batch(attributes=0x10, producer_id=1, epoch=0, sequence=0), ErrorCode.INVALID_RECORD),
@@ -188,3 +197,16 @@ def test_garbage_closes_only_its_connection(wire: Wire, topic: str, caplog: pyte
     assert "malformed request" in caplog.text
     assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
     other.close()
+
+
+def test_what_a_batch_may_claim_at_most_is_taken(wire: Wire, topic: str) -> None:
+    assert wire.produce(topic, batch(3, body_bytes=21)).error_code == 0
+    assert wire.produce(topic, batch((128 << 20) // 7, attributes=1, body_bytes=20)).error_code == 0
+
+
+def test_a_timestamp_may_be_ahead_by_what_the_topic_says(wire: Wire, topic: str) -> None:
+    name, now_ms = f"{topic}-strict", int(time.time() * 1000)
+    wire.create(name, message_timestamp_after_max_ms="60000")
+    for ahead_ms, code in ((30_000, ErrorCode.NONE), (120_000, ErrorCode.INVALID_TIMESTAMP)):
+        assert wire.produce(name, batch(timestamp=now_ms + ahead_ms)).error_code == code
+        assert wire.produce(topic, batch(timestamp=now_ms + ahead_ms)).error_code == ErrorCode.NONE

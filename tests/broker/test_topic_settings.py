@@ -13,6 +13,7 @@ SET = {  # configuration of a topic: what is set at the broker, for the topic, a
     "cleanup.policy": ("compact", "delete,compact", "is_compacted", True, True),
     "flush.mode": ("page-cache", "fsync", "flush_mode", "page-cache", "fsync"),
     "max.message.bytes": (2_000, "3000", "max_message_bytes", 2_000, 3_000),
+    "message.timestamp.after.max.ms": (9_000, "70", "timestamp_after_max_ms", 9_000, 70),
     "min.insync.replicas": (2, "3", "min_insync_replicas", 2, 3),
     "retention.bytes": (1_000, "-1", "retention_bytes", 1_000, -1),
     "retention.ms": (60_000, "-1", "retention_ms", 60_000, -1),

@@ -23,10 +23,14 @@ def batch(
     sequence: int = -1,
     attributes: int = 0,
     timestamp: int = 1_000,
-    body_bytes: int = 20,
+    body_bytes: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytes:
-    """Return a batch whose header is right and whose records are garbage: brokers do not look inside."""
+    """Return a batch whose header is right and whose records are garbage: brokers do not look inside.
+
+    Its body has room for its records, unless `body_bytes` says something else.
+    """
+    body_bytes = max(20, 7 * count) if body_bytes is None else body_bytes
     delta = count - 1 if last_offset_delta is None else last_offset_delta
     tail = struct.pack(
         ">hiqqqhii", attributes, delta, timestamp, timestamp, producer_id, epoch, sequence, count

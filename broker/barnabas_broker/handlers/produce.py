@@ -1,8 +1,9 @@
 """Produce: append one batch to each of the named partitions, and answer when `acks` is satisfied.
 
 Everything is checked before anything is appended, partition by partition: exactly one batch, format 2, intact, of an
-allowed size and compression, neither control nor transactional. Then, in the order of the requests, the batch gets
-its place in the log. The records are a view of the request's own memory, in which the leader stamps offset and term.
+allowed size and compression, neither control nor transactional, not of the future, and of no more records than its
+bytes can hold. What is in the records is not looked at. Then, in the order of the requests, the batch gets its place
+in the log. The records are a view of the request's own memory, in which the leader stamps offset and term.
 
 - `acks` 0 gets no response; an error closes the connection, which is the only way to say so (Kafka does the same).
 - `acks` 1 is answered when the leader has appended.
@@ -23,6 +24,7 @@ its place in the log. The records are a view of the request's own memory, in whi
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from typing import NoReturn
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
@@ -45,13 +47,18 @@ from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import CorruptBatchError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import StorageBusyError
+from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    TIMESTAMP_LOG_APPEND,
     TRANSACTIONAL,
     BatchHeader,
     verify,
 )
+from barnabas_raftlog.records.reader import RECORD_BYTES_MIN
 
 __all__ = ["handle", "refuse"]
 
@@ -330,7 +337,7 @@ def _append(
     frame = data.records
     if not isinstance(frame, memoryview) or not frame:
         raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
-    header = _checked(frame, partition, produce.exchange.version)
+    header = _checked(frame, partition, produce.exchange.version, produce.broker.partitions.wall_ms())
     try:
         base_offset, index = partition.append(header, frame, needs_replicas=acks == -1)
     except NotEnoughReplicasError as error:
@@ -358,7 +365,7 @@ def _append(
             produce.add(wait)
 
 
-def _checked(frame: memoryview, partition: Partition, version: int) -> BatchHeader:
+def _checked(frame: memoryview, partition: Partition, version: int, wall_ms: int) -> BatchHeader:
     try:
         header = verify(frame)
     except CorruptBatchError as error:
@@ -367,22 +374,34 @@ def _checked(frame: memoryview, partition: Partition, version: int) -> BatchHead
         raise _Refused(
             ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(frame)} bytes; {partition.message_bytes_max} are accepted"
         )
-    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise _Refused(
-            ErrorCode.INVALID_RECORD, f"{header.record_count} records with last offset {header.last_offset_delta}"
-        )
-    if header.attributes & (CONTROL | TRANSACTIONAL):
-        kind = "control" if header.attributes & CONTROL else "transactional"
-        raise _Refused(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
-    compression = header.attributes & COMPRESSION_MASK
+    attributes, compression = header.attributes, header.attributes & COMPRESSION_MASK
+    if attributes != compression:
+        _refuse_attributes(attributes)
     if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
         raise _Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression type {compression} in version {version}")
-    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+    body_bytes_max = DECOMPRESSED_BYTES_MAX if compression else len(frame) - HEADER_BYTES
+    if not 0 < header.record_count == header.last_offset_delta + 1 <= body_bytes_max // RECORD_BYTES_MIN:
+        about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
+        raise _Refused(ErrorCode.INVALID_RECORD, about)
+    if header.max_timestamp > wall_ms + partition.timestamp_after_max_ms:
+        ahead_ms, allowed_ms = header.max_timestamp - wall_ms, partition.timestamp_after_max_ms
+        raise _Refused(ErrorCode.INVALID_TIMESTAMP, f"a timestamp {ahead_ms} ms ahead; {allowed_ms} are accepted")
+    if header.producer_id != NO_PRODUCER_ID and min(header[-4:-1]) < 0:
         raise _Refused(
             ErrorCode.INVALID_RECORD,
             f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}",
         )
     return header
+
+
+def _refuse_attributes(attributes: int) -> NoReturn:
+    """Say why a batch with more than a compression type among its attributes is refused."""
+    if attributes & (CONTROL | TRANSACTIONAL):
+        kind = "control" if attributes & CONTROL else "transactional"
+        raise _Refused(ErrorCode.INVALID_RECORD, f"a {kind} batch; transactions are not supported")
+    if attributes & TIMESTAMP_LOG_APPEND:
+        raise _Refused(ErrorCode.INVALID_TIMESTAMP, "only a broker may stamp records with the time of their arrival")
+    raise _Refused(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
 
 
 def _refuse_one(
