@@ -16,7 +16,7 @@ from typing import Any
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY
-from barnabas_raftlog.raft.messages import GroupId, PeerDigest
+from barnabas_raftlog.raft.messages import TERM_MAX, GroupId, PeerDigest
 
 from .framing import Buffer, FrameKind, encode_frame
 
@@ -70,7 +70,7 @@ def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, 
             raise MalformedMessageError(f"digests are {NUMBERS} numbers from 0 to 2**63-1 each")
         for place in range(0, len(numbers), NUMBERS):
             suffix, term, leader, last_index, last_term, last = numbers[place : place + NUMBERS]
-            if suffix > SUFFIX_MAX or last_term > term:
+            if suffix > SUFFIX_MAX or not last_term <= term <= TERM_MAX:
                 raise MalformedMessageError(f"no group {suffix}, or an entry of term {last_term} in term {term}")
             leader_id = leader - 1 if leader else None
             place_and_round = (term, leader_id, last_index, last_term, last >> 1, last & 1 == 1)

@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
@@ -48,6 +48,7 @@ from .wire import METADATA_GROUP, Heard
 __all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
 
 TICK_MS = 25
+TERM_JUMP_MAX = 1 << 20  # Elections of twelve days, one after the other: no node that was away has missed so many.
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
@@ -326,6 +327,9 @@ class MultiRaft:
             return
         for group_id, message in messages:
             group = groups.get(group_id)
+            if group is not None and 0 < group.core.term < message.term - TERM_JUMP_MAX:
+                text = f"node {source} is in term {message.term} of a group that is in term {group.core.term} here"
+                raise MalformedMessageError(text)
             if group is None:
                 self._strays.keep(group_id, message, driver.now())
             elif type(message) is InstallSnapshot and not message.data:

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
 from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import (
+    TERM_MAX,
     AppendEntries,
     AppendResponse,
     Entry,
@@ -69,7 +70,7 @@ SPLIT_BYTES = 4 << 20  # A frame is closed once it holds this much, so that its 
 BULK_BYTES = 64 << 10  # copied in more time than a frame of its own takes
 PAYLOAD_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)  # The rest is for headers.
 SPLIT_MESSAGES = 4096  # The same for frames of heartbeats: this many headers decode in a few milliseconds.
-INT_MAX = (1 << 63) - 1  # What every index, term and round fits in, on disk too.
+INT_MAX = (1 << 63) - 1  # What every index and round fits in, on disk too.
 
 _VOTE_REQUEST, _VOTE_RESPONSE, _APPEND, _APPEND_RESPONSE, _INSTALL, _TIMEOUT_NOW, _ENDED, _REMOVED = range(1, 9)
 _RAFT, _DIGEST = int(FrameKind.RAFT), int(FrameKind.DIGEST)
@@ -186,19 +187,15 @@ def decode_messages(
     position = 0
     try:
         for item in messages:
-            if type(item) is not tuple:
-                raise MalformedMessageError("raft message is not an array")
-            group_id = item[1]
-            if type(group_id) is not bytes or len(group_id) != GROUP_ID_BYTES:
-                raise MalformedMessageError(f"group id {group_id!r} is not {GROUP_ID_BYTES} bytes")
+            group_id = _group_of(item)
             if item[0] == _APPEND:
                 append, position = _decode_append(item, payload, position, source, target, share=share)
-                decoded.append((GroupId(group_id), append))
+                decoded.append((group_id, append))
             elif item[0] == _INSTALL:
                 install, position = _decode_install(item, payload, position, source, target, share=share)
-                decoded.append((GroupId(group_id), install))
+                decoded.append((group_id, install))
             else:
-                decoded.append((GroupId(group_id), _decode_small(item, source, target, directory_id)))
+                decoded.append((group_id, _decode_small(item, source, target, directory_id)))
     except (ValueError, TypeError, IndexError) as error:
         raise MalformedMessageError(f"raft message of a wrong shape: {error}") from error
     except CorruptBatchError as error:
@@ -206,6 +203,18 @@ def decode_messages(
     if position != len(payload):
         raise MalformedMessageError(f"{len(payload) - position} payload bytes belong to no message")
     return decoded
+
+
+def _group_of(item: tuple[Any, ...]) -> GroupId:
+    """Return which group a message is for, if it can be for one and of a term that there may be."""
+    if type(item) is not tuple:
+        raise MalformedMessageError("raft message is not an array")
+    group_id = item[1]
+    if type(group_id) is not bytes or len(group_id) != GROUP_ID_BYTES:
+        raise MalformedMessageError(f"group id {group_id!r} is not {GROUP_ID_BYTES} bytes")
+    if item[2] > TERM_MAX:
+        raise MalformedMessageError(f"term {item[2]!r}; terms end at {TERM_MAX}")
+    return GroupId(group_id)
 
 
 def _carries_payload(item: object) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 from .membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
 
 __all__ = [
+    "TERM_MAX",
     "AppendEntries",
     "AppendResponse",
     "Buffer",
@@ -47,6 +48,9 @@ __all__ = [
     "VoteRequest",
     "VoteResponse",
 ]
+
+TERM_MAX = (1 << 31) - 1
+"""Terms are stamped into batches as leader epochs, which have 32 bits."""
 
 Buffer = bytes | bytearray | memoryview
 Place: TypeAlias = tuple[int, int]

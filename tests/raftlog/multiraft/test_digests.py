@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.multiraft.digests import DIGESTS_PER_FRAME, decode_digests, encode_digests
 from barnabas_raftlog.multiraft.framing import FrameKind, frame_of, read_header
-from barnabas_raftlog.raft.messages import GroupId, PeerDigest
+from barnabas_raftlog.raft.messages import TERM_MAX, GroupId, PeerDigest
 
 NUMBERS = st.integers(0, (1 << 62) - 1)
 PREFIXES = st.sampled_from([bytes(16), b"t" * 16, bytes(range(16))])
@@ -18,7 +18,7 @@ GROUPS = st.builds(lambda prefix, suffix: GroupId(prefix + suffix), PREFIXES, st
 
 @st.composite
 def digests(draw: st.DrawFn) -> PeerDigest:
-    term = draw(NUMBERS)
+    term = draw(st.integers(0, TERM_MAX))
     leader = draw(st.none() | st.integers(0, (1 << 31) - 1))
     last_term = draw(st.integers(0, term))
     return PeerDigest(7, term, leader, draw(NUMBERS), last_term, draw(NUMBERS), draw(st.booleans()), False)

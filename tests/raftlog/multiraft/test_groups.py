@@ -3,14 +3,17 @@
 import asyncio
 import itertools
 
+import msgspec
 import pytest
 
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft import driver as driver_module
+from barnabas_raftlog.multiraft.groups import TERM_JUMP_MAX
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
+    TERM_MAX,
     AppendEntries,
     HardState,
     LeadershipEnded,
@@ -74,6 +77,31 @@ async def test_a_lone_voter_elects_itself_and_commits_alone() -> None:
     group.propose(data_frame())
     await network.settle()
     assert group.high_watermark == 1
+
+
+async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept() -> None:
+    network, _ = await elected(3)
+    node = network.nodes[2]
+    assert node.links.on_messages is not None
+    term = node.group(1).core.term
+    highest = VoteRequest(term + TERM_JUMP_MAX, 3, 2, 9, 1, pre=False, transfer=False)
+    with pytest.raises(MalformedMessageError, match="node 3 is in term"):
+        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
+    await network.settle()
+    assert node.group(1).core.term == node.storage.saved[group_id(1)].term == term
+    node.links.on_messages(3, [(group_id(1), highest)])
+    await network.settle()
+    assert node.group(1).core.term >= highest.term
+
+
+async def test_who_has_heard_nothing_yet_learns_any_term() -> None:
+    network = Network(3)
+    node = network.nodes[2]
+    node.add(1)
+    assert node.links.on_messages is not None
+    node.links.on_messages(3, [(group_id(1), VoteRequest(TERM_MAX, 3, 2, 9, 1, pre=False, transfer=False))])
+    await network.settle()
+    assert node.group(1).core.term == TERM_MAX
 
 
 async def test_no_vote_leaves_before_it_is_on_disk() -> None:

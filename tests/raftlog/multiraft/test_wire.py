@@ -1,6 +1,7 @@
 """Raft messages through the codec and back; damage of every kind is refused, never misread."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, frame_of, read_h
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
+    TERM_MAX,
     AppendEntries,
     AppendResponse,
     Entry,
@@ -128,7 +130,8 @@ def test_damaged_frames_are_refused_or_are_what_a_peer_could_send(
         ((6, ((3, b"short", 1),), DISK), b"", "group id"),
         ((6, ((99, bytes(20), 1),), DISK), b"", "unknown kind 99"),
         ((6, ((7, bytes(20), -1),), DISK), b"", "not a number"),
-        ((6, ((7, bytes(20), 1 << 63),), DISK), b"", "not a number"),
+        ((6, ((7, bytes(20), 1 << 63),), DISK), b"", "terms end at"),
+        ((6, ((4, bytes(20), 1, 1 << 63, 0, 0, 0, 0),), DISK), b"", "not a number"),
         ((6, ((7, bytes(20), 1.5),), DISK), b"", "not a number"),
         ((6, ((7, bytes(20), True),), DISK), b"", "not a number"),
         ((6, ((7, bytes(20), 1),), DISK), b"x", "belong to no message"),
@@ -280,3 +283,17 @@ def test_an_append_to_a_witness_has_one_number_more() -> None:
     (frame,), _ = encode_messages([(group, append)])
     head = "9306" + "91" + "9b" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
     assert bytes(frame[0])[8:].hex() == head + "07" + "90" + "913e" + "c410" + bytes(16).hex()
+
+
+@pytest.mark.parametrize("kind", [VoteRequest, AppendResponse, TimeoutNow, LeadershipEnded])
+def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
+    fields = {VoteRequest: (0, 0, False, False), AppendResponse: (0, 0, False, 0, 0)}.get(kind, ())
+    for term, is_right in ((TERM_MAX, True), (TERM_MAX + 1, False), (1 << 40, False)):
+        (buffers,), _ = encode_messages([(GroupId(bytes(20)), kind(term, SOURCE, TARGET, *fields))], DISK)
+        frame = frame_of(memoryview(b"".join(buffers))[4:], owned=False)
+        if is_right:
+            ((_, message),) = decode_messages(read_header(frame.header), frame.payload, SOURCE, TARGET, owned=False)
+            assert message.term == TERM_MAX
+        else:
+            with pytest.raises(MalformedMessageError, match="terms end at 2147483647"):
+                decode_messages(read_header(frame.header), frame.payload, SOURCE, TARGET, owned=False)
