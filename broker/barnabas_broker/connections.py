@@ -45,7 +45,7 @@ from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
-from .transient_bytes import TransientBytes
+from .transient_bytes import SMALL_BYTES, TransientBytes
 from .turns import Turns
 
 __all__ = ["Connection", "Exchange", "Limits", "Listener"]
@@ -152,6 +152,10 @@ class Exchange:
             if not self.holds:
                 self.connection._holding -= 1
                 self.connection._unblock()
+
+    @property
+    def is_small(self) -> bool:
+        return self.size_bytes <= SMALL_BYTES
 
     @property
     def room_bytes(self) -> int:

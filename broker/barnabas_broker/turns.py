@@ -8,7 +8,8 @@ While a request waits for its next turn its connection serves nothing behind it 
 in their order, and a connection has one such work at most. If the client goes, the work ends where it is, unless it was
 begun with `outlives`: what a producer sent without asking for an answer is stored though it has left.
 
-Limit: one work a connection; what it holds are its request and answer, which count as theirs (`connections`).
+Limits: one work a connection; `ACTIVE_MAX` works at a time, because what is decoded takes many times its bytes. The
+others wait untouched, those of small requests before those of large ones, in their order.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from barnabas_raftlog.callbacks import call_each
 __all__ = ["Turns", "Work"]
 
 SLICE_S = 0.002
+ACTIVE_MAX = 16
 
 Steps: TypeAlias = Generator[None, None, None]
 
@@ -28,8 +30,13 @@ Steps: TypeAlias = Generator[None, None, None]
 class Held(Protocol):
     """The part of an `Exchange` that its work needs."""
 
+    holds: int
+
     @property
     def is_gone(self) -> bool: ...
+
+    @property
+    def is_small(self) -> bool: ...
 
     def hold(self) -> None: ...
 
@@ -55,30 +62,40 @@ class Turns:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
-        self._waiting: deque[Work] = deque()
+        self._active: deque[Work] = deque()
+        self._small: deque[Work] = deque()
+        self._large: deque[Work] = deque()
         self.slices = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._active) + len(self._small) + len(self._large)
 
     def begin(self, work: Work) -> None:
-        """Take the first steps now, the others in later turns.
+        """Take the first steps now, the others in later turns; the first ones, too, if others have begun enough.
 
         Raises:
             Exception: from the first steps.
         """
-        if not self._advance(work):
-            work.exchange.hold()
-            self._wait(work)
+        exchange = work.exchange
+        is_first = not exchange.holds  # Else it is the rest of a work that has begun.
+        if is_first and len(self._active) >= ACTIVE_MAX:
+            exchange.hold()
+            (self._small if exchange.is_small else self._large).append(work)
+        elif not self._advance(work):
+            exchange.hold()
+            self._activate(work)
 
-    def _wait(self, work: Work) -> None:
-        if not self._waiting:
+    def _activate(self, work: Work) -> None:
+        if not self._active:
             asyncio.get_running_loop().call_soon(self._turn)
-        self._waiting.append(work)
+        self._active.append(work)
 
     def _turn(self) -> None:
-        work = self._waiting.popleft()
-        if self._waiting:
+        work = self._active.popleft()
+        fresh = self._small or self._large
+        if fresh and len(self._active) < ACTIVE_MAX - 1:
+            self._active.append(fresh.popleft())
+        if self._active:
             asyncio.get_running_loop().call_soon(self._turn)
         call_each((work,), self._take_turn, self._fail)
 
@@ -88,7 +105,7 @@ class Turns:
         elif self._advance(work):
             work.exchange.release()
         else:
-            self._wait(work)
+            self._activate(work)
 
     def _fail(self, work: Work, error: Exception) -> None:
         try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.testing import RunningCluster
-from barnabas_broker.turns import SLICE_S, Turns, Work
+from barnabas_broker.turns import ACTIVE_MAX, SLICE_S, Turns, Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -24,9 +24,10 @@ PARTITIONS = 300
 class _Exchange:
     """Counts its holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_small: bool = True) -> None:
         self.holds = 0
         self.is_gone = False
+        self.is_small = is_small
 
     def hold(self) -> None:
         self.holds += 1
@@ -44,8 +45,10 @@ class _Scene:
         self.done: list[str] = []
         self.failures: list[str] = []
 
-    def begin(self, name: str, steps: int, *, raises: bool = False, outlives: bool = False) -> _Exchange:
-        exchange = _Exchange()
+    def begin(
+        self, name: str, steps: int, *, raises: bool = False, outlives: bool = False, is_small: bool = True
+    ) -> _Exchange:
+        exchange = _Exchange(is_small=is_small)
 
         def work() -> Generator[None, None, None]:
             try:
@@ -107,6 +110,23 @@ def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it
 
     run(act())
     assert scene.story == "aaabbb" + "A" + "bB"
+
+
+def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_first() -> None:
+    scene = _Scene()
+
+    async def act() -> None:
+        for _ in range(ACTIVE_MAX):
+            scene.begin("a", 4)
+        large, small = scene.begin("l", 1, is_small=False), scene.begin("s", 1)
+        assert (large.holds, small.holds) == (1, 1)
+        assert scene.story == "aaa" * ACTIVE_MAX
+        await _idle()
+        assert (large.holds, small.holds) == (0, 0)
+
+    run(act())
+    rest = scene.story.removeprefix("aaa" * ACTIVE_MAX)
+    assert rest.index("A") < rest.index("s") < rest.index("l")
 
 
 def test_a_failure_is_told_and_holds_up_nobody() -> None:
