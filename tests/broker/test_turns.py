@@ -1,6 +1,7 @@
 """Long requests take turns: what comes of each is the same, nobody overtakes on one connection, others do on theirs."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Generator
 from typing import Any
 
@@ -71,7 +72,7 @@ class _Scene:
 
 async def _idle() -> None:
     """Let the loop turn more often than anything here needs."""
-    for _ in range(50):
+    for _ in range(200):
         await asyncio.sleep(0)
 
 
@@ -117,16 +118,15 @@ def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_fi
 
     async def act() -> None:
         for _ in range(ACTIVE_MAX):
-            scene.begin("a", 4)
+            scene.begin("a", 8)
         large, small = scene.begin("l", 1, is_small=False), scene.begin("s", 1)
         assert (large.holds, small.holds) == (1, 1)
-        assert scene.story == "aaa" * ACTIVE_MAX
+        assert not {"l", "s"} & {*scene.story}
         await _idle()
         assert (large.holds, small.holds) == (0, 0)
 
     run(act())
-    rest = scene.story.removeprefix("aaa" * ACTIVE_MAX)
-    assert rest.index("A") < rest.index("s") < rest.index("l")
+    assert scene.story.index("A") < scene.story.index("s") < scene.story.index("l")
 
 
 def test_a_failure_is_told_and_holds_up_nobody() -> None:
@@ -175,14 +175,12 @@ def test_another_connection_is_answered_while_a_long_request_is_served(one_broke
         long = unknown_topics(NAMES * 4)
         wire.send(long, 12)
         wire.socket.setblocking(False)
-        answers = 0
-        while True:
+        answers, head = 0, b""
+        while not head:
             assert other.ask(ApiVersionsRequest(), 0).api_keys
-            try:
+            with contextlib.suppress(BlockingIOError):
                 head = wire.socket.recv(1)
-                break
-            except BlockingIOError:
-                answers += 1
+            answers += not head
         assert answers >= 3
         wire.socket.settimeout(10)
         size = int.from_bytes(head + wire._exactly(3), "big")
