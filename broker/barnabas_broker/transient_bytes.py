@@ -10,7 +10,8 @@ is alone. Above both everybody waits.
 
 Somebody must get to the end of what he has begun, or all would wait for each other: while there is no room, one of
 those that wait goes on all the same, the `privileged` one, until it has been answered. If it makes no progress, its
-connection is ended (`connections`).
+connection is ended (`connections`). So a node holds `bytes_max`, the reserve and one request at most, and of every
+other connection what was read before it was known that there is no room.
 """
 
 from typing import Protocol
@@ -73,9 +74,12 @@ class TransientBytes:
 
     def must_wait(self, holder: Holder) -> bool:
         """Tell whether `holder` may not be given more to hold now."""
-        if self.total_bytes < self.bytes_max or holder is self.privileged:
+        privileged = self.privileged
+        if self.total_bytes < self.bytes_max or holder is privileged:
             return False
-        if holder.held_bytes > SMALL_BYTES or self.total_bytes >= self.bytes_max + self.reserve_bytes:
+        # What the privileged one holds is beside the reserve, not in it.
+        others_bytes = self.total_bytes - (0 if privileged is None else privileged.held_bytes)
+        if holder.held_bytes > SMALL_BYTES or others_bytes >= self.bytes_max + self.reserve_bytes:
             return True
         hosts = len(self._by_host)
         return hosts > 1 and self._by_host.get(holder.host, 0) > (self.bytes_max + self.reserve_bytes) // hosts

@@ -66,6 +66,16 @@ def test_beyond_it_everybody_waits_but_the_privileged_one() -> None:
     assert made.must_wait(small)
 
 
+def test_what_the_privileged_one_holds_is_not_taken_from_the_others() -> None:
+    greedy, small = Holder(), Holder()
+    made = account((greedy, MAX))
+    made.privileged = greedy
+    made.add(greedy, 10 * MAX)
+    assert not made.must_wait(small)
+    made.add(Holder(), MAX + RESERVE)
+    assert made.must_wait(small)
+
+
 def test_an_address_with_more_than_its_part_waits_unless_it_is_alone() -> None:
     many = [Holder("a") for _ in range(11)]
     made = account(*((one, SMALL_BYTES) for one in many))
