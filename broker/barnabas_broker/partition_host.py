@@ -52,7 +52,9 @@ class PendingAppend(Protocol):
     """
 
     @property
-    def is_closed(self) -> bool: ...
+    def is_closed(self) -> bool:
+        """Whether it has given up; most never do."""
+        return False
 
     def on_committed(self) -> None:
         """It is committed, and on as many replicas as the topic asks for."""

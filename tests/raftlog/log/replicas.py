@@ -105,6 +105,8 @@ class Links:
 class Waiter:
     """Somebody who waits for an index (PendingAppend)."""
 
+    is_closed = False
+
     def __init__(self, world: "World", acknowledge: object) -> None:
         self.world, self.acknowledge = world, acknowledge
 
