@@ -177,7 +177,9 @@ class BrokerConfig:
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
     )
     queued_max_request_bytes: int = _number(
-        256 * _MIB, "Requests held in memory, over all connections; above it reading pauses.", low=_MIB
+        256 * _MIB,
+        "Requests that have arrived, and answers not taken yet, over all connections; above it those wait that hold most.",
+        low=_MIB,
     )
     queued_max_requests_per_connection: int = _number(
         100, "Unanswered requests of one connection; above it reading from it pauses.", low=1, high=100_000
