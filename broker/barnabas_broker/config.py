@@ -178,7 +178,7 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int = _number(
         256 * _MIB,
-        "Requests that have arrived, and answers not taken yet, over all connections; above it those wait that hold most.",
+        "Requests that have arrived and answers not taken, over all connections; above it those wait that hold most.",
         low=_MIB,
     )
     queued_max_requests_per_connection: int = _number(
