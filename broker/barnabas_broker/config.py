@@ -177,7 +177,7 @@ class BrokerConfig:
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
     )
     queued_max_request_bytes: int = _number(
-        256 * _MIB,
+        128 * _MIB,
         "Requests that have arrived and answers not taken, over all connections; above it those wait that hold most.",
         low=_MIB,
     )

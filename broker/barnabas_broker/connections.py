@@ -74,7 +74,7 @@ class Limits:
     def __init__(
         self,
         *,
-        bytes_max: int = 256 << 20,
+        bytes_max: int = 128 << 20,
         connections_max: int = 20_000,
         backlog: int = 1_024,
         exchanges_max: int = 100,
