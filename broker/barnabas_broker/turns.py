@@ -8,8 +8,8 @@ While a request waits for its next turn its connection serves nothing behind it 
 in their order, and a connection has one such work at most. If the client goes, the work ends where it is, unless it was
 begun with `outlives`: what a producer sent without asking for an answer is stored though it has left.
 
-Limits: one work a connection; `ACTIVE_MAX` works at a time, because what is decoded takes many times its bytes. The
-others wait untouched, those of small requests before those of large ones, in their order.
+Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because what is
+decoded takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from barnabas_raftlog.callbacks import call_each
 __all__ = ["Turns", "Work"]
 
 SLICE_S = 0.002
-ACTIVE_MAX = 16
+ACTIVE_MAX, LARGE_MAX = 16, 4
 
 Steps: TypeAlias = Generator[None, None, None]
 
@@ -46,12 +46,13 @@ class Held(Protocol):
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted."""
 
-    __slots__ = ("exchange", "failed", "outlives", "steps")
+    __slots__ = ("exchange", "failed", "is_large", "outlives", "steps")
 
     def __init__(
         self, exchange: Held, steps: Steps, failed: Callable[[Exception], None], *, outlives: bool = False
     ) -> None:
         self.exchange, self.steps, self.failed, self.outlives = exchange, steps, failed, outlives
+        self.is_large = not exchange.is_small
 
 
 class Turns:
@@ -65,6 +66,7 @@ class Turns:
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()
         self._large: deque[Work] = deque()
+        self._large_count = 0  # among those that are active
         self.slices = 0
 
     def __len__(self) -> int:
@@ -78,26 +80,31 @@ class Turns:
         """
         exchange = work.exchange
         is_first = not exchange.holds  # Else it is the rest of a work that has begun.
-        if is_first and len(self._active) >= ACTIVE_MAX:
+        if is_first and not self._has_place(work):
             exchange.hold()
-            (self._small if exchange.is_small else self._large).append(work)
+            (self._large if work.is_large else self._small).append(work)
         elif not self._advance(work):
             exchange.hold()
             self._activate(work)
+
+    def _has_place(self, work: Work) -> bool:
+        return len(self._active) < ACTIVE_MAX and not (work.is_large and self._large_count >= LARGE_MAX)
 
     def _activate(self, work: Work) -> None:
         if not self._active:
             asyncio.get_running_loop().call_soon(self._turn)
         self._active.append(work)
+        self._large_count += work.is_large
 
     def _turn(self) -> None:
         work = self._active.popleft()
-        fresh = self._small or self._large
-        if fresh and len(self._active) < ACTIVE_MAX - 1:
-            self._active.append(fresh.popleft())
         if self._active:
             asyncio.get_running_loop().call_soon(self._turn)
+        self._large_count -= work.is_large
         call_each((work,), self._take_turn, self._fail)
+        for fresh in (self._small, self._large):
+            if fresh and self._has_place(fresh[0]):
+                self._activate(fresh.popleft())
 
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.outlives:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.testing import RunningCluster
-from barnabas_broker.turns import ACTIVE_MAX, SLICE_S, Turns, Work
+from barnabas_broker.turns import ACTIVE_MAX, LARGE_MAX, SLICE_S, Turns, Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -127,6 +127,24 @@ def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_fi
 
     run(act())
     assert scene.story.index("A") < scene.story.index("s") < scene.story.index("l")
+
+
+def test_few_large_requests_are_worked_off_at_a_time() -> None:
+    scene = _Scene()
+
+    async def act() -> None:
+        exchanges = [scene.begin(name, 8, is_small=False) for name in "abcdef"]
+        assert {*scene.story} == {*"abcd"}
+        scene.begin("s", 1)
+        assert "S" in scene.story
+        await _idle()
+        assert [exchange.holds for exchange in exchanges] == [0] * 6
+
+    assert LARGE_MAX == 4
+    run(act())
+    ends = [scene.story.index(name) for name in "ABCDEF"]
+    assert ends == sorted(ends)
+    assert scene.story.index("e") > scene.story.index("A")
 
 
 def test_a_failure_is_told_and_holds_up_nobody() -> None:
