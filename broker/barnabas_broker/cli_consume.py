@@ -12,7 +12,6 @@ fetched, and the membership lives on beside it.
 import contextlib
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -26,8 +25,10 @@ from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartition
 from .cli_admin import check_bootstrap
 from .cli_errors import CommandError, typed
 from .cli_lines import Record, json_form, raw_form, template_form
+from .cli_output import complain
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
+from .log_lines import log_to_stderr
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -80,7 +81,7 @@ def consume(order: ConsumeOrder) -> int:
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
     check_bootstrap(order.bootstrap)
-    logging.basicConfig(format="barnabas: %(message)s", level=logging.WARNING)
+    log_to_stderr(logging.WARNING, "barnabas: %(message)s")
     return run(_consume(order, form, start_ms))
 
 
@@ -187,7 +188,7 @@ class _Reading:
         try:
             await self.consumer.commit(chosen, timeout_s=min(COMMIT_TIMEOUT_S, self._order.timeout_s))
         except (ClientError, KafkaError) as error:
-            sys.stderr.write(f"barnabas: not committed, and read again if that stays so: {error}\n")
+            complain(f"not committed, and read again if that stays so: {error}")
             if not isinstance(error, CommitFailedError):
                 self._written = chosen | self._written
 

@@ -6,7 +6,6 @@ leads, or when no replica would go on; it says what is given up; and does nothin
 every replica that would go on is told, because only the one with the longest log can be elected.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import admin
 
 from .cli_errors import CommandError
+from .cli_output import say, say_json
 from .config import BrokerConfig
 from .lost_voters import METHOD
 
@@ -42,11 +42,11 @@ def give_up(
     if as_json:
         brokers = {str(node_id): answer for node_id, answer in sorted((answers | able).items())}
         found = {"topic": topic, "partition": partition, "voter": voter, "given_up": accepted, "leader": leader}
-        print(json.dumps(found | {"brokers": brokers}))
+        say_json(found | {"brokers": brokers}, indent=None)
     elif accepted:
-        print(f"told brokers {_list(sorted(able))} to go on without broker {voter} in {topic}-{partition}")
+        say(f"told brokers {_list(sorted(able))} to go on without broker {voter} in {topic}-{partition}")
     else:
-        print(_warning(topic, partition, voter, answers))
+        say(*_warning(topic, partition, voter, answers))
     if not accepted:
         return 0
     if leader is None:
@@ -57,7 +57,7 @@ def give_up(
         )
         raise CommandError(f"nobody leads {topic}-{partition} yet: look at `barnabas topic describe {topic}`{refusals}")
     if not as_json:
-        print(f"broker {leader} leads {topic}-{partition}")
+        say(f"broker {leader} leads {topic}-{partition}")
     return 0
 
 
@@ -85,7 +85,7 @@ def _able(topic: str, partition: int, voter: int, answers: Mapping[int, Answer |
     return able
 
 
-def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answer | str]) -> str:
+def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answer | str]) -> list[str]:
     lines = [f"{topic}-{partition} has no leader."]
     for node_id, answer in sorted(answers.items()):
         if isinstance(answer, dict) and answer["hosts"]:
@@ -95,12 +95,12 @@ def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answe
             lines.append(f"  broker {node_id}: its log ends at offset {answer['end_offset']}, it {doubt}")
         elif not isinstance(answer, dict):
             lines.append(f"  broker {node_id}: {answer}")
-    lines += [
+    return [
+        *lines,
         f"Without broker {voter}, those that answer elect the one of them that has the longest log.",
         f"LOST for good is then every acknowledged record that only broker {voter} still has, also if it comes back.",
         "Nothing was done. To do it, say --accept-data-loss.",
     ]
-    return "\n".join(lines)
 
 
 def _ask(
