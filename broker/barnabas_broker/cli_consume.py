@@ -7,6 +7,9 @@ command.
 
 Memory is bounded by the consumer's buffer and one batch of lines: when nobody reads our output, nothing more is
 fetched, and the membership lives on beside it.
+
+A terminal obeys what is written to it, and records are written by anybody: there they are escaped, unless asked for as
+they are. A pipe or a file gets every byte, because scripts count on that, as they do with kafka-console-consumer.
 """
 
 import contextlib
@@ -24,7 +27,7 @@ from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartition
 
 from .cli_admin import check_bootstrap
 from .cli_errors import CommandError, typed
-from .cli_lines import Record, json_form, raw_form, template_form
+from .cli_lines import Record, escaped, json_form, raw_form, template_form
 from .cli_output import complain
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
@@ -58,6 +61,7 @@ class ConsumeOrder(NamedTuple):
     key_separator: str | None
     headers: bool
     null: str
+    escape: bool | None
     max_records: int | None
     exit_at_end: bool
     idle_exit_s: float | None
@@ -80,6 +84,8 @@ def consume(order: ConsumeOrder) -> int:
         raise CommandError("--partition needs one topic")
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
+    if order.escape or (order.escape is None and os.isatty(STDOUT_FD)):
+        form = escaped(form)
     check_bootstrap(order.bootstrap)
     log_to_stderr(logging.WARNING, "barnabas: %(message)s")
     return run(_consume(order, form, start_ms))

@@ -11,9 +11,10 @@ it before. The price: a backslash is not escaped, and a name that really contain
 JSON output tells them apart: it carries text as it is.
 """
 
+import json
 import re
 
-__all__ = ["CHARACTERS_MAX", "printable"]
+__all__ = ["CHARACTERS_MAX", "printable", "printable_json"]
 
 CHARACTERS_MAX = 2_000
 """More than any name or reason needs; names in Kafka's protocol may have 32,767."""
@@ -35,6 +36,11 @@ def printable(text: str, characters_max: int | None = CHARACTERS_MAX) -> str:
         return escaped
     rest = f"... ({len(text)} characters)"
     return escaped[: characters_max - len(rest)] + rest
+
+
+def printable_json(line: str) -> str:
+    """Return JSON that means the same, without those characters: an escape in a string is the character itself."""
+    return _UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], line)
 
 
 def _escape(found: re.Match[str]) -> str:
