@@ -18,7 +18,7 @@ from barnabas_raftlog.multiraft import admin
 
 from .cli_errors import CommandError
 from .cli_output import say, say_json
-from .config import BrokerConfig
+from .config import BrokerConfig, ConfigError
 from .lost_voters import METHOD
 
 __all__ = ["give_up"]
@@ -30,7 +30,10 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
-    config = BrokerConfig.from_toml(config_file.read_text(encoding="utf-8"))
+    try:
+        config = BrokerConfig.from_bytes(config_file.read_bytes())
+    except ConfigError as error:
+        raise CommandError(f"--config {config_file}: {error}") from error
     if voter not in config.nodes:
         raise CommandError(f"there is no broker {voter}: {config_file} names {_list(config.nodes)}")
     answers = _ask(config, sorted(config.nodes), (topic, partition, voter, False), timeout_s)

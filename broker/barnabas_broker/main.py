@@ -54,8 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int, help="write one line there when the broker is ready")
     options = parser.parse_args(argv)
     try:
-        config = BrokerConfig.from_toml(options.config.read_text(encoding="utf-8"))
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        config = BrokerConfig.from_bytes(options.config.read_bytes())
+    except (ConfigError, OSError) as error:
         return _refuse(f"{options.config}: {error}", options.ready_fd)
     log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
