@@ -97,6 +97,10 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Write headers too: name:value,... and a tab.")] = False,
     null: Annotated[str, typer.Option(help="Written for null.", metavar="TEXT")] = "",
+    escape: Annotated[
+        bool | None,
+        typer.Option("--escape/--no-escape", help="Show control characters as escapes; by default on a terminal."),
+    ] = None,
     max_records: Annotated[int | None, typer.Option(help="End after so many records.", metavar="N", min=1)] = None,
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")
@@ -129,6 +133,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
             key_separator=key_separator,
             headers=headers,
             null=null,
+            escape=escape,
             max_records=max_records,
             exit_at_end=exit_at_end,
             idle_exit_s=idle_exit,

@@ -7,12 +7,14 @@ command.
 
 Memory is bounded by the consumer's buffer and one batch of lines: when nobody reads our output, nothing more is
 fetched, and the membership lives on beside it.
+
+A terminal obeys what is written to it, and records are written by anybody: there they are escaped, unless asked for as
+they are. A pipe or a file gets every byte, because scripts count on that, as they do with kafka-console-consumer.
 """
 
 import contextlib
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -25,9 +27,11 @@ from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartition
 
 from .cli_admin import check_bootstrap
 from .cli_errors import CommandError, typed
-from .cli_lines import Record, json_form, raw_form, template_form
+from .cli_lines import Record, escaped, json_form, raw_form, template_form
+from .cli_output import complain
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
+from .log_lines import log_to_stderr
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -57,6 +61,7 @@ class ConsumeOrder(NamedTuple):
     key_separator: str | None
     headers: bool
     null: str
+    escape: bool | None
     max_records: int | None
     exit_at_end: bool
     idle_exit_s: float | None
@@ -79,8 +84,10 @@ def consume(order: ConsumeOrder) -> int:
         raise CommandError("--partition needs one topic")
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
+    if order.escape or (order.escape is None and os.isatty(STDOUT_FD)):
+        form = escaped(form)
     check_bootstrap(order.bootstrap)
-    logging.basicConfig(format="barnabas: %(message)s", level=logging.WARNING)
+    log_to_stderr(logging.WARNING, "barnabas: %(message)s")
     return run(_consume(order, form, start_ms))
 
 
@@ -187,7 +194,7 @@ class _Reading:
         try:
             await self.consumer.commit(chosen, timeout_s=min(COMMIT_TIMEOUT_S, self._order.timeout_s))
         except (ClientError, KafkaError) as error:
-            sys.stderr.write(f"barnabas: not committed, and read again if that stays so: {error}\n")
+            complain(f"not committed, and read again if that stays so: {error}")
             if not isinstance(error, CommitFailedError):
                 self._written = chosen | self._written
 

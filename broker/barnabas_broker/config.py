@@ -312,6 +312,19 @@ class BrokerConfig:
         return cls.from_settings(_flatten(tables, ""))
 
     @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a configuration file as it lies on the disk.
+
+        Raises:
+            ConfigError: as `from_toml`.
+        """
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
+        return cls.from_toml(text)
+
+    @classmethod
     def from_settings(cls, values: Mapping[str, SettingValue]) -> Self:
         """Build from names with dots; a string is read as the setting's type (`--set name=value`).
 

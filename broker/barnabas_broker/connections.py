@@ -22,7 +22,8 @@ system call (uvloop would make fifty, and 35 µs each were measured).
 - one parked request that may answer with much (a fetch), or that must act before those behind it (a commit whose
   coordinator is not certain yet), holds them back: `Exchange.hold`;
 - connections: `connections_max`, one more is closed with a logged reason;
-- a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason;
+- a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason, which
+  names TLS and HTTP if that is what it was;
 - log lines about misbehaving clients: `REASONS_PER_SWEEP`; the rest is counted.
 
 Time enters through one sweep for all connections, which closes those that were silent for too many sweeps. It also
@@ -42,6 +43,7 @@ from itertools import islice
 from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.foreign_protocols import complaint_about
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
@@ -342,7 +344,8 @@ class Connection(asyncio.BufferedProtocol):
         while end - position >= _SIZE_BYTES and not self.is_closed:
             size: int = _SIZE.unpack_from(data, position)[0]
             if not _REQUEST_BYTES_MIN <= size <= frame_bytes_max:
-                self.close(f"a request of {size} bytes; from {_REQUEST_BYTES_MIN} to {frame_bytes_max} are accepted")
+                sizes = f"a request of {size} bytes; from {_REQUEST_BYTES_MIN} to {frame_bytes_max} are accepted"
+                self.close(complaint_about(bytes(data[position : position + _SIZE_BYTES])) or sizes)
                 break
             if self._is_blocked():
                 break

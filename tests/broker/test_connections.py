@@ -1,6 +1,7 @@
 """Connections over real loopback sockets: order, limits, and what closes them."""
 
 import asyncio
+import contextlib
 import logging
 import struct
 from collections.abc import Callable, Coroutine
@@ -135,6 +136,40 @@ def test_impossible_size_closes_the_connection_with_a_reason(
             bystander.close()
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("start", "protocol"),
+    [
+        (bytes.fromhex("1603010200010001fc0303"), "TLS"),
+        (bytes.fromhex("1603030200010001fc0303"), "TLS"),
+        (b"GET / HTTP/1.1\r\n", "HTTP"),
+        (b"POST /x HTTP/1.1\r\n", "HTTP"),
+        (b"PRI * HTTP/2.0\r\n", "HTTP"),
+        (bytes.fromhex("1604030200010001fc0303"), None),
+        (b"HELO localhost\r\n", None),
+    ],
+)
+@pytest.mark.parametrize("cut", [0, 1, 3])
+def test_another_protocol_is_named_instead_of_a_size(
+    run: Run, start: bytes, protocol: str | None, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            with caplog.at_level(logging.WARNING):
+                writer.write(start[:cut])
+                await loop_turns()
+                writer.write(start[cut:])
+                # It may be reset, if it is closed before all has been read.
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            writer.close()
+
+    run(main())
+    (line,) = [record.getMessage() for record in caplog.records if "closing the connection" in record.getMessage()]
+    size = int.from_bytes(start[:4], "big")
+    assert (f": it speaks {protocol}, and this port does not" if protocol else f": a request of {size} bytes") in line
 
 
 def test_unanswered_requests_of_one_connection_are_bounded(run: Run) -> None:
