@@ -146,7 +146,7 @@ def test_a_slowly_written_topic_closes_its_segments_by_age_also_after_a_restart(
     wire = wire_to(brokers, 1)
     wire.create("slow", factor=3, segment_ms=str(DAY_MS), retention_ms=str(3 * DAY_MS))
     brokers.run(lambda cluster: lead(cluster, 1, "slow"))
-    produce(wire, "slow", 1, 4 * DAY_MS, body_bytes=50)
+    produce(wire, "slow", 1, 4 * DAY_MS, body_bytes=70)
 
     async def restart(cluster: Cluster) -> None:
         await until_equal(cluster, "slow")
@@ -160,7 +160,7 @@ def test_a_slowly_written_topic_closes_its_segments_by_age_also_after_a_restart(
 
     brokers.run(restart)
     brokers.run(lambda cluster: hold_round(cluster, "slow"))
-    produce(wire, "slow", 1, 0, body_bytes=50)
+    produce(wire, "slow", 1, 0, body_bytes=70)
     brokers.run(lambda cluster: until_equal(cluster, "slow"))
     for node_id in (1, 2, 3):
         spans = partition_on(brokers.cluster, node_id, "slow").log.spans()
