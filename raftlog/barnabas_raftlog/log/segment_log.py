@@ -29,7 +29,7 @@ from .compacted_log import CompactedLog
 from .frame_walk import check_terms
 from .segment import Segment
 from .segment_check import SegmentCheck, SegmentPlace
-from .timestamps import Answer, FilePart, SegmentDroppedError, TimestampReads
+from .timestamps import TIMESTAMP_MAX, Answer, FilePart, SegmentDroppedError, TimestampReads
 
 __all__ = ["ReplicaLog"]
 
@@ -262,20 +262,23 @@ class ReplicaLog(CompactedLog):
         timestamp = segment.first_timestamp
         return None if timestamp is None or timestamp < 0 else timestamp
 
-    async def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Answer:
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, end_offset: int, believed_ms: int = TIMESTAMP_MAX
+    ) -> Answer:
         """Return (offset, timestamp, epoch) of the first record at or after `timestamp_ms` and below `end_offset`.
 
-        Records below `log_start_offset` do not count.
+        Records below `log_start_offset` do not count. A timestamp above `believed_ms` is only answered of a record that
+        was read: -1 for a batch that says so and cannot be read.
         """
-        return await self._from_timestamps(lambda reads: reads.first_at(timestamp_ms, end_offset))
+        return await self._from_timestamps(lambda reads: reads.first_at(timestamp_ms, end_offset), believed_ms)
 
-    async def max_timestamp(self, end_offset: int) -> Answer:
+    async def max_timestamp(self, end_offset: int, believed_ms: int = TIMESTAMP_MAX) -> Answer:
         """Return (offset, timestamp, epoch) of the first record below `end_offset` that has the largest timestamp."""
-        return await self._from_timestamps(lambda reads: reads.largest(end_offset))
+        return await self._from_timestamps(lambda reads: reads.largest(end_offset), believed_ms)
 
-    async def _from_timestamps(self, ask: Callable[[TimestampReads], Awaitable[Answer]]) -> Answer:
+    async def _from_timestamps(self, ask: Callable[[TimestampReads], Awaitable[Answer]], believed_ms: int) -> Answer:
         while True:
-            answer = await ask(TimestampReads(self._host.cold, self, self._tail, self.log_start_offset))
+            answer = await ask(TimestampReads(self._host.cold, self, self._tail, self.log_start_offset, believed_ms))
             if answer is None or answer[0] >= self.log_start_offset:
                 return answer
             # The log's start has moved beyond it meanwhile.
