@@ -55,14 +55,14 @@ _NO_HEADERS: tuple[Header, ...] = ()
 
 
 class CorruptRecordsError(CorruptBatchError):
-    """A batch that cannot be read: `partition`, the `offset` where it begins, and `next_offset` behind it.
+    """A batch that cannot be read: `partition`, the first `offset` that cannot, and `next_offset` behind the batch.
 
-    `await consumer.seek(error.partition, error.next_offset)` goes on behind the damage. Where the damage is to the
-    very bytes that say how far the batch reaches, `next_offset` is only one more than `offset`.
+    `await consumer.skip(error)` goes on behind the damage. Where the damage is to the very bytes that say how far the
+    batch reaches, `next_offset` is only one more than `offset`.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
-        super().__init__(f"{partition} at offset {offset}: {reason}")
+        super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
         self.partition, self.offset, self.next_offset, self.reason = partition, offset, next_offset, reason
 
 
