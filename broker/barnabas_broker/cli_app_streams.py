@@ -111,6 +111,9 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
     ] = False,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
+    ] = False,
     progress: Shown = None,
     timeout: Timeout = 30.0,
 ) -> int:
@@ -138,6 +141,7 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
             exit_at_end=exit_at_end,
             idle_exit_s=idle_exit,
             read_committed=read_committed,
+            skip_corrupt=skip_corrupt,
             progress=progress,
             timeout_s=timeout,
         )

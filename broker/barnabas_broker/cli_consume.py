@@ -10,6 +10,9 @@ fetched, and the membership lives on beside it.
 
 A terminal obeys what is written to it, and records are written by anybody: there they are escaped, unless asked for as
 they are. A pipe or a file gets every byte, because scripts count on that, as they do with kafka-console-consumer.
+
+A batch that cannot be read ends the command, unless it was told to leave such batches out: then each is told on stderr,
+and its group goes on behind it.
 """
 
 import contextlib
@@ -19,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas_clients import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
 from barnabas_clients.consumer_errors import NotAssignedError
 from barnabas_clients.consumer_record import ConsumerRecord
 from barnabas_clients.errors import ClientError, CommitFailedError
@@ -66,6 +69,7 @@ class ConsumeOrder(NamedTuple):
     exit_at_end: bool
     idle_exit_s: float | None
     read_committed: bool
+    skip_corrupt: bool
     progress: bool | None
     timeout_s: float
 
@@ -169,7 +173,11 @@ class _Reading:
                 at_once = min(at_once, order.max_records - self._progress.records)
             if order.idle_exit_s is not None:
                 poll_s = min(poll_s, max(0.0, last_at_s + order.idle_exit_s - time.monotonic()))
-            found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
+            try:
+                found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
+            except CorruptRecordsError as error:
+                await self._skip(error)
+                found, last_at_s = None, time.monotonic()
             if found:
                 last_at_s = time.monotonic()
                 await self._write(found, aside)
@@ -224,6 +232,16 @@ class _Reading:
                 # Beyond the last record, when markers of transactions follow it.
                 next_offset = await self.consumer.position(key)
                 self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
+
+    async def _skip(self, error: CorruptRecordsError) -> None:
+        """Leave out a batch that cannot be read, or end if nobody has said so."""
+        if not self._order.skip_corrupt:
+            raise CommandError(f"{error} (--skip-corrupt leaves out what cannot be read)") from error
+        sys.stderr.write(f"barnabas: left out: {error}\n")
+        with contextlib.suppress(NotAssignedError):
+            await self.consumer.skip(error)
+            self._begun.add(error.partition)
+            self._written[error.partition] = OffsetAndMetadata(error.next_offset)
 
     async def _is_at_end(self) -> bool:
         """Say whether everything has been written that was there when reading began."""
