@@ -128,7 +128,7 @@ class Upkeep:
             # Others have run since the list was made.
             if shard.state is not ShardState.ACTIVE:
                 return
-            if hosted is not None:
+            if hosted is not None and not hosted.is_deleting:
                 self._look_at(shard, hosted, missing)
             await slices.breathe()
 
@@ -153,7 +153,7 @@ class Upkeep:
             )
             self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_empty and len(gone) == len(offsets) and not coming:
+        if is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)

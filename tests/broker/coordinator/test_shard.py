@@ -470,12 +470,10 @@ class TestLimits:
         assert (told_early, outcome.code) == (None, NONE)
         assert len(shard.offsets) == 20
 
-    def test_further_group_is_not_made_and_a_known_one_is_found(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("barnabas_broker.coordinator_shard.GROUPS_MAX", 1)
+    def test_further_group_is_not_made_and_a_known_one_is_found(self, world: World) -> None:
         shard = world.lead()
         commit_offset(world, shard, 10)
+        world.coordinator.room.limit_bytes = world.coordinator.room.held_bytes
         assert shard.make_group("h") is None
         assert shard.make_group("g") is shard.group("g") is not None
 
