@@ -33,9 +33,11 @@ Not here: expiry and compaction (`coordinator_upkeep`), and which broker is whos
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from itertools import islice
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -67,6 +69,7 @@ from .groups.records import (
 )
 from .groups.room import OFFSET_BYTES, Room
 from .groups.states import GroupState
+from .groups.steps import at_once
 from .groups.under_way import UnderWay
 from .hosted_group import HostedGroup, Parked, Save
 from .partition import Partition
@@ -81,6 +84,7 @@ ANSWERS_STEP, GROUPS_STEP, APPLIED_STEP, DELETED_STEP = 20, 100, 1_000, 500
 offsets that go with their group."""
 BATCH_BYTES_MAX = 64 * 1024
 BATCH_OVERHEAD_BYTES = 1024
+ENCODED_AT_ONCE = 200  # members
 COMPACT_BYTES, COMPACT_FACTOR = 4 << 20, 4
 """A log is compacted when it is larger than both: this, and so many times what it says. To read 4 MiB takes about a
 second, which a replica that was away has to do before it can lead."""
@@ -565,7 +569,20 @@ class Shard:
 
     def names(self) -> list[Name]:
         """Return the name of everything that is committed now."""
-        return [*map(GroupKey, self._replay.saved), *self.offsets.keys()]
+        return at_once(self.names_in_steps())
+
+    def names_in_steps(self) -> Generator[None, None, list[Name]]:
+        """Return the same, without some of what goes or comes between two steps."""
+        names: list[Name] = list(map(GroupKey, self._replay.saved))
+        unseen = 0
+        for group_id in list(self.offsets.group_ids()):
+            places = self.offsets.of_group(group_id)
+            names += [OffsetKey(group_id, *place) for place in places]
+            unseen += 1 + len(places)
+            if unseen >= APPLIED_STEP:
+                unseen = 0
+                yield
+        return names
 
     def size_of(self, name: Name) -> int:
         """Return about what the record under that name takes."""
@@ -574,10 +591,22 @@ class Shard:
             return 0 if value is None else size_of(name, value)
         return self._replay.saved.get(name.group_id, (None, 0))[1]
 
-    def rewrite(self, names: Iterable[Name]) -> ErrorCode:
+    async def encode_large(self, names: Iterable[Name]) -> dict[Name, tuple[SavedGroup, bytes]]:
+        """Return those of these groups that are not encoded in a moment, with their records' values, for `rewrite`."""
+        encoded: dict[Name, tuple[SavedGroup, bytes]] = {}
+        for name in names:
+            saved = self.saved(name.group_id) if isinstance(name, GroupKey) else None
+            if saved is not None and len(saved.members) > ENCODED_AT_ONCE:
+                encoded[name] = saved, await taken(encode_group_in_steps(saved))
+        return encoded
+
+    def rewrite(
+        self, names: Iterable[Name], encoded: Mapping[Name, tuple[SavedGroup, bytes]] = MappingProxyType({})
+    ) -> ErrorCode:
         """Append what is committed under these names once more, so that the older records may go.
 
-        A name that has a newer record under way is left out: a replay must not come back to the older one.
+        `encoded` are the values of some, which count as long as what is committed is the same. A name that has a newer
+        record under way is left out: a replay must not come back to the older one.
         """
         records: list[tuple[bytes, bytes | None]] = []
         for name in names:
@@ -590,7 +619,9 @@ class Shard:
             else:
                 saved = self.saved(name.group_id)
                 if saved is not None:
-                    records.append((encode_group_key(name.group_id), encode_group(saved)))
+                    known, made = encoded.get(name, (None, b""))
+                    body = made if known is saved else encode_group(saved)
+                    records.append((encode_group_key(name.group_id), body))
         return self._append(records, (), _nothing, None) if records else ErrorCode.NONE
 
     def _append(
@@ -652,12 +683,14 @@ def _nothing() -> None:
     pass
 
 
-def _give(answers: Sequence[Answer]) -> Steps:
+def _give(answers: Collection[Answer]) -> Steps:
     """Give the answers to whoever is parked."""
-    for begin in range(0, len(answers), ANSWERS_STEP):
-        if begin:
+    unsaid, begun = iter(answers), 0
+    while begun < len(answers):
+        if begun:
             yield
-        call_each(answers[begin : begin + ANSWERS_STEP], _give_one)
+        call_each(islice(unsaid, ANSWERS_STEP), _give_one)
+        begun += ANSWERS_STEP
 
 
 def _give_one(answer: Answer) -> None:

@@ -59,6 +59,8 @@ class Group(Phases):
     to it that `tick` is called when `deadline_ms` has come. Limits: see `Phases`.
     """
 
+    __slots__ = ()
+
     @classmethod
     def from_saved(cls, group_id: str, saved: SavedGroup, config: GroupConfig, now_ms: int) -> Self:
         """Return the same as `from_saved_in_steps`."""

@@ -32,6 +32,9 @@ from .room import MEMBER_BYTES, MEMBER_RECORD_BYTES, text_bytes
 __all__ = ["Member", "Members", "Sizes", "sizes_of", "subscribed_topics"]
 
 
+_NEVER_MS = 1 << 40
+
+
 class Sizes(NamedTuple):
     """What a member takes, without its assignment: in memory, and at most in the record of its group."""
 
@@ -250,26 +253,27 @@ class Members:
 
         Return who is to be answered, ticket and member id, and when the first session ends.
         """
-        waiting, ends_at_ms = [], now_ms + (1 << 40)
+        waiting, timeouts_ms = [], set[int]()
         for member in self.by_id.values():
             if member.join_ticket is not None:
                 waiting.append((member.join_ticket, member.member_id))
                 member.join_ticket = None
             member.joining = member.is_new = False
             member.awaits_sync, member.assignment = True, b""
-            member.expires_at_ms = at_ms = now_ms + (member.session_timeout_ms if member.session_timeout_ms > 0 else 1)
-            ends_at_ms = min(ends_at_ms, at_ms)
+            timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
+            timeouts_ms.add(timeout_ms)
+            member.expires_at_ms = now_ms + timeout_ms
         assert len(waiting) == len(self._waiting)
         self._waiting.clear()
         self.joining_count = self.new_count = self.assigned_bytes = 0
-        return waiting, ends_at_ms
+        return waiting, now_ms + min(timeouts_ms, default=_NEVER_MS)
 
     def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[tuple[object, bytes]], int]:
         """Give each its assignment, empty if there is none; whoever is syncing is not any more, its session begins.
 
         Return who is to be answered, ticket and assignment, and when the first of those sessions ends.
         """
-        waiting, ends_at_ms = [], now_ms + (1 << 40)
+        waiting, timeouts_ms = [], set[int]()
         for member in self.by_id.values():
             share = shares.get(member.member_id, b"")
             self.assigned_bytes += len(share) - len(member.assignment)
@@ -280,13 +284,16 @@ class Members:
                     del self._waiting[member.sync_ticket]
                     waiting.append((member.sync_ticket, share))
                     member.sync_ticket = None
-                member.expires_at_ms = at_ms = now_ms + max(1, member.session_timeout_ms)
-                ends_at_ms = min(ends_at_ms, at_ms)
-        return waiting, ends_at_ms
+                timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
+                timeouts_ms.add(timeout_ms)
+                member.expires_at_ms = now_ms + timeout_ms
+        return waiting, now_ms + min(timeouts_ms, default=_NEVER_MS)
 
-    def release(self) -> list[tuple[object, Member, bool]]:
-        """Return who waits, with its ticket, and whether that is for joining; nobody does any more."""
-        waiting = [(ticket, member, member.join_ticket == ticket) for ticket, member in self._waiting.items()]
+    def release(self) -> list[tuple[object, tuple[str, bool]]]:
+        """Return who waits, by ticket: the member id, and whether that is for joining. Nobody does any more."""
+        waiting = [
+            (ticket, (member.member_id, member.join_ticket == ticket)) for ticket, member in self._waiting.items()
+        ]
         self._waiting = {}
         for member in self.by_id.values():
             member.joining = member.syncing = False

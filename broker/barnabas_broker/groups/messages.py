@@ -7,8 +7,8 @@ Times called `now_ms` come from a monotonic clock. `current_state_timestamp_ms` 
 does not know it: in what it asks to be saved the field is -1, and the caller stamps it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Fact
@@ -17,6 +17,7 @@ from .room import UNLIMITED_BYTES
 
 __all__ = [
     "Answer",
+    "Answers",
     "Effects",
     "Fact",
     "GroupConfig",
@@ -192,6 +193,44 @@ class SavedGroup(NamedTuple):
 Answer: TypeAlias = JoinAnswer | SyncAnswer
 
 
+class Answers(Collection[Answer]):
+    """Answers of which many are alike, each made when it is come to; so ten thousand cost their state machine little.
+
+    `alike` are the others: what makes an answer of a ticket and what is that one's own, and all tickets with that.
+    Equal to any collection of the same in the same order.
+    """
+
+    __slots__ = ("_alike", "_single")
+
+    def __init__(
+        self,
+        single: Collection[Answer],
+        alike: Collection[tuple[Callable[[object, Any], Answer], Collection[tuple[object, Any]]]],
+    ) -> None:
+        self._single, self._alike = single, alike
+
+    def __len__(self) -> int:
+        return len(self._single) + sum(len(waiting) for _, waiting in self._alike)
+
+    def __iter__(self) -> Iterator[Answer]:
+        yield from self._single
+        for make, waiting in self._alike:
+            for ticket, own in waiting:
+                yield make(ticket, own)
+
+    def __contains__(self, answer: object) -> bool:
+        return any(one == answer for one in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Collection) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 class Effects(NamedTuple):
     """What the caller now owes: give the answers, save the group, tell the operator.
 
@@ -199,7 +238,7 @@ class Effects(NamedTuple):
     it is committed or has failed, in the order in which they were asked for.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: Collection[Answer] = ()
     save: SavedGroup | None = None
     facts: tuple[Fact, ...] = ()
 

@@ -33,12 +33,22 @@ Not here: requests of single members (group.py). Nothing here answers a caller e
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .members import Member, Members
-from .messages import Answer, Effects, Fact, GroupConfig, JoinAnswer, SavedGroup, SyncAnswer, failed_save_answer
+from .messages import (
+    Answer,
+    Answers,
+    Effects,
+    Fact,
+    GroupConfig,
+    JoinAnswer,
+    SavedGroup,
+    SyncAnswer,
+    failed_save_answer,
+)
 from .room import GROUP_BYTES, GROUP_RECORD_BYTES, PENDING_ID_BYTES, SAVED_MEMBER_BYTES, text_bytes
 from .spacing import Spacing
 from .states import GroupEvent, GroupState, may_follow
@@ -96,6 +106,14 @@ class Phases:
     and each static member that is being replaced.
     """
 
+    __slots__ = (
+        *("_alike", "_answers", "_assigning", "_change", "_config", "_delay_told", "_delayed_until_ms"),
+        *("_event", "_facts", "_gone_count", "_initial_end_ms", "_initial_last_id", "_leader_departed"),
+        *("_member_departed", "_members", "_pending_bytes", "_pending_ids", "_pending_wait_at_ms"),
+        *("_phase_at_ms", "_save", "_saved", "_saves", "_saves_bytes", "_sessions_at_ms", "_spacing"),
+        *("generation_id", "group_id", "protocol_name", "protocol_type", "state"),
+    )
+
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
@@ -125,6 +143,7 @@ class Phases:
 
         self._event = GroupEvent.LOAD
         self._answers: list[Answer] = []
+        self._alike: list[tuple[Callable[[object, Any], Answer], list[tuple[object, Any]]]] = []
         self._save: SavedGroup | None = None
         self._facts: list[Fact] = []
         self._gone_count = 0  # In this step.
@@ -190,11 +209,8 @@ class Phases:
         self._event = GroupEvent.END
         if self.state is GroupState.DEAD:
             return Effects()
-        for ticket, member, is_joining in self._members.release():
-            if is_joining:
-                self._answers.append(JoinAnswer(ticket, error, member_id=member.member_id))
-            else:
-                self._answers.append(SyncAnswer(ticket, error))
+        waiting = self._members.release()
+        self._alike.append((lambda ticket, own: _ended(ticket, own, error), waiting))
         self._enter(GroupState.DEAD)
         self._sessions_at_ms = self._phase_at_ms = self._pending_wait_at_ms = self._delayed_until_ms = None
         self._pending_ids.clear()
@@ -303,11 +319,12 @@ class Phases:
         self._first_session_ends(ends_at_ms)
         leader = self._members.leader_id or ""
         said = (ErrorCode.NONE, self.generation_id, self.protocol_type, self.protocol_name, leader)
-        for ticket, member_id in waiting:
-            if member_id == leader:
-                self._answers.append(self.generation_answer(self._members.by_id[leader])._replace(ticket=ticket))
-            else:
-                self._answers.append(JoinAnswer(ticket, *said, member_id))
+        members = self._members.as_seen_by_leader(self.protocol_name)
+
+        def answer_to(ticket: object, member_id: str) -> JoinAnswer:
+            return JoinAnswer(ticket, *said, member_id, members if member_id == leader else ())
+
+        self._alike.append((answer_to, waiting))
         self._tell("generation", f"{len(self._members)} members, {self._members.leader_id} leads")
 
     def generation_answer(self, member: Member) -> JoinAnswer:
@@ -494,7 +511,7 @@ class Phases:
         return was_syncing
 
     def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
-        self._answers += [SyncAnswer(ticket, error) for ticket, _ in self._share_out({}, now_ms)]
+        self._alike.append((lambda ticket, _: SyncAnswer(ticket, error), self._share_out({}, now_ms)))
 
     def _share_out(self, shares: Mapping[str, bytes], now_ms: int) -> list[tuple[object, bytes]]:
         waiting, ends_at_ms = self._members.share_out(shares, now_ms)
@@ -506,14 +523,21 @@ class Phases:
             self._sessions_at_ms = at_ms
 
     def _effects(self) -> Effects:
-        if not (self._answers or self._save is not None or self._facts):
+        alike, self._alike = [(make, waiting) for make, waiting in self._alike if waiting], []
+        if not (self._answers or alike or self._save is not None or self._facts):
             return _NOTHING
         if self._gone_count > NAMED_MAX:
             self._tell("member gone", f"{self._gone_count - NAMED_MAX} more at once")
         self._gone_count = 0
-        effects = Effects(tuple(self._answers), self._save, tuple(self._facts))
+        answers = Answers(tuple(self._answers), alike) if alike else tuple(self._answers)
+        effects = Effects(answers, self._save, tuple(self._facts))
         self._answers, self._save, self._facts = [], None, []
         return effects
+
+
+def _ended(ticket: object, own: tuple[str, bool], error: ErrorCode) -> Answer:
+    member_id, is_joining = own
+    return JoinAnswer(ticket, error, member_id=member_id) if is_joining else SyncAnswer(ticket, error)
 
 
 _NOTHING = Effects()

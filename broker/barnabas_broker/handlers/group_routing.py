@@ -28,6 +28,7 @@ __all__ = [
     "Reply",
     "ShardFinder",
     "Steps",
+    "begun",
     "certain_shard",
     "has_outcome",
     "is_storable",
@@ -53,7 +54,18 @@ def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, re
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (isinstance(shard, Shard) and not shard.is_certain):
         exchange.hold()
         return _later(broker, exchange, group_id, act, refused)
-    return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    return begun(refused(shard) if isinstance(shard, ErrorCode) else act(shard))
+
+
+def begun(reply: Reply) -> Reply:
+    """Take the first step of what comes in steps: most have no other, and need not wait for those that have."""
+    if isinstance(reply, Generator):
+        try:
+            next(reply)
+        except StopIteration as end:
+            answer: Message | None = end.value
+            return answer
+    return reply
 
 
 async def _later(

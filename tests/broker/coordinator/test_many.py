@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from steps import outcome as outcome_of
 
 from barnabas_broker.coordinator_shard import ANSWERS_STEP, APPLIED_STEP, DELETED_STEP, GROUPS_STEP, Shard
 from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
@@ -159,6 +160,29 @@ class TestLongRecords:
         assert saved is not None
         assert (saved.generation_id, saved.members) == (2, ())
         assert not crowd.hosted.saves
+
+    def test_compaction_writes_it_as_it_is(self, world: World) -> None:
+        shard = world.lead()
+        commit(world, shard, APPLIED_STEP + 1)
+        world.commit()
+        world.breathe(15)
+        crowd = Crowd(world, shard, self.COUNT)
+        crowd.form()
+        crowd.turns()
+        crowd.sync()
+        crowd.turns()
+        world.commit()
+        crowd.turns()
+        names, yields = outcome_of(shard.names_in_steps())
+        assert (len(names), yields) == (APPLIED_STEP + 2, 1)
+        saved, end = shard.saved("g"), world.log.last_index
+        with world.step():
+            world.coordinator.compact(shard)
+        for _ in range(200):
+            world.breathe()
+            world.commit()
+        assert world.log.first_index > end
+        assert shard.saved("g") is saved
 
     def test_a_deletion_meanwhile_leaves_nothing_behind(self, world: World) -> None:
         shard, outcome = world.lead(), Outcome()
