@@ -32,9 +32,6 @@ from .room import MEMBER_BYTES, MEMBER_RECORD_BYTES, text_bytes
 __all__ = ["Member", "Members", "Sizes", "sizes_of", "subscribed_topics"]
 
 
-_NEVER_MS = 1 << 40
-
-
 class Sizes(NamedTuple):
     """What a member takes, without its assignment: in memory, and at most in the record of its group."""
 
@@ -248,10 +245,10 @@ class Members:
         self.new_count -= member.is_new
         member.is_new = False
 
-    def form(self, now_ms: int) -> tuple[list[tuple[object, str]], int]:
+    def form(self, now_ms: int) -> tuple[list[tuple[object, str]], int | None]:
         """Settle all, and let their sessions begin, without assignments; nobody may be syncing, and nobody joins now.
 
-        Return who is to be answered, ticket and member id, and when the first session ends.
+        Return who is to be answered, ticket and member id, and the shortest of the sessions, None if there is none.
         """
         waiting, timeouts_ms = [], set[int]()
         for member in self.by_id.values():
@@ -266,12 +263,12 @@ class Members:
         assert len(waiting) == len(self._waiting)
         self._waiting.clear()
         self.joining_count = self.new_count = self.assigned_bytes = 0
-        return waiting, now_ms + min(timeouts_ms, default=_NEVER_MS)
+        return waiting, min(timeouts_ms, default=None)
 
-    def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[tuple[object, bytes]], int]:
+    def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[tuple[object, bytes]], int | None]:
         """Give each its assignment, empty if there is none; whoever is syncing is not any more, its session begins.
 
-        Return who is to be answered, ticket and assignment, and when the first of those sessions ends.
+        Return who is to be answered, ticket and assignment, and the shortest of those sessions, None if there is none.
         """
         waiting, timeouts_ms = [], set[int]()
         for member in self.by_id.values():
@@ -287,7 +284,7 @@ class Members:
                 timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
                 timeouts_ms.add(timeout_ms)
                 member.expires_at_ms = now_ms + timeout_ms
-        return waiting, now_ms + min(timeouts_ms, default=_NEVER_MS)
+        return waiting, min(timeouts_ms, default=None)
 
     def release(self) -> list[tuple[object, tuple[str, bool]]]:
         """Return who waits, by ticket: the member id, and whether that is for joining. Nobody does any more."""

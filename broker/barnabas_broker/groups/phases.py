@@ -315,8 +315,9 @@ class Phases:
         self.protocol_name = self._members.vote()
         self._enter(GroupState.COMPLETING_REBALANCE)
         self._phase_at_ms = now_ms + self._members.rebalance_timeout_ms
-        waiting, ends_at_ms = self._members.form(now_ms)
-        self._first_session_ends(ends_at_ms)
+        waiting, shortest_ms = self._members.form(now_ms)
+        if shortest_ms is not None:
+            self._first_session_ends(now_ms + shortest_ms)
         leader = self._members.leader_id or ""
         said = (ErrorCode.NONE, self.generation_id, self.protocol_type, self.protocol_name, leader)
         members = self._members.as_seen_by_leader(self.protocol_name)
@@ -514,8 +515,9 @@ class Phases:
         self._alike.append((lambda ticket, _: SyncAnswer(ticket, error), self._share_out({}, now_ms)))
 
     def _share_out(self, shares: Mapping[str, bytes], now_ms: int) -> list[tuple[object, bytes]]:
-        waiting, ends_at_ms = self._members.share_out(shares, now_ms)
-        self._first_session_ends(ends_at_ms)
+        waiting, shortest_ms = self._members.share_out(shares, now_ms)
+        if shortest_ms is not None:
+            self._first_session_ends(now_ms + shortest_ms)
         return waiting
 
     def _first_session_ends(self, at_ms: int) -> None:
