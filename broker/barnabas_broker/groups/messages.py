@@ -8,6 +8,7 @@ does not know it: in what it asks to be saved the field is -1, and the caller st
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import starmap
 from typing import Any, NamedTuple, TypeAlias
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -215,8 +216,7 @@ class Answers(Collection[Answer]):
     def __iter__(self) -> Iterator[Answer]:
         yield from self._single
         for make, waiting in self._alike:
-            for ticket, own in waiting:
-                yield make(ticket, own)
+            yield from starmap(make, waiting)
 
     def __contains__(self, answer: object) -> bool:
         return any(one == answer for one in self)
