@@ -200,6 +200,9 @@ class BrokerConfig:
     group_min_session_timeout_ms: int = _number(6_000, "Shortest session that a group member may ask for.", low=1)
     group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
     group_max_size: int = _number(10_000, "Members of one group; one more is refused.", low=1)
+    group_state_max_bytes: int = _number(
+        64 * _MIB, "What the groups that a broker coordinates may hold in memory, with members and offsets.", low=_MIB
+    )
     group_rebalance_interval_ms: int = _number(
         2_000, "Least time between rebalances of a group whose members come and go all the time.", high=600_000
     )
