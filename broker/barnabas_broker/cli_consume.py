@@ -237,7 +237,7 @@ class _Reading:
         """Leave out a batch that cannot be read, or end if nobody has said so."""
         if not self._order.skip_corrupt:
             raise CommandError(f"{error} (--skip-corrupt leaves out what cannot be read)") from error
-        sys.stderr.write(f"barnabas: left out: {error}\n")
+        complain(f"left out: {error}")
         with contextlib.suppress(NotAssignedError):
             await self.consumer.skip(error)
             self._begun.add(error.partition)
