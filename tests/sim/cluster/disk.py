@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from .loop import VirtualLoop
-from .world import World
+from .world import WALL_MS, World
 
 T = TypeVar("T")
 
