@@ -206,9 +206,7 @@ def respond(exchange: Exchange, response: Message) -> None:
         return
 
     def failed(error: Exception) -> None:
-        exchange.connection.close(f"an answer cannot be encoded: {error}")
-        if not exchange.is_answered:
-            exchange.answer(())
+        exchange.give_up(f"an answer cannot be encoded: {error}")
 
     exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, response), failed))
 
