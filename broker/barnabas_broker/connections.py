@@ -133,6 +133,12 @@ class Exchange:
         self.frame = self.abandon = None
         self.connection._answered(self)
 
+    def give_up(self, reason: str) -> None:
+        """Close the connection, because that is all that can be said; `reason` goes to the log."""
+        self.connection.close(reason)
+        if not self.is_answered:
+            self.answer(())
+
     def grow(self, count: int) -> None:
         """Note that `count` bytes more are held for this exchange until it is answered."""
         if not self.is_answered and not self.connection.is_closed:
@@ -322,8 +328,9 @@ class Connection(asyncio.BufferedProtocol):
         self._count_answers()
         taken_bytes = self._answered_bytes - self._answer_bytes
         owes = (self._frame is not None or bool(self._held)) and not self._is_reading_paused
-        is_late = owes and self.received_bytes - self._marks[0] < RATE_BYTES_MIN * SWEEP_MS // 1000
-        is_slow = self._answer_bytes > 0 and taken_bytes - self._marks[1] < RATE_BYTES_MIN * SWEEP_MS // 1000
+        due_bytes = RATE_BYTES_MIN * SWEEP_MS // 1000
+        is_late = owes and self.received_bytes - self._marks[0] < due_bytes
+        is_slow = self._answer_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
         self._marks = self.received_bytes, taken_bytes
         self._strikes = self._strikes + 1 if is_late or is_slow else 0
         return self._strikes >= SWEEPS_STALLED

@@ -209,9 +209,7 @@ def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) 
     """Make the response in steps, encode it in steps, and send it when its turn comes."""
 
     def failed(error: Exception) -> None:
-        exchange.connection.close(f"an answer cannot be encoded: {error}")
-        if not exchange.is_answered:
-            exchange.answer(())
+        exchange.give_up(f"an answer cannot be encoded: {error}")
 
     exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps), failed))
 

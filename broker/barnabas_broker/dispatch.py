@@ -178,7 +178,7 @@ class Dispatcher:
                 return
             request = APIS[key].request.decode(frame, version, header.body_position, exact=False)
         except MalformedMessageError as error:
-            self._abandon(exchange, f"malformed request: {error}")
+            exchange.give_up(f"malformed request: {error}")
             return
         self._handle(route, exchange, request)
 
@@ -188,7 +188,7 @@ class Dispatcher:
         try:
             request = yield from decode(frame, exchange.version, position, exact=False, elements_max=ELEMENTS_MAX)
         except MalformedMessageError as error:
-            self._abandon(exchange, f"malformed request: {error}")
+            exchange.give_up(f"malformed request: {error}")
         else:
             self._handle(route, exchange, request)
 
@@ -242,7 +242,7 @@ class Dispatcher:
         logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
         response = None if exchange.is_answered else route.refuse(request, code_of(error))
         if response is None:
-            self._abandon(exchange, f"{name} failed and cannot say so")
+            exchange.give_up(f"{name} failed and cannot say so")
         else:
             respond(exchange, response)
 
@@ -253,9 +253,4 @@ class Dispatcher:
             return
         known = APIS.get(exchange.api_key)
         name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
-        self._abandon(exchange, f"{name} v{exchange.version} is not supported")
-
-    def _abandon(self, exchange: Exchange, reason: str) -> None:
-        exchange.connection.close(reason)
-        if not exchange.is_answered:
-            exchange.answer(())
+        exchange.give_up(f"{name} v{exchange.version} is not supported")
