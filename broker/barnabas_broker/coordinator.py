@@ -102,9 +102,12 @@ class Coordinator:
         if index is None or self.is_closed:
             return ErrorCode.NOT_COORDINATOR
         shard = self.shards.get(index)
+        partition = self._partitions.topics[OFFSETS_TOPIC].partitions.get(index)
+        # One of an offsets topic that was deleted ends in its turn.
+        if shard is not None and shard.partition is not partition:
+            return ErrorCode.NOT_COORDINATOR
         if shard is not None and shard.state is ShardState.ACTIVE:
             return shard
-        partition = self._partitions.topics[OFFSETS_TOPIC].partitions.get(index)
         if shard is not None or (partition is not None and partition.is_leader):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR

@@ -100,6 +100,7 @@ class _Answer:
     """Somebody who may be answered when a batch is committed on enough replicas (PendingAppend)."""
 
     __slots__ = ("done",)
+    is_closed = False  # it never gives up
 
     def __init__(self, done: Done) -> None:
         self.done = done

@@ -70,6 +70,7 @@ SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 SWEPT_MIN = 64  # waiters that have given up
+FAILED_AT_ONCE = 20  # those behind them are told in later iterations: a topic may end with thousands waiting
 GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
 follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
@@ -424,7 +425,7 @@ class Partition:
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
         self.starts.truncate_from(index)
-        call_each(self._waiters.take_from(index), lambda waiter: waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_committed(self, commit_index: int) -> None:
         self.producers.commit_index = commit_index
@@ -576,8 +577,12 @@ class Partition:
 
     def _fail_waiters(self, code: ErrorCode) -> None:
         short, self._short = self._short, []
-        waiters = [*(pair[1] for pair in short), *self._waiters.take_all()]
-        call_each(waiters, lambda waiter: waiter.on_failed(code))
+        self._fail([*(pair[1] for pair in short), *self._waiters.take_all()], code)
+
+    def _fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        if len(waiters) > FAILED_AT_ONCE:
+            self.host.fail_soon(waiters[FAILED_AT_ONCE:], code)
+        call_each(waiters[:FAILED_AT_ONCE], lambda waiter: waiter.on_failed(code))
 
 
 def _finish(waiter: PendingAppend) -> None:

@@ -1,6 +1,6 @@
 """What a partition is given and whom it tells: its log, its broker, who waits for it and who keeps state beside it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -88,6 +88,9 @@ class PartitionHost(Protocol):
     def is_live(self, node_id: int) -> bool: ...
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed."""
+
+    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
+        """Tell these, in pieces and in later iterations of the loop, that they will not know."""
 
     def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
         """Its log has failed for good."""

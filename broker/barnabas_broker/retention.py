@@ -40,6 +40,8 @@ FIRST_ROUND_MS = 30_000
 class _Moving:
     """A start that is on its way to a majority (PendingAppend)."""
 
+    is_closed = False  # it never gives up
+
     def __init__(self, events: EventHistory, partition: Partition, cause: str) -> None:
         self.events, self.partition, self.cause = events, partition, cause
 
