@@ -381,7 +381,7 @@ class Partitions:
             else:  # This image may name as founder who has left since, and alone could elect itself.
                 self._unfounded.add(group_id)
         partition.group = self._multiraft.add_group(group_id, log, founding, partition, preferred=preferred)
-        partition.group.sends_files = True
+        partition.group.sends_files, partition.group.prepare_state = True, partition.prepare
         # The topic may have been configured differently while its log was being read.
         partition.configure(hosted.settings)
         hosted.partitions[index] = partition

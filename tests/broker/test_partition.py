@@ -19,7 +19,7 @@ from barnabas_broker.partition import (
     high_watermark_at,
 )
 from barnabas_broker.partition_host import PartitionLog, PendingAppend
-from barnabas_broker.producer_state import OutOfOrderSequenceError, ProducerTable
+from barnabas_broker.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
@@ -397,6 +397,14 @@ def test_who_keeps_state_hears_of_a_commit_before_its_answers_and_though_they_ar
     partition.wait_for(append(partition)[1], waiter)
     partition.on_committed(2)
     assert (told, waiter.outcome) == ([(1, None), (2, None)], "committed")
+
+
+def test_where_producers_are_left_to_be_forgotten_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    forgotten = iter((FORGOTTEN_AT_ONCE, 5))
+    monkeypatch.setattr(ProducerTable, "forget_before", lambda *_: next(forgotten))
+    assert [partition.review(0) for _ in range(2)] == [True, False]
 
 
 def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -> None:

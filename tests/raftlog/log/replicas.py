@@ -174,7 +174,8 @@ class Member:
         self.partition.group = self.raft.add_group(
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
-        self.partition.group.sends_files = True
+        group = self.partition.group
+        group.sends_files, group.prepare_state = True, self.partition.prepare
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:
