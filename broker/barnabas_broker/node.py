@@ -270,6 +270,8 @@ class Node:
                 default_partitions=config.num_partitions,
                 default_replication_factor=config.replication_factor,
                 session_timeout_ms=config.broker_session_timeout_ms,
+                topics_max=config.max_topics,
+                partitions_max=config.max_partitions,
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
