@@ -202,7 +202,7 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
         console.print(line, markup=False)
     if verbose:
         for broker in found["brokers"]:
-            for part in ("fetches", "events", "stats"):
+            for part in ("fetches", "events", "loop", "stats"):
                 for line in _lines(broker.get(part)):
                     console.print(f"node {broker['node_id']} {part}: {line}", markup=False)
 

@@ -27,6 +27,7 @@ from barnabas_metadata_quorum.commands import RefusalReason, Refused
 from barnabas_metadata_quorum.image import Image, topic_changes
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError, StorageFailedError
+from barnabas_raftlog.loop_meter import LoopMeter
 
 from .config import BrokerConfig
 from .coordinator_replay import STANDBY_ENTRIES, Replay
@@ -59,7 +60,9 @@ class Coordinator:
         timers: Timers,
         clocks: Clocks,
         on_fatal: Callable[[BaseException], None],
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
         self.config, self.timers, self.fail = config, timers, on_fatal
         self.now_ms, self.wall_ms = clocks
         self.group_config = GroupConfig(
@@ -253,7 +256,7 @@ class Coordinator:
         _ = self.start_task(coroutine)
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = asyncio.get_running_loop().create_task(self._meter.measured(coroutine))
         self._tasks[task] = None
         task.add_done_callback(self._on_done)
         return task

@@ -38,6 +38,7 @@ from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.groups import MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -95,7 +96,7 @@ class PartitionLinks(LivenessLinks, PingLinks, Protocol):
 class Partitions:
     """See the module. `topics` and `topics_by_id` hold every topic of the image; the keys of both go together."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
         self,
         config: BrokerConfig,
         storage: ReplicaStorage,
@@ -106,7 +107,10 @@ class Partitions:
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
         on_fatal: Callable[[BaseException], None],
+        *,
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
         self.node_id = config.node_id
         self.now_ms, self.wall_ms = clocks
         self.is_live, self._busy_peers = links.is_live, links.busy_peers
@@ -197,7 +201,8 @@ class Partitions:
     def _reconcile_soon(self) -> None:
         if self._queue and self._reconciling is None and not self._closing:
             self._multiraft.hold_elections()
-            self._reconciling = asyncio.get_running_loop().create_task(self._reconcile())
+            reconciling = self._meter.measured(self._reconcile(), "replicas that come and go")
+            self._reconciling = asyncio.get_running_loop().create_task(reconciling)
             self._reconciling.add_done_callback(self._on_reconciled)
 
     def _change(self, hosted: HostedTopic, topic: Topic) -> None:
@@ -451,12 +456,15 @@ class Partitions:
     def wake(self, partition: Partition) -> None:
         if count := self.fetch_waiters.count(partition):
             if not self._woken:
-                asyncio.get_running_loop().call_soon(self._wake_fetches)
+                self._soon("fetches that are woken", self._wake_fetches)
             self._woken[partition] = count
+
+    def _soon(self, name: str, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(self._meter.run, name, call)
 
     def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
         if not self._failing:
-            asyncio.get_running_loop().call_soon(self._fail_some)
+            self._soon("appends that have failed", self._fail_some)
         self._failing.extend((waiter, code) for waiter in waiters)
 
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
@@ -465,7 +473,9 @@ class Partitions:
     def review_soon(self, partition: Partition) -> None:
         self._reviewing[partition] = None
         if self._review_timer is None and not self._closing:
-            self._review_timer = asyncio.get_running_loop().call_later(REVIEW_MS / 1000, self._review)
+            self._review_timer = asyncio.get_running_loop().call_later(
+                REVIEW_MS / 1000, self._meter.run, "reviews", self._review
+            )
 
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         self._announcer.announce(partition.topic_id, partition.index, term, leader_id, isr)
@@ -532,13 +542,13 @@ class Partitions:
             if count > len(some) > 0:
                 self._woken[partition] = count - len(some)
         if self._woken:
-            asyncio.get_running_loop().call_soon(self._wake_fetches)
+            self._soon("fetches that are woken", self._wake_fetches)
         call_each(taken, _wake, _say)
 
     def _fail_some(self) -> None:
         some = [self._failing.popleft() for _ in range(min(len(self._failing), FAILED_PER_ITERATION))]
         if self._failing:
-            asyncio.get_running_loop().call_soon(self._fail_some)
+            self._soon("appends that have failed", self._fail_some)
         call_each(some, _fail)
 
     def _review(self) -> None:
@@ -563,7 +573,7 @@ class Partitions:
         for partition in some:
             del self._reviewing_now[partition]
         if self._reviewing_now and not self._closing:
-            asyncio.get_running_loop().call_soon(self._review_some)
+            self._soon("reviews", self._review_some)
         call_each(some, review, self._on_review_failed)
 
     def _on_review_failed(self, partition: Partition, error: Exception) -> None:

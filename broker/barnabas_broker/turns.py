@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Protocol, TypeAlias
 
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.loop_meter import LoopMeter
 
 __all__ = ["Turns", "Work"]
 
@@ -37,14 +38,24 @@ class Held(Protocol):
 
 
 class Work:
-    """Steps to take for one request. `failed` is told what they raise, failed assertions excepted."""
+    """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
 
-    __slots__ = ("exchange", "failed", "outlives", "steps")
+    `name` is what the work is called where it is told what took long.
+    """
+
+    __slots__ = ("exchange", "failed", "name", "outlives", "steps")
 
     def __init__(
-        self, exchange: Held, steps: Steps, failed: Callable[[Exception], None], *, outlives: bool = False
+        self,
+        exchange: Held,
+        steps: Steps,
+        failed: Callable[[Exception], None],
+        *,
+        outlives: bool = False,
+        name: str = "",
     ) -> None:
-        self.exchange, self.steps, self.failed, self.outlives = exchange, steps, failed, outlives
+        self.exchange, self.steps, self.failed = exchange, steps, failed
+        self.outlives, self.name = outlives, name
 
 
 class Turns:
@@ -53,8 +64,8 @@ class Turns:
     The clock is that of the loop, unless another one is given (seconds).
     """
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None) -> None:
+        self._clock, self._meter = clock, meter or LoopMeter()
         self._waiting: deque[Work] = deque()
         self.slices = 0
 
@@ -73,13 +84,17 @@ class Turns:
 
     def _wait(self, work: Work) -> None:
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turn_soon()
         self._waiting.append(work)
+
+    def _turn_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._meter.run, "turn", self._turn)
 
     def _turn(self) -> None:
         work = self._waiting.popleft()
+        self._meter.what = work.name
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turn_soon()
         call_each((work,), self._take_turn, self._fail)
 
     def _take_turn(self, work: Work) -> None:
