@@ -6,8 +6,9 @@ answers, turns, timers, tasks) go through `run`, which measures each of them twi
 that the loop's thread used of a processor. The second says whose fault a long one is: if it used the processor, it was
 this program's; if not, it waited for one, or for a disk.
 
-*What it costs*: two readings of the wall's clock and one of the processor's, which is a system call: half a microsecond
-in all. Of a callback that took less than `EXACT_NS` of the wall, processor time is not asked again: it is at most that.
+*What it costs*: two readings of the wall's clock, and one of the processor's for all callbacks that begin within
+`FRESH_NS`, because that one is a system call: a microsecond in all. Of a callback that took less than `EXACT_NS` of the
+wall, processor time is at most that; of a longer one it is known, or up to `FRESH_NS` less than is said.
 
 *What it keeps*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling,
 so a percentile is at most a quarter too high; and the longest of each, by name.
@@ -22,11 +23,12 @@ Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a s
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["EXACT_NS", "LONG_NS", "Longest", "LoopMeter"]
+__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "Longest", "LoopMeter"]
 
 T = TypeVar("T")
 
 EXACT_NS = 1_024_000  # where a bucket begins
+FRESH_NS = 256_000
 LONG_NS = 100_000_000  # of processor time: somebody should hear of it
 SLOT_NS = 10_000_000_000
 SLOTS = 6
@@ -42,12 +44,15 @@ class Longest(NamedTuple):
 
 
 class _Slot:
-    """What was measured in one `SLOT_NS`. `processor` counts only what took `EXACT_NS` of the wall or more."""
+    """What was measured in one `SLOT_NS`. `processor` counts only what took `EXACT_NS` of the wall or more.
 
-    __slots__ = ("longest_processor", "longest_wall", "number", "processor", "wall")
+    What ends before `ends_ns` and took no longer than `short_ns` is one more of its length, and nothing else.
+    """
+
+    __slots__ = ("ends_ns", "longest_processor", "longest_wall", "number", "processor", "short_ns", "wall")
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.number, self.ends_ns, self.short_ns = number, (number + 1) * SLOT_NS, 0
         self.wall, self.processor = [0] * BUCKETS, [0] * BUCKETS
         self.longest_wall = self.longest_processor = Longest()
 
@@ -69,6 +74,7 @@ class LoopMeter:
         self._wall_ns, self._processor_ns, self._on_long = wall_ns, processor_ns, on_long
         self._slots = [_Slot(-SLOTS)]
         self._is_running = False
+        self._used_ns = self._stale_ns = 0  # what the processor's clock said, and when it has to be asked again
         self._told_ns, self._unsaid = -TOLD_APART_NS, 0
         self.what = ""
 
@@ -77,12 +83,19 @@ class LoopMeter:
         if self._is_running:
             return call(*args)
         self._is_running, self.what = True, ""
-        processor_ns, wall_ns = self._processor_ns(), self._wall_ns()
+        began_ns = self._wall_ns()
+        if began_ns >= self._stale_ns:
+            self._used_ns, self._stale_ns = self._processor_ns(), began_ns + FRESH_NS
         try:
             return call(*args)
         finally:
             self._is_running = False
-            self._note(name, wall_ns, processor_ns)
+            ended_ns, slot = self._wall_ns(), self._slots[-1]
+            took_ns = ended_ns - began_ns
+            if took_ns <= slot.short_ns and ended_ns < slot.ends_ns:
+                slot.wall[_SHORT_BUCKETS[took_ns // 1_000]] += 1
+            else:
+                self._note(name, took_ns, ended_ns)
 
     def measured(self, coroutine: Coroutine[Any, Any, T], name: str = "") -> Coroutine[Any, Any, T]:
         """Return the same coroutine for a task, each step of which is measured."""
@@ -106,22 +119,22 @@ class LoopMeter:
             "wall": _told(wall, [slot.longest_wall for slot in slots]),
         }
 
-    def _note(self, name: str, wall_ns: int, processor_ns: int) -> None:
-        now_ns = self._wall_ns()
-        took_ns = used_ns = now_ns - wall_ns
+    def _note(self, name: str, took_ns: int, ended_ns: int) -> None:
         slot = self._slots[-1]
-        if slot.number != now_ns // SLOT_NS:
-            slot = self._next_slot(now_ns // SLOT_NS)
+        if ended_ns >= slot.ends_ns:
+            slot = self._next_slot(ended_ns // SLOT_NS)
         slot.wall[_bucket(took_ns)] += 1
+        used_ns = took_ns
         if took_ns >= EXACT_NS:
-            used_ns = min(took_ns, self._processor_ns() - processor_ns)
+            used_ns = min(took_ns, self._processor_ns() - self._used_ns)
             slot.processor[_bucket(used_ns)] += 1
         if took_ns > slot.longest_wall.took_ns:
             slot.longest_wall = Longest(took_ns, self._named(name))
         if used_ns > slot.longest_processor.took_ns:
             slot.longest_processor = Longest(used_ns, self._named(name))
+            slot.short_ns = min(used_ns, EXACT_NS - 1)
         if used_ns > LONG_NS:
-            self._tell(name, used_ns, took_ns, now_ns)
+            self._tell(name, used_ns, took_ns, ended_ns)
 
     def _named(self, name: str) -> str:
         return f"{name}: {self.what}" if self.what else name
@@ -173,6 +186,9 @@ def _bucket(took_ns: int) -> int:
         return max(took_us, 0)
     bits = took_us.bit_length()
     return min(4 * bits - 8 + (took_us >> bits - 3 & 3), BUCKETS - 1)
+
+
+_SHORT_BUCKETS = [_bucket(took_us * 1_000) for took_us in range(EXACT_NS // 1_000)]
 
 
 def _end_us(bucket: int) -> int:

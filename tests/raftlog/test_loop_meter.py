@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_raftlog import loop_meter
-from barnabas_raftlog.loop_meter import EXACT_NS, LONG_NS, LoopMeter
+from barnabas_raftlog.loop_meter import EXACT_NS, FRESH_NS, LONG_NS, LoopMeter
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -84,12 +84,38 @@ def test_of_the_last_minute() -> None:
     assert len(loop.meter._slots) == loop_meter.SLOTS
 
 
-def test_a_short_one_costs_one_question_to_the_system() -> None:
+def test_short_ones_that_follow_each_other_cost_one_question_to_the_system() -> None:
     loop = Loop()
-    loop.run("short", EXACT_NS - 1, 0)
+    for _ in range(10):
+        loop.run("short", FRESH_NS // 10, 0)
     assert loop.asked == 1
     loop.run("long", EXACT_NS, 0)
     assert loop.asked == 3
+
+
+def test_of_a_long_one_the_processor_is_known_but_for_what_went_before_it() -> None:
+    loop = Loop()
+    loop.run("short", FRESH_NS - 1, FRESH_NS - 1)
+    loop.run("long", 40 * MS, 20 * MS)
+    assert loop.status["processor"]["longest_ms"] == pytest.approx(20 + (FRESH_NS - 1) / MS, abs=0.001)
+    loop.run("longer", 40 * MS, 21 * MS)
+    assert loop.status["processor"]["longest_ms"] == 21.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 2 * EXACT_NS), st.integers(0, 12 * S)), max_size=30))
+def test_each_one_counts_once_whichever_way_it_goes(calls: list[tuple[int, int]]) -> None:
+    loop, ended_ns = Loop(), list[int]()
+    for took_ns, pause_ns in calls:
+        loop.run("any", took_ns, took_ns)
+        ended_ns.append(loop.wall_ns)
+        loop.wall_ns += pause_ns
+    oldest = loop.wall_ns // loop_meter.SLOT_NS - loop_meter.SLOTS
+    lately = [
+        took_ns for (took_ns, _), at_ns in zip(calls, ended_ns, strict=True) if at_ns // loop_meter.SLOT_NS > oldest
+    ]
+    assert loop.status["callbacks"] == len(lately)
+    longest_ms = round(max(lately, default=0) / MS, 3)
+    assert loop.status["wall"]["longest_ms"] == loop.status["processor"]["longest_ms"] == longest_ms
 
 
 def test_one_inside_of_another_counts_for_the_outer_one() -> None:
