@@ -12,7 +12,7 @@ sends over it would have followers trust it again, for a whole election timeout.
 live afterwards, because nothing that its predecessor promised may be trusted. When datagrams come through again after
 a silence, both connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled
 all the while. So are they when one of them swallows bytes while datagrams flow, which both ends find out
-(`byte_counts`).
+(`byte_counts`), and when for a timeout no datagram that comes is one that could follow the last (`liveness`).
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
@@ -346,7 +346,7 @@ class Links:
             peer.incoming = connection
             peer.wake.set()
         if peer.outgoing is not None and peer.incoming is not None:
-            peer.liveness.connected(identity.incarnation, self._clock())
+            peer.liveness.connected(identity.incarnation, self._clock(), peer.outgoing.counts.mark)
         self._judge(peer)
 
     def _replace(self, old: Connection | None, identity: Identity | None, reason: str) -> None:
@@ -457,6 +457,8 @@ class Links:
             self.busy_peers.hear(peer.node_id, is_busy=datagram.is_busy)
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
+        elif peer.is_not_understood(self._clock()):
+            self._make_anew(peer, "its datagrams do not count")
         elif counted and peer.is_swallowed(datagram, self._clock()):
             self.stats.links_swallowing += 1
             self._make_anew(peer, "swallows bytes")

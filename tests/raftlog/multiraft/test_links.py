@@ -15,7 +15,7 @@ from barnabas_raftlog.multiraft.connection import Connection
 from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
-from barnabas_raftlog.multiraft.liveness import decode_datagram
+from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
 from barnabas_raftlog.multiraft.peers import Peer
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
@@ -289,6 +289,73 @@ def test_after_a_silence_a_peer_is_live_once_however_many_datagrams_are_read_at_
             await nodes[1].until_live(2)
             assert nodes[1].changes == [(2, True), (2, False), (2, True)]
             assert peer.outgoing is not old
+
+    run(main())
+
+
+def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link_anew(run: Runner) -> None:
+    async def main() -> None:
+        now_ms = 0
+        async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            links, peer = nodes[1].links, nodes[1].links._peers[2]
+            receive, old = links._datagrams.on_datagram, (peer.outgoing, peer.incoming)
+            discarded, made_anew = asyncio.Event(), list[str]()
+            make_anew = links._make_anew
+
+            def note(data: bytes, address: object) -> None:
+                ignored = links.stats.datagrams_ignored
+                receive(data, address)
+                if links.stats.datagrams_ignored > ignored:
+                    discarded.set()
+
+            def note_reason(peer: Peer, reason: str) -> None:
+                made_anew.append(reason)
+                make_anew(peer, reason)
+
+            links._datagrams.on_datagram, links._make_anew = note, note_reason  # type: ignore[method-assign]
+            peer.liveness._last_sequence = 1 << 63  # as if a forged datagram had counted
+            await discarded.wait()
+            now_ms = 300
+            await nodes[1].until(lambda: not links.is_live(2))
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            assert nodes[1].changes == [(2, True), (2, False), (2, True)]
+            assert set(made_anew) == {"its datagrams do not count"}
+            assert peer.outgoing not in old
+            assert peer.incoming not in old
+            before, enough = peer.liveness.received, asyncio.Event()
+
+            def count(data: bytes, address: object) -> None:
+                receive(data, address)
+                if peer.liveness.received >= before + 3:
+                    enough.set()
+
+            links._datagrams.on_datagram = count
+            await enough.wait()
+
+    run(main())
+
+
+def test_a_forged_datagram_of_a_sequence_that_nobody_can_have_reached_counts_for_nothing(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            links, peer = nodes[1].links, nodes[1].links._peers[2]
+            receive, enough = links._datagrams.on_datagram, asyncio.Event()
+            forged = encode_datagram(Datagram(2, 102, 1 << 63, 0, 0, 0), 1, links._mark, None)
+
+            def note(data: bytes, address: object) -> None:
+                receive(forged, address)
+                receive(data, address)
+                if peer.liveness.received >= 5:
+                    enough.set()
+
+            links._datagrams.on_datagram = note
+            await enough.wait()
+            assert nodes[1].changes == [(2, True)]
+            assert links.stats.datagrams_ignored >= 5
 
     run(main())
 
