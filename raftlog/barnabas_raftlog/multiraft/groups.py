@@ -75,6 +75,8 @@ class NodeLinks(FrameSender, Protocol):
 
     def silence_ms(self, node_id: int) -> int: ...
 
+    def refuse(self, node_id: int, text: str) -> None: ...
+
 
 class MultiRaft:
     """All groups of one node. Not for threads: everything here runs on one loop."""
@@ -100,6 +102,7 @@ class MultiRaft:
             *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
             *(lambda: links.live_peers, self._on_members),
         )
+        self._driver.on_refused = links.refuse
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it

@@ -208,6 +208,15 @@ class Links:
         peer = self._peers.get(node_id)
         return 0 if peer is None else max(0, self._clock() - peer.liveness.fresh_at_ms)
 
+    def refuse(self, node_id: int, text: str) -> None:
+        """Close the link with a node that has said what cannot be, and say so; it may connect again."""
+        peer = self._peers.get(node_id)
+        if peer is not None and peer.incoming is not None:
+            peer.incoming.abort("it broke the protocol")
+        told = f"refused a message of node {node_id}, {text}"
+        if self._notices.warn(f"refused a message {node_id}", told):
+            self._say(Fact("message refused", 0, told))
+
     def is_connected(self, node_id: int) -> bool:
         """True if we can send; whether anybody answers is what `is_live` says."""
         peer = self._peers.get(node_id)

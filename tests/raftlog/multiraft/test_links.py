@@ -360,6 +360,29 @@ def test_a_forged_datagram_of_a_sequence_that_nobody_can_have_reached_counts_for
     run(main())
 
 
+def test_who_breaks_the_protocol_loses_its_link_is_named_once_and_may_connect_again(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with cluster(3) as nodes:
+            await nodes[1].until_live(2, 3)
+            await nodes[2].until_live(1)
+            connections = [nodes[1].links._peers[2].incoming, nodes[1].links._peers[2].outgoing]
+            nodes[1].links.refuse(2, "of group 00: acknowledges what is not there")
+            nodes[1].links.refuse(2, "of group 00: acknowledges what is not there")
+            await nodes[1].until(lambda: nodes[1].changes[2:] == [(2, False), (2, True)])
+            await nodes[2].until_live(1)
+            assert nodes[1].links._peers[2].incoming not in connections
+            assert nodes[1].links._peers[2].outgoing not in connections
+            nodes[1].links.refuse(9, "of group 00: is nobody")
+            texts = [fact.cause for fact in nodes[1].facts if fact.kind == "message refused"]
+            assert texts[0] == "refused a message of node 2, of group 00: acknowledges what is not there"
+            assert len(texts) == 2
+            assert caplog.text.count("refused a message of node 2") == 1
+
+    run(main())
+
+
 def test_calls_are_answered_and_errors_come_back_by_name(run: Runner) -> None:
     class TopicUnknownError(BarnabasError):
         pass

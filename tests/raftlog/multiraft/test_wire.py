@@ -287,7 +287,11 @@ def test_an_append_to_a_witness_has_one_number_more() -> None:
 
 @pytest.mark.parametrize("kind", [VoteRequest, AppendResponse, TimeoutNow, LeadershipEnded])
 def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
-    fields = {VoteRequest: (0, 0, False, False), AppendResponse: (0, 0, False, 0, 0)}.get(kind, ())
+    known: dict[type[Any], tuple[Any, ...]] = {
+        VoteRequest: (0, 0, False, False),
+        AppendResponse: (0, 0, False, 0, 0),
+    }
+    fields = known.get(kind, ())
     for term, is_right in ((TERM_MAX, True), (TERM_MAX + 1, False), (1 << 40, False)):
         (buffers,), _ = encode_messages([(GroupId(bytes(20)), kind(term, SOURCE, TARGET, *fields))], DISK)
         frame = frame_of(memoryview(b"".join(buffers))[4:], owned=False)
@@ -297,3 +301,20 @@ def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
         else:
             with pytest.raises(MalformedMessageError, match="terms end at 2147483647"):
                 decode_messages(read_header(frame.header), frame.payload, SOURCE, TARGET, owned=False)
+
+
+@pytest.mark.parametrize(
+    ("following", "complaint"),
+    [
+        ((4, 0), "entry 8 of term 4 at offset 0 follows term 5 and offset 0"),
+        ((5, 1), "entry 8 of term 5 at offset 1 follows term 5 and offset 0"),
+        ((5, -1), "entry 8 of term 5 at offset -1"),
+    ],
+)
+def test_entries_that_do_not_continue_each_other_are_refused(following: tuple[int, int], complaint: str) -> None:
+    term, base_offset = following
+    second = Entry(8, term, control_frame(base_offset, term, ControlKind.NO_OP))
+    append = AppendEntries(5, SOURCE, TARGET, 6, 4, 0, 1, False, [entry(7, 5), second])
+    (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
+    with pytest.raises(MalformedMessageError, match=complaint):
+        decode(b"".join(frame))
