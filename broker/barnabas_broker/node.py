@@ -289,10 +289,10 @@ class Node:
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
-        self.links.serve("status", self._on_status)
+        self.links.serve_admins("status", self._on_status)
         self.links.serve(PING, self.partitions.pings.answer)
         self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
-        self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
+        self.links.serve_admins(LOST_VOTER, LostVoters(self.partitions).answer)
         self.broker = BrokerContext(
             config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id
         )

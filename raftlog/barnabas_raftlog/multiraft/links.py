@@ -172,8 +172,12 @@ class Links:
             self._broken.set_result(None)
 
     def serve(self, method: str, handler: Handler) -> None:
-        """Answer calls and posts of `method`. The source is a node id, or -1 for an admin connection."""
+        """Answer calls and posts of `method` that other nodes send; the source is their id."""
         self._services.add(method, handler)
+
+    def serve_admins(self, method: str, handler: Handler) -> None:
+        """As `serve`, and answer those who are no nodes, too: their source is -1."""
+        self._services.add(method, handler, for_admins=True)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         """Ask another node and return its answer.

@@ -614,7 +614,7 @@ def test_posts_arrive_in_order_and_are_dropped_without_a_link(run: Runner) -> No
 def test_an_admin_asks_with_a_blocking_socket(run: Runner) -> None:
     async def main() -> None:
         async with cluster(1) as nodes:
-            nodes[1].links.serve("echo", echo)
+            nodes[1].links.serve_admins("echo", echo)
             host, port = nodes[1].links.address
             assert await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0) == b"-1:hi"
             with pytest.raises(RemoteError, match="UnknownMethod"):
@@ -629,11 +629,24 @@ def test_an_admin_without_the_secret_is_refused(run: Runner) -> None:
     async def main() -> None:
         async with cluster(2, secret=b"s3cret") as nodes:
             await nodes[1].until_live(2)
-            nodes[1].links.serve("echo", echo)
+            nodes[1].links.serve_admins("echo", echo)
             host, port = nodes[1].links.address
             with pytest.raises(HandshakeRefusedError, match="only one side has a secret"):
                 await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0)
             assert await asyncio.to_thread(lambda: ask(host, port, "echo", b"hi", 5.0, secret=b"s3cret")) == b"-1:hi"
+
+    run(main())
+
+
+def test_an_admin_is_refused_what_is_for_nodes(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[2].until_live(1)
+            host, port = nodes[1].links.address
+            nodes[1].links.serve("records", echo)
+            with pytest.raises(RemoteError, match="NotAllowed: 'records' is for nodes of the cluster only"):
+                await asyncio.to_thread(lambda: ask(host, port, "records", b"hi", 5.0))
+            assert await nodes[2].links.call(1, "records", b"hi", 5) == b"2:hi"
 
     run(main())
 
