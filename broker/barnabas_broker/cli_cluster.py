@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from .cluster_files import ClusterError, ClusterFiles
+from .cluster_files import KEY_SETTING, ClusterError, ClusterFiles
 from .cluster_plan import Request
 from .interrupts import Interrupts
 from .supervisor import Started, Stopped, start_cluster, stop_brokers
@@ -17,6 +17,10 @@ from .supervisor import Started, Stopped, start_cluster, stop_brokers
 __all__ = ["settings_from", "start", "status", "stop"]
 
 STOP_TIMEOUT_S = 15.0
+UNKEYED = (
+    "no cluster.secret: whoever reaches the node ports is believed; to have one, stop the whole cluster, and start it "
+    'with --set cluster.secret="$(openssl rand -hex 32)"'
+)
 COLOURS = {"running": "green", "starting": "yellow", "fenced": "yellow", "unreachable": "red", "stopped": "red"}
 
 
@@ -145,6 +149,10 @@ def _summary(started: Started, took_s: float, settings: Sequence[str]) -> str:
         names = ", ".join(map(str, started.children))
         of = f" ({names}; the others were running)" if started.running else ""
         text = f"cluster {files.cluster_id} is ready after {took_s:.1f} s: {_count(len(started.children))} started{of}"
+    if KEY_SETTING not in files.settings and not any(
+        files.config(node_id).cluster_secret for node_id in files.local_ids
+    ):
+        text += f"\n{UNKEYED}"
     text += f"\nbootstrap.servers {files.bootstrap}\ndata {files.directory}"
     if settings and started.running:
         text += f"\nbrokers that were running keep their settings until they are restarted: {_names(started.running)}"

@@ -204,10 +204,12 @@ def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:
 
 
 def _neighbour(files: ClusterFiles, node_id: int) -> str:
-    """Say which broker has the ports of ours, if it is one and answers."""
-    from .cluster_status import ask  # noqa: PLC0415 - only on the way to an error
+    """Say which broker has the ports of ours, if it is one and answers: one without a secret, or with ours."""
+    from .cluster_status import ask, ask_broker  # noqa: PLC0415 - only on the way to an error
 
-    answer = ask(files.ports.host, files.ports.node_port(node_id), timeout_s=1.0)
+    answer = ask_broker(files, node_id, timeout_s=1.0)
+    if isinstance(answer, str):
+        answer = ask(files.ports.host, files.ports.node_port(node_id), timeout_s=1.0)
     if isinstance(answer, str):
         return ""
     return f" by broker {answer.get('node_id')} of cluster {answer.get('cluster_id')} (process {answer.get('pid')})"

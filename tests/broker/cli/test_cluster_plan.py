@@ -71,6 +71,7 @@ def test_every_machine_plans_the_same_cluster(tmp_path: Path) -> None:
         again, is_new = plan(Request(tmp_path / host))
         assert (again, is_new) == (files, False)
         assert plan(Request(tmp_path / host, hosts=HOSTS, host=host, cluster_id="one"))[0] == files
+        assert not files.config(files.local_ids[0]).cluster_secret, "they could not have agreed on one"
 
 
 def test_a_cluster_moves_to_other_addresses(tmp_path: Path) -> None:
