@@ -284,6 +284,11 @@ class BrokerConfig:
         return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
 
     @property
+    def unkeyed_nodes(self) -> list[Address]:
+        """Where strangers may reach nodes that believe them: without a secret, all that are not on the loopback."""
+        return [] if self.cluster_secret else [address for address in self.nodes.values() if not _is_loopback(address)]
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """Ids of the metadata quorum's voters, sorted."""
         if self.controller_quorum_voters:
@@ -441,6 +446,13 @@ def _nodes(text: str) -> dict[int, str]:
             raise ConfigError(f"cluster.nodes has {part!r}; write each node as id@host:port")
         nodes[_integer("cluster.nodes", node_id)] = address
     return nodes
+
+
+def _is_loopback(address: Address) -> bool:
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
 
 
 def is_wildcard(host: str) -> bool:

@@ -58,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=config.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    if unkeyed := config.unkeyed_nodes:
+        text = "no cluster.secret: whoever reaches %s is believed to be a broker; set the same secret on all of them"
+        logger.warning(text, ", ".join(map(str, unkeyed)))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD_STARTING, 20, 100)
     _raise_file_limit()

@@ -1,5 +1,6 @@
 """The broker as a process: readiness, one clear line when it cannot start, a clean stop."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -70,6 +71,20 @@ def test_it_says_ready_and_stops_cleanly_when_told(started: Process) -> None:
     assert status == 0
     assert log.splitlines()[-1].endswith("node 1 has stopped")
     assert "Traceback" not in log
+
+
+def test_it_warns_where_strangers_would_be_believed(started: Process, config: BrokerConfig, tmp_path: Path) -> None:
+    """Not this one: nobody else reaches the loopback. The other one listens for all, and cannot start for its disk."""
+    started.popen.send_signal(signal.SIGTERM)
+    assert "cluster.secret" not in started.end()[1]
+    nodes = {1: "0.0.0.0:1", 2: "192.0.2.1:1"}
+    file = tmp_path / "open.toml"
+    file.write_text(dataclasses.replace(config, cluster_nodes=nodes, log_dir="/dev/null/data").to_toml())
+    second = Process(file)
+    status, errors = second.end()
+    assert status == 1
+    assert "WARNING" in errors.splitlines()[0]
+    assert "no cluster.secret: whoever reaches 0.0.0.0:1, 192.0.2.1:1 is believed to be a broker" in errors
 
 
 @pytest.mark.parametrize("name", ["listeners", "cluster.nodes.1", "log.dir"])
