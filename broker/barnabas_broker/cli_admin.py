@@ -1,7 +1,7 @@
-"""What the commands that administer a cluster share: a client for one command, and tables for people."""
+"""What the commands that administer a cluster share: a client for one command, and the names of partitions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from barnabas_clients import Admin, TopicPartition
@@ -9,11 +9,9 @@ from barnabas_clients.bootstrap import parse_bootstrap
 
 from .cli_errors import CommandError, typed
 
-__all__ = ["check_bootstrap", "parse_topics", "print_table", "with_admin"]
+__all__ = ["check_bootstrap", "parse_topics", "with_admin"]
 
 T = TypeVar("T")
-# Wider than any row: a name that is cut is a name that cannot be copied.
-TABLE_WIDTH = 10_000
 
 
 def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
@@ -61,18 +59,3 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
                 raise CommandError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
             partitions.append(TopicPartition(topic, int(number)))
     return topics, partitions
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], header: str = "") -> None:
-    """Print rows under their columns; None is a dash. Nothing is taken for markup, and nothing is cut to fit."""
-    from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
-    from rich.table import Table  # noqa: PLC0415 - see above
-    from rich.text import Text  # noqa: PLC0415 - see above
-
-    console = Console(highlight=False, soft_wrap=True, width=TABLE_WIDTH)
-    if header:
-        console.print(header, markup=False)
-    table = Table(*columns, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text("-" if cell is None else str(cell)) for cell in row))
-    console.print(table)

@@ -97,6 +97,10 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     ] = None,
     headers: Annotated[bool, typer.Option("--headers", help="Write headers too: name:value,... and a tab.")] = False,
     null: Annotated[str, typer.Option(help="Written for null.", metavar="TEXT")] = "",
+    escape: Annotated[
+        bool | None,
+        typer.Option("--escape/--no-escape", help="Show control characters as escapes; by default on a terminal."),
+    ] = None,
     max_records: Annotated[int | None, typer.Option(help="End after so many records.", metavar="N", min=1)] = None,
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")
@@ -106,6 +110,9 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     ] = None,
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
+    ] = False,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
     ] = False,
     progress: Shown = None,
     timeout: Timeout = 30.0,
@@ -129,10 +136,12 @@ def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
             key_separator=key_separator,
             headers=headers,
             null=null,
+            escape=escape,
             max_records=max_records,
             exit_at_end=exit_at_end,
             idle_exit_s=idle_exit,
             read_committed=read_committed,
+            skip_corrupt=skip_corrupt,
             progress=progress,
             timeout_s=timeout,
         )

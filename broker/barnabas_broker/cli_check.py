@@ -7,12 +7,12 @@ for are counted in the verdict, so that nobody takes them for found.
 """
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from .cli_errors import report
+from .cli_output import say, say_json
 from .history import Checker, HistoryError, Summary, decode
 
 __all__ = ["check"]
@@ -42,13 +42,11 @@ def check(history: str, limit: int, *, as_json: bool) -> int:
             **found._asdict(),
             "first": [{**v._asdict(), "rule": v.rule.name.lower()} for v in shown],
         }
-        print(json.dumps(answer))
+        say_json(answer, indent=None)
     else:
-        print(verdict(found))
-        for violation in shown:
-            print(violation)
+        say(verdict(found), *map(str, shown))
         if found.violations > len(shown):
-            print(f"and {found.violations - len(shown):,} more")
+            say(f"and {found.violations - len(shown):,} more")
     return BROKEN if found.violations else KEPT
 
 

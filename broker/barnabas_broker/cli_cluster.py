@@ -2,13 +2,13 @@
 
 import json
 import selectors
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from .cli_output import complain, print_table, say, say_json
 from .cluster_files import KEY_SETTING, ClusterError, ClusterFiles
 from .cluster_plan import Request
 from .interrupts import Interrupts
@@ -56,11 +56,11 @@ def start(  # noqa: PLR0913 - one for each option
         try:
             started = start_cluster(request, interrupts)
         except KeyboardInterrupt:
-            print("barnabas: interrupted; what was started is stopped again", file=sys.stderr)
+            complain("interrupted; what was started is stopped again")
             return 130
         summary = _summary(started, time.monotonic() - began, settings)
         if detach or not started.children:
-            print(summary)
+            say(*summary)
             return 0
         return _stay(started, interrupts, summary)
 
@@ -70,7 +70,7 @@ def stop(data: Path, timeout_s: float) -> int:
     files = ClusterFiles.load(data.absolute())
     with files.lock():
         stopped = stop_brokers(files, files.local_ids, timeout_s)
-    print(_farewell(stopped, timeout_s))
+    say(_farewell(stopped, timeout_s))
     return 0
 
 
@@ -80,7 +80,7 @@ def status(data: Path, *, as_json: bool, verbose: bool) -> int:
 
     found = cluster_status(ClusterFiles.load(data.absolute()))
     if as_json:
-        print(json.dumps(found, indent=2))
+        say_json(found)
     else:
         _show(found, verbose=verbose)
     return 0
@@ -106,12 +106,11 @@ def settings_from(words: Sequence[str]) -> dict[str, str]:
 # Starting and staying.
 
 
-def _stay(started: Started, interrupts: Interrupts, summary: str) -> int:
+def _stay(started: Started, interrupts: Interrupts, summary: Sequence[str]) -> int:
     """Report brokers that end; at Ctrl-C stop the rest, at the second one kill them."""
     files, alive = started.files, dict(started.children)
     status = 0
-    print(summary)
-    print("Ctrl-C stops those started now" if started.running else "Ctrl-C stops it", flush=True)
+    say(*summary, "Ctrl-C stops those started now" if started.running else "Ctrl-C stops it")
     with selectors.DefaultSelector() as selector:
         selector.register(interrupts, selectors.EVENT_READ)
         while True:
@@ -121,27 +120,27 @@ def _stay(started: Started, interrupts: Interrupts, summary: str) -> int:
                     status |= int(ended != 0)
                     _report_end(files, node_id, ended)
             if not alive:
-                print("barnabas: no broker is left", file=sys.stderr)
+                complain("no broker is left")
                 return status
             selector.select()
             if interrupts.asked():
                 break
-    print("\nstopping; once more kills", flush=True)
+    say("", "stopping; once more kills")
     began = time.monotonic()
     stopped = stop_brokers(files, alive, STOP_TIMEOUT_S, interrupts)
     for child in alive.values():
         child.wait()
-    print(_farewell(stopped, time.monotonic() - began))
+    say(_farewell(stopped, time.monotonic() - began))
     return status
 
 
 def _report_end(files: ClusterFiles, node_id: int, ended: int) -> None:
     how = f"was killed by signal {-ended}" if ended < 0 else f"ended with status {ended}"
     said = files.last_log_line(node_id)
-    print(f"barnabas: broker {node_id} {how}" + (f"; last said: {said}" if said else ""), file=sys.stderr, flush=True)
+    complain(f"broker {node_id} {how}" + (f"; last said: {said}" if said else ""))
 
 
-def _summary(started: Started, took_s: float, settings: Sequence[str]) -> str:
+def _summary(started: Started, took_s: float, settings: Sequence[str]) -> list[str]:
     files = started.files
     if not started.children:
         text = f"cluster {files.cluster_id} is running already: {_count(len(started.running))}"
@@ -149,14 +148,17 @@ def _summary(started: Started, took_s: float, settings: Sequence[str]) -> str:
         names = ", ".join(map(str, started.children))
         of = f" ({names}; the others were running)" if started.running else ""
         text = f"cluster {files.cluster_id} is ready after {took_s:.1f} s: {_count(len(started.children))} started{of}"
+    lines = [text]
     if KEY_SETTING not in files.settings and not any(
         files.config(node_id).cluster_secret for node_id in files.local_ids
     ):
-        text += f"\n{UNKEYED}"
-    text += f"\nbootstrap.servers {files.bootstrap}\ndata {files.directory}"
+        lines.append(UNKEYED)
+    lines += [f"bootstrap.servers {files.bootstrap}", f"data {files.directory}"]
     if settings and started.running:
-        text += f"\nbrokers that were running keep their settings until they are restarted: {_names(started.running)}"
-    return text
+        lines.append(
+            f"brokers that were running keep their settings until they are restarted: {_names(started.running)}"
+        )
+    return lines
 
 
 def _farewell(stopped: Stopped, timeout_s: float) -> str:
@@ -182,37 +184,38 @@ def _count(number: int) -> str:
 
 
 def _show(found: dict[str, Any], *, verbose: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415 - slow to load, and only needed here
-    from rich.table import Table  # noqa: PLC0415 - see above
+    from rich.text import Text  # noqa: PLC0415 - slow to load, and only needed here
 
-    console = Console(highlight=False, soft_wrap=True)
-    ready = "ready" if found["ready"] else "[red]not ready[/]"
-    console.print(f"cluster {found['cluster_id']}  {ready}\nbootstrap.servers {found['bootstrap']}")
-    table = Table("node", "state", "address", "peer port", "pid", "leaders", "replicas", box=None, pad_edge=False)
+    ready = Text("ready") if found["ready"] else Text("not ready", "red")
+    columns = ["node", "state", "address", "peer port", "pid", "leaders", "replicas"]
     has_witnesses = any(broker.get("witnesses") for broker in found["brokers"])
-    if has_witnesses:
-        table.add_column("witnesses")
+    columns += ["witnesses"] * has_witnesses
+    rows = []
     for broker in found["brokers"]:
-        colour = COLOURS.get(broker["state"], "red")
-        occupied = f" (port taken by {broker['occupied_by']})" if "occupied_by" in broker else ""
-        table.add_row(
-            str(broker["node_id"]),
-            f"[{colour}]{broker['state']}[/]{occupied}",
-            f"{broker['host']}:{broker['port']}",
-            str(broker["peer_port"]),
-            str(broker["pid"] or "-"),
-            str(broker["leaders"]),
-            str(broker["replicas"]),
-            *([str(broker.get("witnesses", 0))] if has_witnesses else []),
+        state = Text(str(broker["state"]), COLOURS.get(broker["state"], "red"))
+        if "occupied_by" in broker:
+            state.append(f" (port taken by {broker['occupied_by']})", "default")
+        rows.append(
+            (
+                broker["node_id"],
+                state,
+                f"{broker['host']}:{broker['port']}",
+                broker["peer_port"],
+                broker["pid"] or None,
+                broker["leaders"],
+                broker["replicas"],
+                *([broker.get("witnesses", 0)] if has_witnesses else []),
+            )
         )
-    console.print(table)
-    for line in _quorum_lines(found["brokers"]):
-        console.print(line, markup=False)
+    title = Text.assemble(f"cluster {found['cluster_id']}  ", ready)
+    print_table(columns, rows, [title, f"bootstrap.servers {found['bootstrap']}"])
+    lines = _quorum_lines(found["brokers"])
     if verbose:
         for broker in found["brokers"]:
             for part in ("fetches", "events", "stats"):
-                for line in _lines(broker.get(part)):
-                    console.print(f"node {broker['node_id']} {part}: {line}", markup=False)
+                lines += [f"node {broker['node_id']} {part}: {line}" for line in _lines(broker.get(part))]
+    if lines:
+        say(*lines)
 
 
 def _quorum_lines(brokers: Sequence[dict[str, Any]]) -> list[str]:

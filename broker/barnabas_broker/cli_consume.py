@@ -7,17 +7,22 @@ command.
 
 Memory is bounded by the consumer's buffer and one batch of lines: when nobody reads our output, nothing more is
 fetched, and the membership lives on beside it.
+
+A terminal obeys what is written to it, and records are written by anybody: there they are escaped, unless asked for as
+they are. A pipe or a file gets every byte, because scripts count on that, as they do with kafka-console-consumer.
+
+A batch that cannot be read ends the command, unless it was told to leave such batches out: then each is told on stderr,
+and its group goes on behind it.
 """
 
 import contextlib
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from barnabas_clients import Admin, Consumer, OffsetAndMetadata, TopicPartition
+from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
 from barnabas_clients.consumer_errors import NotAssignedError
 from barnabas_clients.consumer_record import ConsumerRecord
 from barnabas_clients.errors import ClientError, CommitFailedError
@@ -25,9 +30,11 @@ from barnabas_clients.protocol.errors import KafkaError, UnknownTopicOrPartition
 
 from .cli_admin import check_bootstrap
 from .cli_errors import CommandError, typed
-from .cli_lines import Record, json_form, raw_form, template_form
+from .cli_lines import Record, escaped, json_form, raw_form, template_form
+from .cli_output import complain
 from .cli_pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
 from .cli_times import readable, timestamp_ms
+from .log_lines import log_to_stderr
 
 __all__ = ["ConsumeOrder", "consume"]
 
@@ -57,10 +64,12 @@ class ConsumeOrder(NamedTuple):
     key_separator: str | None
     headers: bool
     null: str
+    escape: bool | None
     max_records: int | None
     exit_at_end: bool
     idle_exit_s: float | None
     read_committed: bool
+    skip_corrupt: bool
     progress: bool | None
     timeout_s: float
 
@@ -79,8 +88,10 @@ def consume(order: ConsumeOrder) -> int:
         raise CommandError("--partition needs one topic")
     start_ms = None if order.from_time is None else timestamp_ms(order.from_time, int(time.time() * 1000))
     form = _form(order)
+    if order.escape or (order.escape is None and os.isatty(STDOUT_FD)):
+        form = escaped(form)
     check_bootstrap(order.bootstrap)
-    logging.basicConfig(format="barnabas: %(message)s", level=logging.WARNING)
+    log_to_stderr(logging.WARNING, "barnabas: %(message)s")
     return run(_consume(order, form, start_ms))
 
 
@@ -162,7 +173,11 @@ class _Reading:
                 at_once = min(at_once, order.max_records - self._progress.records)
             if order.idle_exit_s is not None:
                 poll_s = min(poll_s, max(0.0, last_at_s + order.idle_exit_s - time.monotonic()))
-            found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
+            try:
+                found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
+            except CorruptRecordsError as error:
+                await self._skip(error)
+                found, last_at_s = None, time.monotonic()
             if found:
                 last_at_s = time.monotonic()
                 await self._write(found, aside)
@@ -187,7 +202,7 @@ class _Reading:
         try:
             await self.consumer.commit(chosen, timeout_s=min(COMMIT_TIMEOUT_S, self._order.timeout_s))
         except (ClientError, KafkaError) as error:
-            sys.stderr.write(f"barnabas: not committed, and read again if that stays so: {error}\n")
+            complain(f"not committed, and read again if that stays so: {error}")
             if not isinstance(error, CommitFailedError):
                 self._written = chosen | self._written
 
@@ -217,6 +232,16 @@ class _Reading:
                 # Beyond the last record, when markers of transactions follow it.
                 next_offset = await self.consumer.position(key)
                 self._written[key] = OffsetAndMetadata(next_offset, "", records[-1].leader_epoch)
+
+    async def _skip(self, error: CorruptRecordsError) -> None:
+        """Leave out a batch that cannot be read, or end if nobody has said so."""
+        if not self._order.skip_corrupt:
+            raise CommandError(f"{error} (--skip-corrupt leaves out what cannot be read)") from error
+        complain(f"left out: {error}")
+        with contextlib.suppress(NotAssignedError):
+            await self.consumer.skip(error)
+            self._begun.add(error.partition)
+            self._written[error.partition] = OffsetAndMetadata(error.next_offset)
 
     async def _is_at_end(self) -> bool:
         """Say whether everything has been written that was there when reading began."""

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from barnabas_raftlog.errors import BarnabasError
 
+from .cli_output import complain
+
 __all__ = ["CommandError", "guarded", "report", "typed"]
 
 FAILED, INTERRUPTED = 1, 130
@@ -55,5 +57,5 @@ def _nobody_reads() -> int:
 
 def report(text: str, status: int) -> int:
     """Print one line, whatever the text looks like, and return the status."""
-    sys.stderr.write(f"barnabas: {' '.join(text.split())}\n")
+    complain(" ".join(text.split()))
     return status

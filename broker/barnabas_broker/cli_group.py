@@ -1,6 +1,5 @@
 """`barnabas group …`: what kafka-consumer-groups.sh does, over `Admin`."""
 
-import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,8 +8,9 @@ from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin_client import GroupDescription, OffsetChange, PartitionLag, ResetTo, total_lag
 from barnabas_clients.place_arguments import group_states
 
-from .cli_admin import parse_topics, print_table, with_admin
+from .cli_admin import parse_topics, with_admin
 from .cli_errors import CommandError
+from .cli_output import print_table, say, say_json
 from .cli_times import duration_ms, timestamp_ms
 
 __all__ = ["delete", "delete_offsets", "describe", "lag_text", "list_", "reset_offsets", "target_from"]
@@ -26,7 +26,7 @@ def list_(bootstrap: str, timeout_s: float, states: Sequence[str], *, as_json: b
         raise CommandError(f"--state: {error}") from error
     groups = with_admin(bootstrap, timeout_s, lambda admin: admin.list_groups(states=wanted))
     if as_json:
-        print(json.dumps([row._asdict() for row in groups], indent=2))
+        say_json([row._asdict() for row in groups])
     else:
         print_table(
             ("group", "state", "type", "protocol", "coordinator"),
@@ -46,7 +46,7 @@ def describe(bootstrap: str, group_id: str, timeout_s: float, *, as_json: bool) 
 
     group, lags = with_admin(bootstrap, timeout_s, run)
     if as_json:
-        print(json.dumps(_as_json(group, lags), indent=2))
+        say_json(_as_json(group, lags))
     else:
         _show(group, lags)
     return 0
@@ -59,7 +59,7 @@ def delete(bootstrap: str, group_ids: Sequence[str], timeout_s: float) -> int:
         # One after the other: what has been deleted is said even if a later one is refused.
         for group_id in group_ids:
             await admin.delete_groups([group_id])
-            print(f"deleted {group_id}")
+            say(f"deleted {group_id}")
 
     with_admin(bootstrap, timeout_s, run)
     return 0
@@ -77,7 +77,7 @@ def delete_offsets(bootstrap: str, group_id: str, words: Sequence[str], timeout_
         return sorted(chosen)
 
     for key in with_admin(bootstrap, timeout_s, run):
-        print(f"{group_id} has no position in {key} any more")
+        say(f"{group_id} has no position in {key} any more")
     return 0
 
 
@@ -100,12 +100,12 @@ def reset_offsets(
     )
     if as_json:
         rows = [{"topic": key.topic, "partition": key.partition} | change._asdict() for key, change in plan.items()]
-        print(json.dumps({"executed": execute, "offsets": rows}, indent=2))
+        say_json({"executed": execute, "offsets": rows})
         return 0
     print_table(
         ("topic", "partition", "before", "after"),
         [(*key, change.before, change.after) for key, change in plan.items()],
-        "" if execute else "Nothing has been changed: --execute does it",
+        [] if execute else ["Nothing has been changed: --execute does it"],
     )
     return 0
 
@@ -223,7 +223,7 @@ def _show(group: GroupDescription, lags: Lags) -> None:
         if not member.assignment
     ]
     columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
-    print_table(columns, rows, f"{header}  {lag_text(lags)}")
+    print_table(columns, rows, [f"{header}  {lag_text(lags)}"])
 
 
 def lag_text(lags: Lags) -> str:

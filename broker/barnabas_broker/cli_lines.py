@@ -5,6 +5,9 @@ Three forms. *JSON* carries everything and comes back as it went: bytes that are
 repeat. *Raw* is the value and a newline, with the key before it when a separator is given; a value that contains a
 newline comes back as two. A *template* is for people: `{partition}@{offset} {value}`.
 
+Whoever wrote a record may have put into it what a terminal obeys. `escaped` makes of a form one that is only to be
+looked at: the lines of a template or of raw values cannot be read back any more, those of JSON mean the same.
+
 JSON is read strictly. A field that is not known is a mistake in writing, and a missing value would be a deletion on a
 compacted topic: both are refused, and where a record came from (topic, partition, offset) is allowed and ignored, so
 that what `consume` wrote can be produced again.
@@ -19,12 +22,14 @@ from typing import Annotated, Any, NamedTuple, Protocol, cast
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.printable import printable, printable_json
 
 __all__ = [
     "TEMPLATE_FIELDS",
     "LineError",
     "LineRecord",
     "Record",
+    "escaped",
     "json_form",
     "parse_json",
     "raw_form",
@@ -227,6 +232,39 @@ def template_form(template: str, null: bytes, readable: Callable[[int], str]) ->
         return b"".join(part if isinstance(part, bytes) else part(record) for part in parts) + b"\n"
 
     return form
+
+
+class _Shown(NamedTuple):
+    """A record for the eyes: its texts are UTF-8 without control characters."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+def escaped(form: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
+    """Return what writes records as `form` does, with escapes for what is in them and is not for a terminal.
+
+    These are control characters, what changes the direction of text, and bytes that are not UTF-8. What was typed for
+    the form itself (a separator, a template, the text for null) stays as it is.
+    """
+    if form is json_form:
+        return lambda record: printable_json(json_form(record)[:-1].decode()).encode() + b"\n"
+
+    def shown(record: Record) -> bytes:
+        headers = [(printable(name, None), _seen(value)) for name, value in record.headers]
+        place = printable(record.topic, None), record.partition, record.offset, record.timestamp_ms
+        return form(_Shown(*place, _seen(record.key), _seen(record.value), headers))
+
+    return shown
+
+
+def _seen(data: bytes | None) -> bytes | None:
+    return None if data is None else printable(str(data, errors="backslashreplace"), None).encode()
 
 
 def _data(data: bytes | None) -> _Data:

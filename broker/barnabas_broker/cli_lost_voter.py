@@ -6,7 +6,6 @@ leads, or when no replica would go on; it says what is given up; and does nothin
 every replica that would go on is told, because only the one with the longest log can be elected.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,8 @@ from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import admin
 
 from .cli_errors import CommandError
-from .config import BrokerConfig
+from .cli_output import say, say_json
+from .config import BrokerConfig, ConfigError
 from .lost_voters import METHOD
 
 __all__ = ["give_up"]
@@ -30,7 +30,10 @@ def give_up(
     topic: str, partition: int, voter: int, config_file: Path, timeout_s: float, *, accepted: bool, as_json: bool
 ) -> int:
     """Ask everybody; then tell those that would go on, if that was `accepted`."""
-    config = BrokerConfig.from_toml(config_file.read_text(encoding="utf-8"))
+    try:
+        config = BrokerConfig.from_bytes(config_file.read_bytes())
+    except ConfigError as error:
+        raise CommandError(f"--config {config_file}: {error}") from error
     if voter not in config.nodes:
         raise CommandError(f"there is no broker {voter}: {config_file} names {_list(config.nodes)}")
     answers = _ask(config, sorted(config.nodes), (topic, partition, voter, False), timeout_s)
@@ -42,11 +45,11 @@ def give_up(
     if as_json:
         brokers = {str(node_id): answer for node_id, answer in sorted((answers | able).items())}
         found = {"topic": topic, "partition": partition, "voter": voter, "given_up": accepted, "leader": leader}
-        print(json.dumps(found | {"brokers": brokers}))
+        say_json(found | {"brokers": brokers}, indent=None)
     elif accepted:
-        print(f"told brokers {_list(sorted(able))} to go on without broker {voter} in {topic}-{partition}")
+        say(f"told brokers {_list(sorted(able))} to go on without broker {voter} in {topic}-{partition}")
     else:
-        print(_warning(topic, partition, voter, answers))
+        say(*_warning(topic, partition, voter, answers))
     if not accepted:
         return 0
     if leader is None:
@@ -57,7 +60,7 @@ def give_up(
         )
         raise CommandError(f"nobody leads {topic}-{partition} yet: look at `barnabas topic describe {topic}`{refusals}")
     if not as_json:
-        print(f"broker {leader} leads {topic}-{partition}")
+        say(f"broker {leader} leads {topic}-{partition}")
     return 0
 
 
@@ -85,7 +88,7 @@ def _able(topic: str, partition: int, voter: int, answers: Mapping[int, Answer |
     return able
 
 
-def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answer | str]) -> str:
+def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answer | str]) -> list[str]:
     lines = [f"{topic}-{partition} has no leader."]
     for node_id, answer in sorted(answers.items()):
         if isinstance(answer, dict) and answer["hosts"]:
@@ -95,12 +98,12 @@ def _warning(topic: str, partition: int, voter: int, answers: Mapping[int, Answe
             lines.append(f"  broker {node_id}: its log ends at offset {answer['end_offset']}, it {doubt}")
         elif not isinstance(answer, dict):
             lines.append(f"  broker {node_id}: {answer}")
-    lines += [
+    return [
+        *lines,
         f"Without broker {voter}, those that answer elect the one of them that has the longest log.",
         f"LOST for good is then every acknowledged record that only broker {voter} still has, also if it comes back.",
         "Nothing was done. To do it, say --accept-data-loss.",
     ]
-    return "\n".join(lines)
 
 
 def _ask(

@@ -26,7 +26,9 @@ from barnabas_raftlog.errors import BarnabasError
 from .cli_admin import check_bootstrap
 from .cli_errors import CommandError
 from .cli_lines import LineError, LineRecord, parse_json, raw_parser
+from .cli_output import complain
 from .cli_pipes import Aside, Progress, Wishes, blocks_of_lines, run, typed_bytes
+from .log_lines import log_to_stderr
 
 __all__ = ["ProduceOrder", "produce"]
 
@@ -71,7 +73,7 @@ def produce(order: ProduceOrder) -> int:
         raise CommandError("--keep-partitions is for --format json, without --partition")
     check_bootstrap(order.bootstrap)
     # What goes wrong is told once, by the line that it happened to.
-    logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
+    log_to_stderr(logging.ERROR, "barnabas: %(message)s")
     return run(_produce(order, _parser(order), [_header(word) for word in order.headers]))
 
 
@@ -97,7 +99,7 @@ async def _produce(
                     await sending.settle()
             progress.close()
             if wishes.end.is_set():
-                sys.stderr.write(f"barnabas: interrupted; {progress.records} records were delivered\n")
+                complain(f"interrupted; {progress.records} records were delivered")
                 return INTERRUPTED
         return 0
     finally:

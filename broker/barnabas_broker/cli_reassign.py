@@ -23,8 +23,9 @@ from barnabas_clients.admin_client import ConfigResource, PartitionReassignment
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import NoReassignmentInProgressError
 
-from .cli_admin import parse_topics, print_table, with_admin
+from .cli_admin import parse_topics, with_admin
 from .cli_errors import CommandError
+from .cli_output import print_table, say, say_json
 from .reassignment_plan import Place, lacks_witness, plan_targets
 from .witness_rows import WITNESSES, decode_witnesses
 
@@ -83,12 +84,12 @@ def move(
         unwitnessed = await _unwitnessed(admin, targets, witnesses)
         changed = {key: target for key, target in targets.items() if target != before[key] or key in unwitnessed}
         if as_json:
-            print(_plan_text(targets))
+            say_json(_plan(targets))
         else:
             _show_plan(before, targets, witnesses, unwitnessed)
         if not execute:
             if changed and not as_json:
-                print("nothing is changed yet; --execute does it", file=sys.stderr)
+                say("nothing is changed yet; --execute does it", to_stderr=True)
             return
         if changed:
             await admin.alter_partition_reassignments(changed)
@@ -106,7 +107,7 @@ def status(bootstrap: str, topics: Sequence[str], timeout_s: float, *, as_json: 
         partitions = list(await _replicas(admin, topics)) if topics else None
         moving = await admin.list_partition_reassignments(partitions)
         if as_json:
-            print(json.dumps([_as_json(key, one) for key, one in sorted(moving.items())], indent=2))
+            say_json([_as_json(key, one) for key, one in sorted(moving.items())])
         else:
             _show_status(moving)
 
@@ -124,7 +125,7 @@ def cancel(bootstrap: str, topics: Sequence[str], timeout_s: float, *, wait: boo
             # Refused for those that were called off before: they are on their way back already.
             with contextlib.suppress(NoReassignmentInProgressError):
                 await admin.alter_partition_reassignments(dict.fromkeys(moving))
-        print(f"called off: {len(moving)} partitions")
+        say(f"called off: {len(moving)} partitions")
         if wait:
             await _wait(admin, list(moving))
 
@@ -145,7 +146,7 @@ def observers(bootstrap: str, name: str, brokers: str | None, timeout_s: float) 
         return wanted
 
     found = with_admin(bootstrap, timeout_s, run)
-    print(f"{name}: observed by {_ids(found)}" if found else f"{name}: observed by nobody")
+    say(f"{name}: observed by {_ids(found)}" if found else f"{name}: observed by nobody")
     return 0
 
 
@@ -215,7 +216,7 @@ async def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
         if len(moving) != left:
             left = len(moving)
             text = f"{left} of {len(partitions)} partitions are on their way" if left else "done"
-            print(text, file=sys.stderr, flush=True)
+            say(text, to_stderr=True)
         if not left:
             return
         await asyncio.sleep(LOOK_S)
@@ -237,12 +238,12 @@ def _read_plan(path: Path) -> Targets:
     return targets
 
 
-def _plan_text(targets: Targets) -> str:
+def _plan(targets: Targets) -> dict[str, Any]:
     rows = [
         {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
         for key, replicas in targets.items()
     ]
-    return json.dumps({"version": 1, "partitions": rows}, indent=2)
+    return {"version": 1, "partitions": rows}
 
 
 def _show_plan(
@@ -258,7 +259,7 @@ def _show_plan(
 
 def _show_status(moving: Mapping[TopicPartition, PartitionReassignment]) -> None:
     if not moving:
-        print("no partition is on its way")
+        say("no partition is on its way")
         return
     print_table(
         ("partition", "to", "adding", "removing"),

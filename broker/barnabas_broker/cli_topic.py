@@ -2,8 +2,6 @@
 
 import asyncio
 import difflib
-import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,8 +13,9 @@ from barnabas_clients.cluster_view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
-from .cli_admin import print_table, with_admin
+from .cli_admin import with_admin
 from .cli_errors import CommandError
+from .cli_output import complain, print_table, say, say_json
 from .cli_times import timestamp_ms
 from .witness_rows import WITNESSES, decode_witnesses
 
@@ -26,7 +25,7 @@ __all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 DETAILS_TIMEOUT_S = 2.0
 ALL_RECORDS = -1
 NO_WITNESS = (
-    "barnabas: with 2 replicas and no third broker for a witness a partition stops when either broker does; "
+    "with 2 replicas and no third broker for a witness a partition stops when either broker does; "
     "`barnabas reassign` adds the witness when there is a third broker"
 )
 
@@ -59,12 +58,12 @@ def create(
         except TopicAlreadyExistsError:
             if not if_not_exists:
                 raise
-            print(f"{name} exists")
+            say(f"{name} exists")
         else:
             replicas = len(next(iter(view.partitions.values())).replicas)
-            print(f"created {name}: {len(view.partitions)} partitions, {replicas} replicas each")
+            say(f"created {name}: {len(view.partitions)} partitions, {replicas} replicas each")
             if replicas == 2 and len(_witnesses(await _configs(admin, name, DETAILS_TIMEOUT_S))) < len(view.partitions):
-                print(NO_WITNESS, file=sys.stderr)
+                complain(NO_WITNESS)
 
     with_admin(bootstrap, timeout_s, run)
     return 0
@@ -74,10 +73,9 @@ def list_(bootstrap: str, timeout_s: float, *, as_json: bool, include_internal: 
     """Print the topics' names, or everything about them as JSON."""
     topics = with_admin(bootstrap, timeout_s, lambda admin: admin.list_topics(include_internal=include_internal))
     if as_json:
-        print(json.dumps([_as_json(topic, {}, {}) for topic in topics], indent=2))
-    else:
-        for topic in topics:
-            print(topic.name)
+        say_json([_as_json(topic, {}, {}) for topic in topics])
+    elif topics:
+        say(*(topic.name for topic in topics))
     return 0
 
 
@@ -92,7 +90,7 @@ def describe(bootstrap: str, name: str, timeout_s: float, *, as_json: bool) -> i
     topic, offsets, configs = with_admin(bootstrap, timeout_s, run)
     if as_json:
         rows = {entry.name: {"value": entry.value, "source": entry.source.name} for entry in configs.values()}
-        print(json.dumps(_as_json(topic, offsets, _witnesses(configs)) | {"configs": rows}, indent=2))
+        say_json(_as_json(topic, offsets, _witnesses(configs)) | {"configs": rows})
     else:
         _show(topic, offsets, configs)
     return 0
@@ -125,7 +123,7 @@ def alter(
         if changes:
             await admin.alter_configs(ConfigResource.topic(name), changes)
             said = [f"{key} deleted" if value is None else f"{key}={value}" for key, value in changes.items()]
-            print(f"{name}: {', '.join(said)}")
+            say(f"{name}: {', '.join(said)}")
         if partitions is not None:
             await _grow(admin, name, partitions)
 
@@ -150,7 +148,7 @@ async def _grow(admin: Admin, name: str, partitions: int) -> None:
         raise CommandError(f"{name} has {had} partitions; their number can grow and never shrink")
     if len(before.partitions) < partitions:
         await admin.create_partitions(name, partitions)
-    print(f"{name}: {partitions} partitions, before {len(before.partitions)}")
+    say(f"{name}: {partitions} partitions, before {len(before.partitions)}")
 
 
 def delete(bootstrap: str, name: str, timeout_s: float, *, if_exists: bool) -> int:
@@ -162,9 +160,9 @@ def delete(bootstrap: str, name: str, timeout_s: float, *, if_exists: bool) -> i
         except UnknownTopicOrPartitionError:
             if not if_exists:
                 raise
-            print(f"{name} does not exist")
+            say(f"{name} does not exist")
         else:
-            print(f"deleted {name}")
+            say(f"deleted {name}")
 
     with_admin(bootstrap, timeout_s, run)
     return 0
@@ -199,7 +197,7 @@ def delete_records(
 
     starts = with_admin(bootstrap, timeout_s, run)
     for key, start in starts.items():
-        print(f"{key} starts at {start}")
+        say(f"{key} starts at {start}")
     return 0
 
 
@@ -278,5 +276,5 @@ def _show(topic: TopicView, offsets: Offsets, configs: Configs) -> None:
             )
             for partition, view in sorted(topic.partitions.items())
         ],
-        "\n".join([header, *own]),
+        [header, *own],
     )

@@ -8,7 +8,8 @@ written anew, a checkpoint follows, which lets the old files go.
 
 A witness keeps only what a replica lacks: there is nothing to compact.
 
-An event says what was compacted. A partition for which there is no room on the disk is said too, and tried again in the
+An event says what was compacted, and one how many batches were kept as they are because they cannot be read or hold
+more than is opened here. A partition for which there is no room on the disk is said too, and tried again in the
 next round; nothing is lost by that.
 """
 
@@ -96,6 +97,9 @@ class Compaction:
             return False
         except StorageFailedError:
             return False  # Said and mended by the scrub, if that can be done.
+        if done is not None and done.unread_count:
+            text = f"{done.unread_count} that cannot be read or hold too much, the first at offset {done.unread_offset}"
+            self._events.add("batches not compacted", str(partition), text)
         if done is None or not done.segment_count:
             return False
         text = (

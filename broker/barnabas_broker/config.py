@@ -177,7 +177,9 @@ class BrokerConfig:
         100 * _MIB, "Largest request; a larger one closes its connection.", low=1024
     )
     queued_max_request_bytes: int = _number(
-        256 * _MIB, "Requests held in memory, over all connections; above it reading pauses.", low=_MIB
+        128 * _MIB,
+        "Requests that have arrived and answers not taken, over all connections; above it those wait that hold most.",
+        low=_MIB,
     )
     queued_max_requests_per_connection: int = _number(
         100, "Unanswered requests of one connection; above it reading from it pauses.", low=1, high=100_000
@@ -198,6 +200,9 @@ class BrokerConfig:
     group_min_session_timeout_ms: int = _number(6_000, "Shortest session that a group member may ask for.", low=1)
     group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
     group_max_size: int = _number(10_000, "Members of one group; one more is refused.", low=1)
+    group_state_max_bytes: int = _number(
+        64 * _MIB, "What the groups that a broker coordinates may hold in memory, with members and offsets.", low=_MIB
+    )
     group_rebalance_interval_ms: int = _number(
         2_000, "Least time between rebalances of a group whose members come and go all the time.", high=600_000
     )
@@ -313,6 +318,19 @@ class BrokerConfig:
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"not valid TOML: {error}") from error
         return cls.from_settings(_flatten(tables, ""))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a configuration file as it lies on the disk.
+
+        Raises:
+            ConfigError: as `from_toml`.
+        """
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"not valid TOML: byte {error.start} is not UTF-8") from error
+        return cls.from_toml(text)
 
     @classmethod
     def from_settings(cls, values: Mapping[str, SettingValue]) -> Self:

@@ -14,19 +14,22 @@ system call (uvloop would make fifty, and 35 µs each were measured).
 
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
-- requests held in memory over the whole node: `bytes_max`. One request may overshoot it, none starts above it;
+- what all clients make the node hold, requests that have arrived and answers that were not taken: `bytes_max`, and an
+  eighth of that for those who hold little (`transient_bytes` says who waits);
 - unanswered requests of one connection: `exchanges_max`;
 - answers that the client does not take: the transport's buffer or answers waiting behind an unanswered request
   above `WRITE_HIGH_BYTES`;
 - one parked request that may answer with much (a fetch), or that must act before those behind it (a commit whose
   coordinator is not certain yet), holds them back: `Exchange.hold`;
 - connections: `connections_max`, one more is closed with a logged reason;
-- a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason;
+- a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason, which
+  names TLS and HTTP if that is what it was;
 - log lines about misbehaving clients: `REASONS_PER_SWEEP`; the rest is counted.
 
 Time enters through one sweep for all connections, which closes those that were silent for too many sweeps. It also
-closes those that began a large request and stall while others wait for memory. Reading goes on while nothing is
-held back, also behind a parked request: a client that leaves is noticed.
+closes those that have sent a part of a request, or have an answer to take, and for `SWEEPS_STALLED` sweeps make less
+progress than `RATE_BYTES_MIN` a second. Reading goes on while nothing is held back, also behind a parked request: a
+client that leaves is noticed.
 
 Not here: what the bytes mean (`dispatch`), TLS, quotas.
 """
@@ -36,12 +39,15 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.foreign_protocols import complaint_about
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
+from .transient_bytes import SMALL_BYTES, TransientBytes
 from .turns import Turns
 
 __all__ = ["Connection", "Exchange", "Limits", "Listener"]
@@ -55,6 +61,8 @@ WRITE_HIGH_BYTES = 1 << 20
 REASONS_PER_SWEEP = 20
 SWEEP_MS = 5_000
 SWEEPS_STALLED = 6
+RATE_BYTES_MIN = 4 * 1024
+FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = 4
 _REQUEST_BYTES_MIN = 8  # api key, version, correlation id
@@ -68,7 +76,7 @@ class Limits:
     def __init__(
         self,
         *,
-        bytes_max: int = 256 << 20,
+        bytes_max: int = 128 << 20,
         connections_max: int = 20_000,
         backlog: int = 1_024,
         exchanges_max: int = 100,
@@ -83,7 +91,8 @@ class Limits:
 class Exchange:
     """One request and, in time, its answer. The owner of `frame` is whoever keeps a view of it.
 
-    `abandon` is called, once, if the connection ends before the answer: whoever parks an exchange sets it.
+    `size_bytes` is what it makes the node hold until it is answered: at first the request. `abandon` is called, once,
+    if the connection ends before the answer: whoever parks an exchange sets it.
     """
 
     __slots__ = (
@@ -124,6 +133,18 @@ class Exchange:
         self.frame = self.abandon = None
         self.connection._answered(self)
 
+    def give_up(self, reason: str) -> None:
+        """Close the connection, because that is all that can be said; `reason` goes to the log."""
+        self.connection.close(reason)
+        if not self.is_answered:
+            self.answer(())
+
+    def grow(self, count: int) -> None:
+        """Note that `count` bytes more are held for this exchange until it is answered."""
+        if not self.is_answered and not self.connection.is_closed:
+            self.size_bytes += count
+            self.connection._listener.account.add(self.connection, count)
+
     def hold(self) -> None:
         """Serve nothing more from this connection until this exchange is answered, or `release` called as often."""
         if self.is_answered:
@@ -141,6 +162,16 @@ class Exchange:
                 self.connection._unblock()
 
     @property
+    def is_small(self) -> bool:
+        return self.size_bytes <= SMALL_BYTES
+
+    @property
+    def room_bytes(self) -> int:
+        """How many bytes its answer should have at most; -1: none, there is no room. One batch may be larger."""
+        account = self.connection._listener.account
+        return -1 if account.must_wait(self.connection) else account.room_for_answer()
+
+    @property
     def is_gone(self) -> bool:
         """Nobody is there any more who could be answered."""
         return self.connection.is_closed
@@ -154,6 +185,8 @@ class Connection(asyncio.BufferedProtocol):
     """One client. Invariant: `_held` is what was received and not yet served; it starts at a size prefix."""
 
     __slots__ = (
+        "_answer_bytes",
+        "_answered_bytes",
         "_exchanges",
         "_filled",
         "_frame",
@@ -163,12 +196,17 @@ class Connection(asyncio.BufferedProtocol):
         "_is_reading_paused",
         "_is_writing_paused",
         "_listener",
+        "_marks",
         "_output",
         "_queued_bytes",
+        "_strikes",
         "_transport",
+        "held_bytes",
+        "host",
         "is_closed",
         "last_sweep",
         "peer",
+        "received_bytes",
         "software",
     )
 
@@ -181,6 +219,10 @@ class Connection(asyncio.BufferedProtocol):
         self._held = b""
         self._output: list[Buffer] = []
         self._holding = self._queued_bytes = 0
+        # What it holds in the account, all that was received and answered, and how much of both at the last sweep.
+        self.held_bytes = self.received_bytes = self._answered_bytes = self._answer_bytes = self._strikes = 0
+        self._marks = 0, 0
+        self.host = ""
         self._is_parsing = self._is_reading_paused = self._is_writing_paused = False
         self.is_closed = False
         self.last_sweep = listener.sweep_count
@@ -195,20 +237,21 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "local"
+        if isinstance(name, tuple):
+            self.host, self.peer = name[0], f"{name[0]}:{name[1]}"
+        else:
+            self.peer = "local"
         self._listener._connected(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
         self._transport = None
         listener = self._listener
-        if self._frame is not None:
-            listener._release(len(self._frame))
         self._frame, self._held = None, b""
         exchanges = list(self._exchanges)
         self._exchanges.clear()
-        for exchange in exchanges:
-            listener._release(exchange.size_bytes)
+        listener.account.forget(self)
+        listener._freed()
         try:
             call_each(exchanges, _abandon)
         finally:
@@ -223,6 +266,13 @@ class Connection(asyncio.BufferedProtocol):
             self._listener._log_reason(self, reason)
             self._close()
 
+    def drop(self, reason: str) -> None:
+        """Close at once; what is written and not taken is lost."""
+        self._listener._log_reason(self, reason)
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
     def _close(self) -> None:
         self.is_closed = True
         if self._transport is not None:
@@ -234,53 +284,75 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._count_answers()
         self._unblock()
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        count = STARVED_READ_BYTES if self._listener.account.must_wait(self) else SCRATCH_BYTES
         if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
+            # Not all of it at once: the kernel may have megabytes, of many clients.
+            return memoryview(self._frame)[self._filled : self._filled + count]
         scratch, start = self._listener._scratch, len(self._held)
         if start:
             scratch[:start] = self._held
-        if self._listener.bytes_in_use >= self._listener.limits.bytes_max:
-            return scratch[start : start + STARVED_READ_BYTES]
-        return scratch[start:]
+        return scratch[start : start + count]
 
     def buffer_updated(self, count: int) -> None:
         self.last_sweep = self._listener.sweep_count
+        self.received_bytes += count
         frame = self._frame
         if frame is None:
             end = len(self._held) + count
-            self._held = b""
+            self._keep(b"")
             self._parse(self._listener._scratch[:end])
             return
         self._filled += count
+        self._listener.account.add(self, count)
         if self._filled == len(frame) and not self.is_closed:
             self._frame = None
             self._is_parsing = True
             self._begin(frame)
             self._is_parsing = False
-            self._pause_if_blocked()
+        self._pause_if_blocked()
 
     @property
     def is_idle(self) -> bool:
         """No request is being served. One that is half received and goes no further counts as silence."""
         return not self._exchanges
 
-    @property
-    def is_stalled_midway(self) -> bool:
-        """A large request has begun to arrive."""
-        return self._frame is not None
+    def is_stuck(self) -> bool:
+        """Tell whether the client has made too little progress since it was last asked about: one question a sweep.
+
+        It owes the rest of a request, or takes an answer too slowly. Who is not read from owes nothing.
+        """
+        self._count_answers()
+        taken_bytes = self._answered_bytes - self._answer_bytes
+        owes = (self._frame is not None or bool(self._held)) and not self._is_reading_paused
+        due_bytes = RATE_BYTES_MIN * SWEEP_MS // 1000
+        is_late = owes and self.received_bytes - self._marks[0] < due_bytes
+        is_slow = self._answer_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
+        self._marks = self.received_bytes, taken_bytes
+        self._strikes = self._strikes + 1 if is_late or is_slow else 0
+        return self._strikes >= SWEEPS_STALLED
+
+    def _keep(self, data: bytes) -> None:
+        """Hold `data` until more has arrived, or it can be served."""
+        change = len(data) - len(self._held)
+        self._held = data
+        if change:
+            self._listener.account.add(self, change)
 
     def _parse(self, data: memoryview) -> None:
         """Serve every whole request in `data`, which is only valid during this call, and keep the rest."""
         position, end = 0, len(data)
         frame_bytes_max = self._listener.limits.frame_bytes_max
+        account = self._listener.account
         self._is_parsing = True
         while end - position >= _SIZE_BYTES and not self.is_closed:
             size: int = _SIZE.unpack_from(data, position)[0]
             if not _REQUEST_BYTES_MIN <= size <= frame_bytes_max:
-                self.close(f"a request of {size} bytes; from {_REQUEST_BYTES_MIN} to {frame_bytes_max} are accepted")
+                sizes = f"a request of {size} bytes; from {_REQUEST_BYTES_MIN} to {frame_bytes_max} are accepted"
+                self.close(complaint_about(bytes(data[position : position + _SIZE_BYTES])) or sizes)
                 break
             if self._is_blocked():
                 break
@@ -288,12 +360,12 @@ class Connection(asyncio.BufferedProtocol):
             if start + size <= end:
                 position = start + size
                 frame = bytearray(data[start:position])
-                self._listener.bytes_in_use += size
+                account.add(self, size)
                 self._begin(frame)
             elif size > DIRECT_BYTES:
                 frame = unfilled(size)
-                self._listener.bytes_in_use += size
                 self._filled = end - start
+                account.add(self, self._filled)
                 frame[: self._filled] = data[start:end]
                 self._frame = frame
                 position = end
@@ -303,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         if position < end:
-            self._held = bytes(data[position:end])
+            self._keep(bytes(data[position:end]))
         self._pause_if_blocked()
 
     def _begin(self, frame: bytearray) -> None:
@@ -313,34 +385,41 @@ class Connection(asyncio.BufferedProtocol):
 
     def _is_blocked(self) -> bool:
         listener = self._listener
+        if self._frame is not None:
+            # What limits the number of requests has let this one begin.
+            return listener.account.must_wait(self)
         return (
             len(self._exchanges) >= listener.limits.exchanges_max
             or self._is_writing_paused
             or self._holding > 0
             or self._queued_bytes >= WRITE_HIGH_BYTES
-            or listener.bytes_in_use >= listener.limits.bytes_max
+            or listener.account.must_wait(self)
         )
 
     def _pause_if_blocked(self) -> None:
-        # In the middle of a large request nothing is held, and reading goes on: its memory is taken already.
-        if not self._held or self._is_reading_paused or self._transport is None or not self._is_blocked():
+        has_begun = self._held or self._frame is not None
+        if not has_begun or self._is_reading_paused or self._transport is None or not self._is_blocked():
             return
         self._is_reading_paused = True
         self._transport.pause_reading()
-        if self._listener.bytes_in_use >= self._listener.limits.bytes_max:
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        if self._listener.account.must_wait(self):
             self._listener._starved[self] = None
+            self._listener._freed()
 
     def _unblock(self) -> None:
         """Take up reading where it stopped, if what stopped it is over."""
         if not self._is_reading_paused or self._is_parsing or self.is_closed:
             return
         if self._is_blocked():
-            if self._listener.bytes_in_use >= self._listener.limits.bytes_max:
-                self._listener._starved[self] = None
+            self._wait_for_room()
             return
         self._is_reading_paused = False
-        held, self._held = self._held, b""
+        held = self._held
         if held:
+            self._keep(b"")
             self._parse(memoryview(held))
         if not self._is_reading_paused and self._transport is not None and not self.is_closed:
             self._transport.resume_reading()
@@ -352,13 +431,20 @@ class Connection(asyncio.BufferedProtocol):
         exchanges = self._exchanges
         if not exchanges:
             return  # The connection has ended, and nothing is kept.
-        for buffer in exchange.buffers:
-            self._queued_bytes += len(buffer)
+        count = sum([len(buffer) for buffer in exchange.buffers])
+        self._queued_bytes += count
+        self._answer_bytes += count
+        self._answered_bytes += count
         # It may be that somebody before it is not ready.
         while exchanges and exchanges[0].is_answered:
             first = exchanges.popleft()
             self._output += first.buffers
-            self._listener._release(first.size_bytes)
+            count -= first.size_bytes
+        account = self._listener.account
+        account.end_privilege(self)
+        if count:
+            account.add(self, count)
+            self._listener._freed()
         if self._output:
             self._listener._send_soon(self)
         if self._is_reading_paused:
@@ -366,10 +452,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _break(self, error: Exception) -> None:
         """What was to be done for several connections has failed for this one."""
-        self._listener._log_reason(self, f"{type(error).__name__}: {error}")
-        self.is_closed = True
-        if self._transport is not None:
-            self._transport.abort()
+        self.drop(f"{type(error).__name__}: {error}")
 
     def _send(self) -> None:
         """Hand the answers of one loop iteration to the transport: one system call for all of them."""
@@ -378,14 +461,24 @@ class Connection(asyncio.BufferedProtocol):
             self._queued_bytes -= len(buffer)
         if output and self._transport is not None:
             self._transport.writelines(output)
+        self._count_answers()
         if self._is_reading_paused:
             self._unblock()
+
+    def _count_answers(self) -> None:
+        """Note what the client has taken of its answers, as far as the kernel tells."""
+        if self._transport is None:
+            return
+        left = self._queued_bytes + self._transport.get_write_buffer_size()
+        if left != self._answer_bytes:
+            self._listener.account.add(self, left - self._answer_bytes)
+            self._answer_bytes = left
+            self._listener._freed()
 
 
 class Listener:
     """The listening socket and all its connections.
 
-    Invariant: `bytes_in_use` is the sum of the sizes of all requests that were begun and not yet answered.
     `serve` gets each exchange, synchronously and in order; it must not raise for anything a client can cause.
     """
 
@@ -393,7 +486,7 @@ class Listener:
         self.limits = limits
         self.serve = serve
         self.turns = Turns()
-        self.bytes_in_use = 0
+        self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0
         self.port = 0
@@ -465,10 +558,13 @@ class Listener:
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
 
-    def _release(self, size_bytes: int) -> None:
-        self.bytes_in_use -= size_bytes
-        assert self.bytes_in_use >= 0
-        if self._starved and self._feeding is None and self.bytes_in_use < self.limits.bytes_max:
+    @property
+    def bytes_in_use(self) -> int:
+        return self.account.total_bytes
+
+    def _freed(self) -> None:
+        """Something may have been given back, or nobody of those that wait goes on."""
+        if self._starved and self._feeding is None and (not self.account.is_scarce or self.account.privileged is None):
             # Later, not here: whoever is fed may release memory again, and this must not nest.
             self._feeding = asyncio.get_running_loop().call_soon(self._feed_starved)
 
@@ -483,21 +579,35 @@ class Listener:
 
     def _feed_starved(self) -> None:
         self._feeding = None
-        starved, self._starved = self._starved, {}
-        call_each(starved, Connection._unblock, Connection._break)
+        account, count = self.account, FED_AT_ONCE
+        if account.is_scarce:
+            if account.privileged is not None or not self._starved:
+                return
+            account.privileged, count = next(iter(self._starved)), 1
+        fed = list(islice(self._starved, count))
+        for connection in fed:
+            del self._starved[connection]
+        call_each(fed, Connection._unblock, Connection._break)
+        self._freed()
 
     def _sweep(self) -> None:
         self.sweep_count += 1
         self._reasons = 0
         delay_ms = min(SWEEP_MS, self.limits.idle_ms // 10)
         self._sweeping = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
-        idle_since = self.sweep_count - self.limits.idle_ms // delay_ms
-        stalled_since = max(idle_since, self.sweep_count - SWEEPS_STALLED)
-        for connection in [one for one in self._connections if one.last_sweep < stalled_since and not one.is_closed]:
-            if connection.is_stalled_midway and self._starved:
-                connection.close("a large request has stalled, and others wait for the memory it holds")
+        self._sweep_some(deque(self._connections), self.sweep_count - self.limits.idle_ms // delay_ms)
+
+    def _sweep_some(self, left: "deque[Connection]", idle_since: int) -> None:
+        for _ in range(min(len(left), SWEPT_AT_ONCE)):
+            connection = left.popleft()
+            if connection.is_stuck():
+                connection.drop(f"less than {RATE_BYTES_MIN} bytes a second of a request or an answer got through")
+            elif connection.is_closed:
+                continue
             elif connection.is_idle and connection.last_sweep < idle_since:
                 connection.close(f"nothing was received for {self.limits.idle_ms} ms (connections.max.idle.ms)")
+        if left:
+            asyncio.get_running_loop().call_soon(self._sweep_some, left, idle_since)
 
     def _log_reason(self, connection: Connection, reason: str) -> None:
         self._reasons += 1

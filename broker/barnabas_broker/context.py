@@ -10,7 +10,6 @@ from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
 from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
 from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
@@ -35,7 +34,7 @@ from .retention import Retention
 from .timers import Timers
 from .turns import Work
 
-__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "respond"]
+__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "respond", "respond_in_steps"]
 
 T = TypeVar("T")
 
@@ -47,7 +46,6 @@ _WIDE = frozenset(
         DescribeConfigsResponse,
         DescribeGroupsResponse,
         DescribeLogDirsResponse,
-        JoinGroupResponse,
         ListGroupsResponse,
         ListPartitionReassignmentsResponse,
         MetadataResponse,
@@ -203,16 +201,25 @@ def respond(exchange: Exchange, response: Message) -> None:
     """Encode the response in the version of the request, at once or in steps, and send it when its turn comes."""
     if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
         exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
-        return
+    else:
+        respond_in_steps(exchange, _made(response))
+
+
+def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) -> None:
+    """Make the response in steps, encode it in steps, and send it when its turn comes."""
 
     def failed(error: Exception) -> None:
-        exchange.connection.close(f"an answer cannot be encoded: {error}")
-        if not exchange.is_answered:
-            exchange.answer(())
+        exchange.give_up(f"an answer cannot be encoded: {error}")
 
-    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, response), failed))
+    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps), failed))
 
 
-def _answer_in_steps(exchange: Exchange, response: Message) -> Generator[None, None, None]:
+def _made(response: Message) -> Generator[None, None, Message]:
+    yield from ()
+    return response
+
+
+def _answer_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) -> Generator[None, None, None]:
+    response = yield from steps
     how = (exchange.api_key, exchange.version, exchange.correlation_id)
     exchange.answer((yield from encode_response_in_steps(*how, response)))

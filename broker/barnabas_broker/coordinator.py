@@ -11,7 +11,8 @@ broker is asked. Callers at the same time share one creation.
 A topic that is deleted takes its offsets with it: the shards write tombstones when the image says so. What a shard
 missed, because nobody led it then, is found by the next round of upkeep.
 
-Limits: one task for each shard that is being loaded, one for the creation, one for upkeep, which goes shard by shard.
+Limits: one task for each shard that is being loaded, one for the creation, one for upkeep, which goes shard by shard,
+one for each group whose answers or record take long; what groups hold by `groups.room`.
 One entry in the node's heap of deadlines per group, and one per parked request.
 """
 
@@ -35,6 +36,7 @@ from .coordinator_upkeep import Upkeep
 from .events import EventHistory
 from .groups.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from .groups.messages import GroupConfig
+from .groups.room import Room
 from .partition import Partition
 from .partitions import Partitions
 from .timers import Timers
@@ -45,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 CREATION_S = 5.0
 LOAD_S = 0.5
+TEXT_MAX = 1_000
+"""Characters of a name or a reason that the history keeps: both are a client's, and a thousand events are kept."""
 
 
 class Coordinator:
@@ -69,6 +73,7 @@ class Coordinator:
             size_max=config.group_max_size,
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
+        self.room = Room(config.group_state_max_bytes)
         self.tell = events.add
         # Beside the broker's own: a thousand groups that start would push its elections out of the history.
         self.group_events = EventHistory(self.wall_ms)
@@ -178,7 +183,7 @@ class Coordinator:
             self._creation = None
 
     def tell_group(self, kind: str, group_id: str, cause: str) -> None:
-        self.group_events.add(kind, f"group {group_id}", cause)
+        self.group_events.add(kind, f"group {group_id[:TEXT_MAX]}", cause[:TEXT_MAX])
 
     # Replicas come, lead, and go.
 
@@ -242,6 +247,8 @@ class Coordinator:
             ),
             "states": dict(states),
             "offsets": sum(len(shard.offsets) for shard in self.shards.values()),
+            "held_bytes": self.room.held_bytes,
+            "held_bytes_max": self.room.limit_bytes,
             "partitions": {index: shard.state.value for index, shard in sorted(self.shards.items())},
         }
 

@@ -14,7 +14,7 @@ seen here: then everything is forgotten and read from the log's new beginning, w
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import CONTROL, parse_header
@@ -22,13 +22,14 @@ from barnabas_raftlog.records.reader import read_batch
 
 from .groups.messages import SavedGroup
 from .groups.offsets import OffsetTable
-from .groups.records import GroupKey, OffsetKey, decode_group, decode_key, decode_offset
+from .groups.records import GroupKey, OffsetKey, decode_group_in_steps, decode_key, decode_offset
 from .partition_host import PartitionLog
 from .time_slices import Slices
 
 __all__ = ["STANDBY_ENTRIES", "Replay"]
 
 STANDBY_ENTRIES = 500
+RECORDS_STEP = 100
 
 logger = logging.getLogger(__name__)
 
@@ -65,17 +66,21 @@ class Replay:
                 return
             if entry.index != self.applied_index + 1:
                 self._forget()
-            self.take(entry)
+            # A group of thousands is one record. Whoever is cancelled meanwhile takes the entry in once more.
+            for _ in self._take(entry):
+                await slices.breathe()
             self.applied_index = entry.index
             await slices.breathe()
 
-    def take(self, entry: Entry) -> None:
+    def _take(self, entry: Entry) -> Generator[None, None, None]:
         """Take in one committed entry."""
         frame = memoryview(entry.frame)
         header = parse_header(frame)
         if header.attributes & CONTROL or header.is_raft_control:
             return
-        for record in read_batch(header, frame):
+        for number, record in enumerate(read_batch(header, frame), 1):
+            if not number % RECORDS_STEP:
+                yield
             self.record_count += 1
             key = None if record.key is None else decode_key(record.key)
             match key:
@@ -86,7 +91,7 @@ class Replay:
                 case GroupKey(group_id):
                     assert record.value is not None
                     size_bytes = len(record.value) + len(record.key or b"")
-                    self.put_group(group_id, decode_group(record.value), size_bytes)
+                    self.put_group(group_id, (yield from decode_group_in_steps(record.value)), size_bytes)
                 case None:
                     pass
 

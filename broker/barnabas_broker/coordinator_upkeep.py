@@ -31,7 +31,7 @@ from .groups.offsets import Membership, expired
 from .groups.records import NO_TOPIC_ID, OffsetKey
 from .groups.states import GroupState
 from .hosted_group import HostedGroup
-from .time_slices import Slices
+from .time_slices import Slices, taken
 from .waiting import Deadline
 
 __all__ = ["Upkeep"]
@@ -97,7 +97,7 @@ class Upkeep:
         if not await shard.wait_committed():
             return False
         slices = Slices()
-        names = shard.names()
+        names = await taken(shard.names_in_steps())
         position = 0
         while position < len(names):
             end = position
@@ -105,7 +105,8 @@ class Upkeep:
             while end < len(names) and size_bytes < BATCH_BYTES_MAX:
                 size_bytes += shard.size_of(names[end])
                 end += 1
-            if shard.rewrite(names[position:end]) is not ErrorCode.NONE or not await shard.wait_committed():
+            encoded = await shard.encode_large(names[position:end])
+            if shard.rewrite(names[position:end], encoded) is not ErrorCode.NONE or not await shard.wait_committed():
                 return False
             position = end
             await slices.breathe()
@@ -128,7 +129,7 @@ class Upkeep:
             # Others have run since the list was made.
             if shard.state is not ShardState.ACTIVE:
                 return
-            if hosted is not None:
+            if hosted is not None and not hosted.is_deleting:
                 self._look_at(shard, hosted, missing)
             await slices.breathe()
 
@@ -153,7 +154,7 @@ class Upkeep:
             )
             self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_empty and len(gone) == len(offsets) and not coming:
+        if is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)

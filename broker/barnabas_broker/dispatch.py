@@ -6,7 +6,8 @@ exchange itself, now or later (produce and fetch, which park without a task). A 
 too, and refused if it names more than `ELEMENTS_MAX` things.
 
 - A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
-  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out.
+  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out. What clients
+  say there of themselves must look like a name and a version, or they are told INVALID_REQUEST and nothing else.
 - A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
   ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
 - An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say so,
@@ -20,6 +21,7 @@ are refused like any other that we do not speak.
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsReques
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import APIS, Message, encode_response, read_request_header
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.printable import printable
 
 from .connections import Exchange
 from .context import SMALL_BYTES, BrokerContext, code_of, respond
@@ -73,6 +76,9 @@ Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
 Refuse = Callable[[Any, ErrorCode], Message | None]
 
 PRODUCE, API_VERSIONS = 0, 18
+SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
+SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
+_is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
 ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
@@ -91,8 +97,11 @@ class Route(NamedTuple):
 
 
 def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message:
-    if request.client_software_name:
-        exchange.connection.software = f"{request.client_software_name} {request.client_software_version}"
+    if exchange.version >= SOFTWARE_SINCE:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_is_software(name) and _is_software(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
         logger.info("client %s is %s", exchange.connection.peer, exchange.connection.software)
     return _offer(ErrorCode.NONE)
 
@@ -169,7 +178,7 @@ class Dispatcher:
                 return
             request = APIS[key].request.decode(frame, version, header.body_position, exact=False)
         except MalformedMessageError as error:
-            self._abandon(exchange, f"malformed request: {error}")
+            exchange.give_up(f"malformed request: {error}")
             return
         self._handle(route, exchange, request)
 
@@ -179,7 +188,7 @@ class Dispatcher:
         try:
             request = yield from decode(frame, exchange.version, position, exact=False, elements_max=ELEMENTS_MAX)
         except MalformedMessageError as error:
-            self._abandon(exchange, f"malformed request: {error}")
+            exchange.give_up(f"malformed request: {error}")
         else:
             self._handle(route, exchange, request)
 
@@ -233,7 +242,7 @@ class Dispatcher:
         logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
         response = None if exchange.is_answered else route.refuse(request, code_of(error))
         if response is None:
-            self._abandon(exchange, f"{name} failed and cannot say so")
+            exchange.give_up(f"{name} failed and cannot say so")
         else:
             respond(exchange, response)
 
@@ -244,9 +253,4 @@ class Dispatcher:
             return
         known = APIS.get(exchange.api_key)
         name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
-        self._abandon(exchange, f"{name} v{exchange.version} is not supported")
-
-    def _abandon(self, exchange: Exchange, reason: str) -> None:
-        exchange.connection.close(reason)
-        if not exchange.is_answered:
-            exchange.answer(())
+        exchange.give_up(f"{name} v{exchange.version} is not supported")

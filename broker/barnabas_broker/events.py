@@ -2,13 +2,14 @@
 
 `EventHistory` keeps the last facts with their time, and writes each as one log line, at the level that `LEVELS` has for
 its kind, as long as they come no faster than somebody could make use of: when thousands of groups elect leaders, the
-lines cost more than the elections.
+lines cost more than the elections. Names and reasons that clients and peers chose are spelled out (`printable`).
 `FetchCounters` keeps, for each client id and partition, how often and what ranges of offsets were read, so that one can
 see that two readers shared the work, or that nobody read a range.
 
 Limits: `EVENTS_MAX` events; `LINES_PER_SECOND` log lines, beyond which they are counted, and the next second begins
 with how many of each kind there were; `READERS_MAX` (client, partition) pairs, the one unused for longest goes first;
-`RANGES_MAX` ranges a pair, beyond which the two closest neighbours become one.
+`CLIENT_ID_CHARACTERS_MAX` of a client id; `RANGES_MAX` ranges a pair, beyond which the two closest neighbours become
+one.
 """
 
 import logging
@@ -16,12 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from barnabas_raftlog.printable import printable
 from barnabas_raftlog.raft.messages import Fact
 
 __all__ = ["EventHistory", "FetchCounters", "add_range"]
 
 EVENTS_MAX = 1_000
 READERS_MAX = 10_000
+CLIENT_ID_CHARACTERS_MAX = 255
 RANGES_MAX = 64
 LINES_PER_SECOND = 100
 # What somebody should look at; all else is INFO.
@@ -52,6 +55,7 @@ class EventHistory:
     def add(self, kind: str, subject: str, cause: str) -> None:
         """Remember an event and log it."""
         now_ms = self._wall_clock()
+        subject, cause = printable(subject), printable(cause)
         self._events.append((now_ms, kind, subject, cause))
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
@@ -83,7 +87,7 @@ class FetchCounters:
 
     def add(self, client_id: str, topic: str, partition: int, size_bytes: int, start: int, end: int) -> None:
         """Count one answer with the records [start, end)."""
-        key = (client_id, topic, partition)
+        key = (client_id[:CLIENT_ID_CHARACTERS_MAX], topic, partition)
         reader = self._readers.pop(key, None)
         if reader is None:
             reader = [0, 0, []]

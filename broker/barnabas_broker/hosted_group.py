@@ -10,7 +10,7 @@ from typing import Protocol
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .groups.group import Group
-from .groups.messages import Answer
+from .groups.messages import Answer, SavedGroup
 from .waiting import Deadline
 
 __all__ = ["HostedGroup", "Parked", "Save"]
@@ -23,12 +23,12 @@ class Parked(Protocol):
 
 
 class Save:
-    """A group's record that it asked for. `outcome`: None while that is open."""
+    """A group's record that it asked for. `is_begun`: it is appended, or could not be. `outcome`: None while open."""
 
-    __slots__ = ("generation_id", "outcome")
+    __slots__ = ("is_begun", "outcome", "record")
 
-    def __init__(self, generation_id: int) -> None:
-        self.generation_id = generation_id
+    def __init__(self, record: SavedGroup) -> None:
+        self.record, self.is_begun = record, False
         self.outcome: ErrorCode | None = None
 
 
@@ -36,14 +36,19 @@ class HostedGroup:
     """A group, with the saves of which it was not told yet what became of them.
 
     `changed_at_ms`: when it last asked to be saved, in milliseconds since 1970; None: never. So an empty group is empty
-    since then.
+    since then. `held_bytes` is what was last counted of it. `is_saving`: its record is being made. `is_deleting`: its
+    offsets are, and it goes with the last of them.
     """
 
-    __slots__ = ("changed_at_ms", "deadline", "group", "group_id", "is_removed", "saves")
+    __slots__ = (
+        *("changed_at_ms", "deadline", "group", "group_id", "held_bytes", "is_deleting", "is_removed", "is_saving"),
+        "saves",
+    )
 
     def __init__(self, group_id: str, group: Group) -> None:
         self.group_id, self.group = group_id, group
         self.changed_at_ms: int | None = None
         self.saves: deque[Save] = deque()
         self.deadline: Deadline[Callable[[], None]] | None = None
-        self.is_removed = False
+        self.held_bytes = 0
+        self.is_removed = self.is_saving = self.is_deleting = False

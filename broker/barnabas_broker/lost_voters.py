@@ -34,9 +34,14 @@ class LostVoters:
         self._partitions = partitions
 
     async def answer(self, _source: int, body: bytes) -> bytes:
+        """Say what is known, and give the voter up if that is really meant.
+
+        Raises:
+            BadQuestionError: the body is something else.
+        """
         try:
             topic, index, node_id, really = msgpack.unpackb(body)
-        except ValueError as error:
+        except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
             raise BadQuestionError("not a question about a lost voter") from error
         if not (isinstance(topic, str) and type(index) is type(node_id) is int and isinstance(really, bool)):
             raise BadQuestionError("not a question about a lost voter")

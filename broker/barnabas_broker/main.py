@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.printable import printable
 
 from .config import BrokerConfig, ConfigError
 from .heap_upkeep import HeapUpkeep
+from .log_lines import log_to_stderr
 from .loop_errors import end_on_bugs
 from .node import Node
 
@@ -52,12 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-fd", type=int, help="write one line there when the broker is ready")
     options = parser.parse_args(argv)
     try:
-        config = BrokerConfig.from_toml(options.config.read_text(encoding="utf-8"))
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        config = BrokerConfig.from_bytes(options.config.read_bytes())
+    except (ConfigError, OSError) as error:
         return _refuse(f"{options.config}: {error}", options.ready_fd)
-    logging.basicConfig(
-        level=config.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     if unkeyed := config.unkeyed_nodes:
         text = "no cluster.secret: whoever reaches %s is believed to be a broker; set the same secret on all of them"
         logger.warning(text, ", ".join(map(str, unkeyed)))
@@ -117,6 +117,7 @@ async def _announce(node: Node, ready_fd: int | None) -> None:
 
 
 def _refuse(text: str, ready_fd: int | None) -> int:
+    text = printable(text)
     sys.stderr.write(f"barnabas broker: {text}\n")
     _tell(ready_fd, f"error: {text}")
     return FAILED

@@ -461,6 +461,7 @@ class Node:
                 "connections_max": self.listener.limits.connections_max,
                 "open_files_max": self.descriptors.limit,
                 "request_bytes_in_use": self.listener.bytes_in_use,
+                "request_bytes_max": self.listener.account.total_max,
                 "requests": self.dispatcher.counts,
                 "raft": self.multiraft.status(),
                 "links": msgspec.structs.asdict(self.links.stats),

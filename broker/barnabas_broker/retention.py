@@ -10,6 +10,9 @@ the start.
 Every replica also closes a segment whose first record is older than `segment.ms`. Otherwise a topic that is written to
 slowly would keep its oldest record for as long as its newest.
 
+No timestamp that a producer makes up ends this: where one is missing or lies in the future, the time of the file counts
+(looked up in a thread, only then), and for closing a segment the time since when it was seen here.
+
 An event says what went and why. The first look comes half a minute after the start, or sooner if the interval is
 shorter, so that a broker that is restarted often tidies up too.
 
@@ -39,6 +42,8 @@ FIRST_ROUND_MS = 30_000
 
 class _Moving:
     """A start that is on its way to a majority (PendingAppend)."""
+
+    is_closed = False  # It waits until it is told, whoever gives up.
 
     def __init__(self, events: EventHistory, partition: Partition, cause: str) -> None:
         self.events, self.partition, self.cause = events, partition, cause
@@ -80,12 +85,15 @@ class Retention:
         for partition in list(self._partitions):
             settings = partition.settings
             if settings is not None and partition.topic_name not in INTERNAL_TOPICS and not partition.is_witness:
-                first_ms = await partition.log.first_timestamp()
+                now_ms = self._partitions.wall_ms()
+                begun_ms = await partition.log.begun_ms(now_ms)
                 roll_ms = settings.segment_ms
                 if settings.is_compacted:
                     roll_ms = min(roll_ms, settings.max_compaction_lag_ms)
-                if first_ms is not None and self._partitions.wall_ms() - first_ms > roll_ms:
+                if begun_ms is not None and now_ms - begun_ms > roll_ms:
                     partition.log.roll()
+                if settings.retention_ms >= 0 and partition.can_serve:
+                    await partition.log.look_at_files(now_ms)
                 self._expire(partition)
             await slices.breathe()
 

@@ -9,12 +9,15 @@ from .waiting import Deadline, Deadlines
 
 __all__ = ["Timers"]
 
+DUE_MAX = 50
+
 
 class Timers:
     """Calls each callback at its time, at most a millisecond late on an idle loop.
 
     Limit: one per parked request and one per group of consumers. A callback that raises keeps nobody else from being
-    called, and ends the process: whoever can be told otherwise is told by the callback itself.
+    called, and ends the process: whoever can be told otherwise is told by the callback itself. Of many that are due
+    together `DUE_MAX` are called in one turn of the loop.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -52,7 +55,7 @@ class Timers:
     def _fire(self) -> None:
         self._timer = None
         try:
-            call_each(self._deadlines.take_due(self._clock()), _call)
+            call_each(self._deadlines.take_due(self._clock(), DUE_MAX), _call)
         finally:
             if self._timer is None:
                 self._arm()

@@ -8,7 +8,8 @@ While a request waits for its next turn its connection serves nothing behind it 
 in their order, and a connection has one such work at most. If the client goes, the work ends where it is, unless it was
 begun with `outlives`: what a producer sent without asking for an answer is stored though it has left.
 
-Limit: one work a connection; what it holds are its request and answer, which count as theirs (`connections`).
+Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because what is
+decoded takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from barnabas_raftlog.callbacks import call_each
 __all__ = ["Turns", "Work"]
 
 SLICE_S = 0.002
+ACTIVE_MAX, LARGE_MAX = 16, 4
 
 Steps: TypeAlias = Generator[None, None, None]
 
@@ -28,8 +30,13 @@ Steps: TypeAlias = Generator[None, None, None]
 class Held(Protocol):
     """The part of an `Exchange` that its work needs."""
 
+    holds: int
+
     @property
     def is_gone(self) -> bool: ...
+
+    @property
+    def is_small(self) -> bool: ...
 
     def hold(self) -> None: ...
 
@@ -39,12 +46,13 @@ class Held(Protocol):
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted."""
 
-    __slots__ = ("exchange", "failed", "outlives", "steps")
+    __slots__ = ("exchange", "failed", "is_large", "outlives", "steps")
 
     def __init__(
         self, exchange: Held, steps: Steps, failed: Callable[[Exception], None], *, outlives: bool = False
     ) -> None:
         self.exchange, self.steps, self.failed, self.outlives = exchange, steps, failed, outlives
+        self.is_large = not exchange.is_small
 
 
 class Turns:
@@ -55,32 +63,48 @@ class Turns:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock
-        self._waiting: deque[Work] = deque()
+        self._active: deque[Work] = deque()
+        self._small: deque[Work] = deque()
+        self._large: deque[Work] = deque()
+        self._large_count = 0  # among those that are active
         self.slices = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._active) + len(self._small) + len(self._large)
 
     def begin(self, work: Work) -> None:
-        """Take the first steps now, the others in later turns.
+        """Take the first steps now, the others in later turns; the first ones, too, if others have begun enough.
 
         Raises:
             Exception: from the first steps.
         """
-        if not self._advance(work):
-            work.exchange.hold()
-            self._wait(work)
+        exchange = work.exchange
+        is_first = not exchange.holds  # Else it is the rest of a work that has begun.
+        if is_first and not self._has_place(work):
+            exchange.hold()
+            (self._large if work.is_large else self._small).append(work)
+        elif not self._advance(work):
+            exchange.hold()
+            self._activate(work)
 
-    def _wait(self, work: Work) -> None:
-        if not self._waiting:
+    def _has_place(self, work: Work) -> bool:
+        return len(self._active) < ACTIVE_MAX and not (work.is_large and self._large_count >= LARGE_MAX)
+
+    def _activate(self, work: Work) -> None:
+        if not self._active:
             asyncio.get_running_loop().call_soon(self._turn)
-        self._waiting.append(work)
+        self._active.append(work)
+        self._large_count += work.is_large
 
     def _turn(self) -> None:
-        work = self._waiting.popleft()
-        if self._waiting:
+        work = self._active.popleft()
+        if self._active:
             asyncio.get_running_loop().call_soon(self._turn)
+        self._large_count -= work.is_large
         call_each((work,), self._take_turn, self._fail)
+        for fresh in (self._small, self._large):
+            if fresh and self._has_place(fresh[0]):
+                self._activate(fresh.popleft())
 
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.outlives:
@@ -88,7 +112,7 @@ class Turns:
         elif self._advance(work):
             work.exchange.release()
         else:
-            self._wait(work)
+            self._activate(work)
 
     def _fail(self, work: Work, error: Exception) -> None:
         try:

@@ -189,11 +189,11 @@ class Deadlines(Generic[T]):
             heapq.heapify(self._heap)
             self._cancelled = 0
 
-    def take_due(self, now_ms: int) -> list[T]:
-        """Remove and return what is due at or before `now_ms`, in order of time."""
-        due = []
+    def take_due(self, now_ms: int, count_max: int = 1 << 62) -> list[T]:
+        """Remove and return what is due at or before `now_ms`, in order of time, so many at most."""
+        due: list[T] = []
         heap = self._heap
-        while heap and heap[0][0] <= now_ms:
+        while heap and heap[0][0] <= now_ms and len(due) < count_max:
             deadline = heapq.heappop(heap)[2]
             if deadline.item is None:
                 self._cancelled -= 1

@@ -200,8 +200,8 @@ class Consumer(Positions):
         """Return the next record, waiting for it as long as the brokers can be read from.
 
         Raises:
-            CorruptRecordsError, NoOffsetError, LogTruncatedError, KafkaError: what stands next cannot be read; `seek`
-                elsewhere, and go on.
+            CorruptRecordsError, NoOffsetError, LogTruncatedError, KafkaError: what stands next cannot be read; `skip`
+                the first, `seek` elsewhere, and go on.
             DeadlineExceededError: no partition could be read for `timeout_s`.
             ClientClosedError: the consumer is closed.
             ValueError: there is nothing to read: neither topics, nor a pattern, nor partitions were ever named.

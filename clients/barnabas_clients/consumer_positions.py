@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from .admin_offsets import ListedOffset, list_offsets
-from .arguments import whole_number
+from .arguments import shown, whole_number
 from .consumer_core import ConsumerCore
 from .consumer_settings import EARLIEST, LATEST
 from .errors import DeadlineExceededError
 from .place_arguments import partitions_of, timestamps_of
+from .record_decoder import CorruptRecordsError
 from .topic_partition import TopicPartition
 
 __all__ = ["Positions"]
@@ -54,6 +55,18 @@ class Positions:
         queue.begin_at(offset)
         self._core.reader.wake()
         self._core.fetcher.pump()
+
+    async def skip(self, error: CorruptRecordsError) -> None:
+        """Go on behind a batch that cannot be read, of which nobody is handed anything then. Never waits.
+
+        As a seek to `error.next_offset`: a commit from now on says that you have finished with the batch.
+
+        Raises:
+            NotAssignedError: the partition is not read any more. TypeError: it is another error.
+        """
+        if not isinstance(error, CorruptRecordsError):
+            raise TypeError(f"error is {shown(error)}; it must be a CorruptRecordsError")
+        await self.seek(error.partition, error.next_offset)
 
     async def seek_to_time(
         self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None

@@ -55,14 +55,14 @@ _NO_HEADERS: tuple[Header, ...] = ()
 
 
 class CorruptRecordsError(CorruptBatchError):
-    """A batch that cannot be read: `partition`, the `offset` where it begins, and `next_offset` behind it.
+    """A batch that cannot be read: `partition`, the first `offset` that cannot, and `next_offset` behind the batch.
 
-    `await consumer.seek(error.partition, error.next_offset)` goes on behind the damage. Where the damage is to the
-    very bytes that say how far the batch reaches, `next_offset` is only one more than `offset`.
+    `await consumer.skip(error)` goes on behind the damage. Where the damage is to the very bytes that say how far the
+    batch reaches, `next_offset` is only one more than `offset`.
     """
 
     def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
-        super().__init__(f"{partition} at offset {offset}: {reason}")
+        super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
         self.partition, self.offset, self.next_offset, self.reason = partition, offset, next_offset, reason
 
 
@@ -80,6 +80,7 @@ class FetchedRecords:
         "_body",
         "_count",
         "_data",
+        "_delta_min",
         "_end_offset",
         "_failure",
         "_frame",
@@ -120,6 +121,7 @@ class FetchedRecords:
         self._frame_at = 0
         self._body = b""
         self._position = self._left = 0
+        self._delta_min = 0  # the next record's distance from the base offset is that at least
         self._plain, self._plain_next = 0, PLAIN_MIN
         self._count = self._end_offset = self._next_frame_at = 0
         self._starts_before = False
@@ -207,7 +209,7 @@ class FetchedRecords:
                 continue
             body = batch_body(header, frame, self._limit_bytes)
             self._body = body if type(body) is bytes else bytes(body)
-            self._position, self._left = 0, header.record_count
+            self._position, self._left, self._delta_min = 0, header.record_count, 0
             self._count, self._end_offset, self._next_frame_at = header.record_count, end_offset, at + size
             # Only in the batch that the fetch began in can records lie before what was asked for.
             self._starts_before = base_offset < self.next_offset
@@ -261,23 +263,23 @@ class FetchedRecords:
         frame, before = self._frame, len(taken)
         assert frame is not None
         try:
-            plain = self._plain
-            if not plain and count >= RUN_MIN:
-                self._position = take_run(
-                    taken, self._body, self._position, count, self._count - self._left, frame, self._shapes
-                )
+            plain, first = self._plain, self._count - self._left
+            if not plain and count >= RUN_MIN and first >= self._delta_min:
+                self._position = take_run(taken, self._body, self._position, count, first, frame, self._shapes)
                 if len(taken) > before:
                     self._plain_next = PLAIN_MIN
                     return
                 # The less often there is a run, the more seldom we look for one.
                 plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
             stretch = min(plain, count) if plain else count
-            self._position = _decode(taken, stretch, self._body, self._position, frame)
+            self._position = _decode(taken, stretch, self._body, self._position, frame, self._delta_min)
             self._plain = max(0, plain - stretch)
         except IndexError:
             raise CorruptBatchError(f"a record lies outside its batch of {len(self._body)} bytes") from None
         finally:
             self._left -= len(taken) - before
+            if len(taken) > before:
+                self._delta_min = taken[-1].offset + 1 - frame.base_offset
             self._count_taken(taken, before)
 
     def _count_taken(self, taken: list[ConsumerRecord], before: int) -> None:
@@ -294,11 +296,11 @@ class FetchedRecords:
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
-    records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame
+    records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame, delta_min: int
 ) -> int:
     """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
     topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
-    new, size, zigzag_max = ConsumerRecord, len(body), last_delta * 2
+    new, size, zigzag_min, zigzag_max = ConsumerRecord, len(body), delta_min * 2, last_delta * 2
     append = records.append
     for _ in range(count):
         # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
@@ -336,8 +338,11 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the poi
                 position += 1
             else:
                 value, position = _varint(body, position - 1, 32)
-        if value & 1 or value > zigzag_max:
-            raise CorruptBatchError(f"offset delta {value >> 1} in a batch that ends at {last_delta}")
+        if value & 1 or not zigzag_min <= value <= zigzag_max:
+            raise CorruptBatchError(
+                f"offset delta {value >> 1} of a record where {zigzag_min >> 1} to {last_delta} is due"
+            )
+        zigzag_min = value + 2
         offset = base_offset + (value >> 1)
 
         value = body[position]
@@ -442,7 +447,7 @@ def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
     markers: list[ConsumerRecord] = []
     body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
     try:
-        _decode(markers, 1, body, 0, BatchFrame("", 0, 0, header.last_offset_delta, 0, None, 0))
+        _decode(markers, 1, body, 0, BatchFrame("", 0, 0, header.last_offset_delta, 0, None, 0), 0)
     except IndexError:
         raise CorruptBatchError("a transaction marker that cannot be read") from None
     key = markers[0].key

@@ -11,7 +11,11 @@ import concurrent.futures
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas_raftlog.records.columns import read_columns
+from barnabas_clients.record_decoder import CorruptRecordsError
+from barnabas_clients.topic_partition import TopicPartition
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.columns import Columns, read_columns
+from barnabas_raftlog.records.reader import batches
 
 from .arrow import to_record_batch
 from .connections import cluster_for, result, submit
@@ -28,6 +32,7 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
     """Yield the records of `split` as `pyarrow.RecordBatch`es with the columns called `names`.
 
     Raises:
+        CorruptRecordsError: a batch cannot be read; names it, and the offset behind it.
         DataLossError, ClientError, KafkaError, CorruptBatchError: as `RangeFetcher.fetch`.
     """
     if split.is_empty:
@@ -43,15 +48,35 @@ def read_split(split: Split, options: ReadOptions, names: tuple[str, ...]) -> It
                 under_way = submit(fetcher.fetch(fetched.next_offset))
             rest = fetched.records
             while position < fetched.next_offset and rest:
-                columns = read_columns(
-                    rest, position, split.end_offset, with_headers="headers" in names, target_bytes=TARGET_BYTES
-                )
+                columns = _columns(split, rest, position, with_headers="headers" in names)
                 if len(columns.offsets):
                     yield to_record_batch(columns, split.topic, split.partition, names)
                 position, rest = columns.next_offset, columns.rest
             position = fetched.next_offset
     finally:
         under_way.cancel()
+
+
+def _columns(split: Split, data: memoryview, position: int, *, with_headers: bool) -> Columns:
+    try:
+        return read_columns(data, position, split.end_offset, with_headers=with_headers, target_bytes=TARGET_BYTES)
+    except CorruptBatchError as error:
+        raise _named(split, data, position, error, with_headers=with_headers) from None
+
+
+def _named(
+    split: Split, data: memoryview, position: int, error: CorruptBatchError, *, with_headers: bool
+) -> CorruptBatchError:
+    """Return what is to be told of damage in `data`: as the consumer does, with the batch that it is in."""
+    for header, frame in batches(data, check_crc=False):
+        try:
+            read_columns(frame, position, split.end_offset, with_headers=with_headers)
+        except CorruptBatchError as found:
+            offset = max(position, header.base_offset)
+            return CorruptRecordsError(
+                TopicPartition(split.topic, split.partition), offset, header.end_offset, str(found)
+            )
+    return error
 
 
 async def _fetcher(split: Split, options: ReadOptions) -> RangeFetcher:

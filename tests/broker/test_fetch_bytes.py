@@ -118,7 +118,7 @@ def answered(logs: dict[str, _Log], positions: dict[str, int], order: list[str],
 
     broker = SimpleNamespace(config=SimpleNamespace(fetch_max_bytes=limits[2]), is_stopping=False, topic=hosted)
     request = FetchRequest(max_bytes=limits[0], topics=asked(order, positions, limits[1]))
-    one = fetch._Look(cast("BrokerContext", broker), 12, request)
+    one = fetch._Look(cast("BrokerContext", broker), 12, request, 1 << 30)
     outcome(one.run())
     asyncio.run(one.read_rest())
     return {topic.topic: topic.partitions[0] for topic in one.topics}

@@ -31,6 +31,8 @@ def partition_on(cluster: Cluster, node_id: int, topic: str) -> Partition:
 class Committed:
     """Waits until a replica knows that an index is committed (PendingAppend)."""
 
+    is_closed = False
+
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

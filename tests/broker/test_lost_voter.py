@@ -1,16 +1,40 @@
 """A page-cache partition whose voter never comes back, on real brokers: `barnabas topic give-up-voter`."""
 
+import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgpack
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from barnabas_broker import cli
+from barnabas_broker.lost_voters import BadQuestionError, LostVoters
 from barnabas_broker.testing import Cluster, RunningCluster
 
 from .wire_client import Wire
 
 TOPIC = "doubtful"
+
+
+WORDS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.binary() | st.text()
+VALUES = st.recursive(WORDS, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(WORDS, inner, max_size=5))
+
+
+@given(st.binary() | VALUES.map(msgpack.packb) | st.lists(VALUES, min_size=4, max_size=4).map(msgpack.packb))
+@example(msgpack.packb(None))
+@example(msgpack.packb(5))
+@example(msgpack.packb(0.5))
+@example(msgpack.packb("four"))
+@example(b"\x84\x90\x01\x01\x01\x02\x02\x03\x03")  # a map whose key is an array
+def test_what_is_no_question_is_refused_and_nothing_else(body: bytes) -> None:
+    partitions: Any = SimpleNamespace(topics={})
+    with contextlib.suppress(BadQuestionError):
+        assert not msgpack.unpackb(asyncio.run(LostVoters(partitions).answer(-1, body)))["hosts"]
 
 
 async def fail(cluster: Cluster) -> None:
@@ -52,6 +76,10 @@ def test_a_partition_goes_on_without_it_when_an_operator_accepts_what_that_costs
     assert "broker 2 answers: it is not lost" in capsys.readouterr().err
     assert give_up(doubtful, tmp_path, "--voter", "9") == 1
     assert "there is no broker 9" in capsys.readouterr().err
+    spoilt = tmp_path / "spoilt.toml"
+    spoilt.write_bytes(b"\xff" * 600)
+    assert give_up(doubtful, tmp_path, "--voter", "3", "--config", str(spoilt)) == 1
+    assert capsys.readouterr().err == f"barnabas: --config {spoilt}: not valid TOML: byte 0 is not UTF-8\n"
 
     assert give_up(doubtful, tmp_path, "--voter", "3") == 0
     told = capsys.readouterr().out

@@ -110,11 +110,20 @@ def test_what_is_taken_already_is_one_clear_line(
     assert second.line.startswith("error: node 1 cannot start: ")
 
 
-def test_a_bad_configuration_is_one_clear_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b"node.idd = 1\n", "unknown setting: node.idd (did you mean node.id?)"),
+        (b"\xff" * 600, "not valid TOML: byte 0 is not UTF-8"),
+        (b"\0" * 600, "not valid TOML: Invalid statement (at line 1, column 1)"),
+        (b'"x\\n\\u001b[2J" = 1', r"unknown setting: x\n\x1b[2J"),
+    ],
+)
+def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, content: bytes, complaint: str) -> None:
     file = tmp_path / "bad.toml"
-    file.write_text("node.idd = 1\n")
+    file.write_bytes(content)
     process = Process(file)
-    assert process.end() == (1, f"barnabas broker: {file}: unknown setting: node.idd (did you mean node.id?)\n")
+    assert process.end() == (1, f"barnabas broker: {file}: {complaint}\n")
     assert process.line.startswith("error: ")
 
 

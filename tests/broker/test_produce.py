@@ -11,7 +11,7 @@ import pytest
 from barnabas_broker.handlers import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.protocol.produce import PartitionProduceResponse, ProduceResponse
+from barnabas_clients.protocol.produce import PartitionProduceResponse
 from barnabas_raftlog.errors import StorageFailedError
 
 from .wire_client import Wire, batch, offsets_of, produce_request
@@ -178,7 +178,7 @@ def test_a_batch_for_a_replica_that_has_failed_is_told_so(
 def test_a_client_that_is_gone_leaves_nobody_waiting_for_what_is_not_committed() -> None:
     forgotten: list[object] = []
     partition = Mock(forget=forgotten.append)
-    request = produce._Produce(Mock(), Mock(is_answered=False), ProduceResponse())
+    request = produce._Produce(Mock(), Mock(is_answered=False), -1)
     open_one, answered = (produce._Wait(request, partition, PartitionProduceResponse()) for _ in range(2))
     for wait in (open_one, answered):
         request.add(wait)

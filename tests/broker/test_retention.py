@@ -4,6 +4,7 @@ Rounds are held by hand, so that nothing here waits for a timer.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,40 @@ def test_old_segments_go_on_all_replicas_and_the_rest_is_read_on(brokers: Runnin
     wire.close()
 
 
+@pytest.mark.parametrize("lie", [2**63 - 1, -1, -5])
+def test_a_lie_about_time_does_not_end_retention_also_after_a_restart(brokers: RunningCluster, lie: int) -> None:
+    wire, topic = wire_to(brokers, 1), f"lied{lie}"
+    wire.create(topic, factor=3, message_timestamp_after_max_ms=str(2**63 - 1))
+    brokers.run(lambda cluster: lead(cluster, 1, topic))
+    produce(wire, topic, 15, 8 * DAY_MS)
+    for _ in range(26):  # one segment at least has nothing else
+        assert wire.produce(topic, batch(10, timestamp=lie, body_bytes=5_000)).error_code == 0
+    produce(wire, topic, 15, 8 * DAY_MS)
+    produce(wire, topic, 15, 0)
+    wire.close()
+    brokers.run(lambda cluster: hold_round(cluster, topic))
+    wire = wire_to(brokers, 1)
+    stopped_at = offset_at(wire, topic, -2)[0]
+    assert 0 < stopped_at <= 280, "the file is new"
+    wire.close()
+
+    files = list(Path(brokers.cluster.configs[1].log_dir).glob(f"replicas/{topic}-0-*/*.log"))
+
+    async def restart(cluster: Cluster) -> None:
+        await cluster.stop(1)
+        for path in files:
+            os.utime(path, ns=(0, (wall_ms() - 8 * DAY_MS) * 1_000_000))
+        await cluster.start(1)
+        await cluster.wait_ready()
+        await lead(cluster, 1, topic)
+        await hold_round(cluster, topic)
+
+    brokers.run(restart)
+    wire = wire_to(brokers, 1)
+    assert 410 < offset_at(wire, topic, -2)[0] <= 560
+    wire.close()
+
+
 def test_a_topic_that_nobody_writes_to_ends_empty_and_can_be_written_to_again(brokers: RunningCluster) -> None:
     wire = wire_to(brokers, 1)
     for mode in ("fsync", "page-cache"):
@@ -146,7 +181,7 @@ def test_a_slowly_written_topic_closes_its_segments_by_age_also_after_a_restart(
     wire = wire_to(brokers, 1)
     wire.create("slow", factor=3, segment_ms=str(DAY_MS), retention_ms=str(3 * DAY_MS))
     brokers.run(lambda cluster: lead(cluster, 1, "slow"))
-    produce(wire, "slow", 1, 4 * DAY_MS, body_bytes=50)
+    produce(wire, "slow", 1, 4 * DAY_MS, body_bytes=70)
 
     async def restart(cluster: Cluster) -> None:
         await until_equal(cluster, "slow")
@@ -160,7 +195,7 @@ def test_a_slowly_written_topic_closes_its_segments_by_age_also_after_a_restart(
 
     brokers.run(restart)
     brokers.run(lambda cluster: hold_round(cluster, "slow"))
-    produce(wire, "slow", 1, 0, body_bytes=50)
+    produce(wire, "slow", 1, 0, body_bytes=70)
     brokers.run(lambda cluster: until_equal(cluster, "slow"))
     for node_id in (1, 2, 3):
         spans = partition_on(brokers.cluster, node_id, "slow").log.spans()

@@ -48,6 +48,31 @@ class TestNegotiation:
         assert {key.api_key for key in response.api_keys} == set(OFFERED)
         assert wire.ask(ApiVersionsRequest(), 2).error_code == ErrorCode.NONE
 
+    @pytest.mark.parametrize("bad", ["", "x\n2026-11-25 CRITICAL x", "\x1b[2J", "-a", "a.", "a b", "a_b", "ä", "a\n"])
+    @pytest.mark.parametrize("version", range(5))
+    def test_software_whose_name_or_version_is_none_is_told_so_and_may_go_on(
+        self, wire: Wire, version: int, bad: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        refused = version >= 3
+        with caplog.at_level(logging.INFO):
+            for name, number in ((bad, "1.0"), ("x", bad)):
+                request = ApiVersionsRequest(client_software_name=name, client_software_version=number)
+                response = wire.ask(request, version)
+                assert response.error_code == (ErrorCode.INVALID_REQUEST if refused else ErrorCode.NONE)
+                assert bool(response.api_keys) != refused
+        assert "client 127.0.0.1" not in caplog.text
+        good = ApiVersionsRequest(client_software_name="confluent-kafka.python", client_software_version="2")
+        assert wire.ask(good, 3).error_code == ErrorCode.NONE
+
+    def test_no_more_is_kept_of_a_name_of_software_than_a_name_needs(
+        self, wire: Wire, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO):
+            wire.ask(ApiVersionsRequest(client_software_name="x" * 30_000, client_software_version="1"), 3)
+        (line,) = [record.getMessage() for record in caplog.records if " is xxx" in record.getMessage()]
+        assert len(line) < 300
+        assert line.endswith("... (30002 characters)")
+
     @pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 14), (1, 3), (3, 14), (99, 0), (-1, 0), (10, 7)])
     def test_what_is_not_served_closes_the_connection_with_a_reason(
         self, wire: Wire, key: int, version: int, caplog: pytest.LogCaptureFixture

@@ -1,13 +1,15 @@
 """Long requests take turns: what comes of each is the same, nobody overtakes on one connection, others do on theirs."""
 
 import asyncio
+import threading
 from collections.abc import Coroutine, Generator
 from typing import Any
 
 import pytest
 
+from barnabas_broker import dispatch, turns
 from barnabas_broker.testing import RunningCluster
-from barnabas_broker.turns import SLICE_S, Turns, Work
+from barnabas_broker.turns import ACTIVE_MAX, LARGE_MAX, SLICE_S, Turns, Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -24,9 +26,10 @@ PARTITIONS = 300
 class _Exchange:
     """Counts its holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_small: bool = True) -> None:
         self.holds = 0
         self.is_gone = False
+        self.is_small = is_small
 
     def hold(self) -> None:
         self.holds += 1
@@ -44,8 +47,10 @@ class _Scene:
         self.done: list[str] = []
         self.failures: list[str] = []
 
-    def begin(self, name: str, steps: int, *, raises: bool = False, outlives: bool = False) -> _Exchange:
-        exchange = _Exchange()
+    def begin(
+        self, name: str, steps: int, *, raises: bool = False, outlives: bool = False, is_small: bool = True
+    ) -> _Exchange:
+        exchange = _Exchange(is_small=is_small)
 
         def work() -> Generator[None, None, None]:
             try:
@@ -68,7 +73,7 @@ class _Scene:
 
 async def _idle() -> None:
     """Let the loop turn more often than anything here needs."""
-    for _ in range(50):
+    for _ in range(200):
         await asyncio.sleep(0)
 
 
@@ -107,6 +112,40 @@ def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it
 
     run(act())
     assert scene.story == "aaabbb" + "A" + "bB"
+
+
+def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_first() -> None:
+    scene = _Scene()
+
+    async def act() -> None:
+        for _ in range(ACTIVE_MAX):
+            scene.begin("a", 8)
+        large, small = scene.begin("l", 1, is_small=False), scene.begin("s", 1)
+        assert (large.holds, small.holds) == (1, 1)
+        assert not {"l", "s"} & {*scene.story}
+        await _idle()
+        assert (large.holds, small.holds) == (0, 0)
+
+    run(act())
+    assert scene.story.index("A") < scene.story.index("s") < scene.story.index("l")
+
+
+def test_few_large_requests_are_worked_off_at_a_time() -> None:
+    scene = _Scene()
+
+    async def act() -> None:
+        exchanges = [scene.begin(name, 8, is_small=False) for name in "abcdef"]
+        assert {*scene.story} == {*"abcd"}
+        scene.begin("s", 1)
+        assert "S" in scene.story
+        await _idle()
+        assert [exchange.holds for exchange in exchanges] == [0] * 6
+
+    assert LARGE_MAX == 4
+    run(act())
+    ends = [scene.story.index(name) for name in "ABCDEF"]
+    assert ends == sorted(ends)
+    assert scene.story.index("e") > scene.story.index("A")
 
 
 def test_a_failure_is_told_and_holds_up_nobody() -> None:
@@ -149,26 +188,28 @@ def test_a_long_request_is_answered_in_its_order_on_its_connection(one_broker: R
     assert slices(one_broker) > before
 
 
-def test_another_connection_is_answered_while_a_long_request_is_served(one_broker: RunningCluster, wire: Wire) -> None:
-    other = Wire("127.0.0.1", one_broker.cluster.nodes[1].port)
+def test_another_connection_is_answered_while_a_long_request_is_served(
+    one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The long one does not come to its end before the others were answered: it would wait for them for ever."""
+    are_answered, route = threading.Event(), dispatch.ROUTES[MetadataRequest.api_key]
+
+    def handle(*asked: Any) -> Generator[None, None, Any]:
+        while not are_answered.is_set():
+            yield
+        return (yield from route.handle(*asked))  # type: ignore[misc]
+
+    monkeypatch.setattr(turns, "SLICE_S", 0.0)  # This thread and the brokers' share an interpreter.
+    monkeypatch.setitem(dispatch.ROUTES, route.key, route._replace(handle=handle))
+    other, long = Wire("127.0.0.1", one_broker.cluster.nodes[1].port), unknown_topics(NAMES)
     try:
-        long = unknown_topics(NAMES * 4)
         wire.send(long, 12)
-        wire.socket.setblocking(False)
-        answers = 0
-        while True:
+        for _ in range(3):
             assert other.ask(ApiVersionsRequest(), 0).api_keys
-            try:
-                head = wire.socket.recv(1)
-                break
-            except BlockingIOError:
-                answers += 1
-        assert answers >= 3
-        wire.socket.settimeout(10)
-        size = int.from_bytes(head + wire._exactly(3), "big")
-        assert len(wire._exactly(size)) == size
     finally:
+        are_answered.set()
         other.close()
+    assert len(wire.receive(long, 12).topics) == NAMES
 
 
 def test_a_request_that_names_too_much_closes_its_connection_and_says_why(

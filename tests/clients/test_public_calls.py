@@ -20,7 +20,7 @@ from clients.virtual import run_virtually, serving_virtually
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas_clients import Admin, ConfigResource, Consumer, NewTopic, ResetTo, TopicPartition
+from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
 
@@ -73,6 +73,7 @@ SENSIBLE: dict[str, Any] = {
     "group_ids": ["g"],
     "target": ResetTo.latest(),
     "dry_run": True,
+    "error": CorruptRecordsError(T0, 0, 1, "r"),
 }
 OF_ONE_CALL: dict[str, Any] = {
     "Admin.create_topic(partitions)": 3,

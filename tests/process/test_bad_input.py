@@ -109,7 +109,10 @@ BAD_FRAMES = {
     "an array that lies about its length": frame(header(3, 1) + struct.pack(">i", 2**31 - 1)),
     "a string that lies about its length": frame(header(3, 1) + struct.pack(">ih", 1, 32767) + b"abc"),
     "a varint without end": frame(header(3, 12) + b"\x00" + b"\xff" * 30),
-    "a web browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
+FOREIGN = {  # protocol: what its clients begin with
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "TLS": bytes.fromhex("1603010200010001fc0303") + bytes(500),
 }
 
 
@@ -121,6 +124,17 @@ def test_bad_frame_closes_only_its_own_connection(
     assert answer == b""
     bystander.wait_for_more(5)
     assert len(log_lines(cluster, f"closing the connection from {address}: ")) == 1, "closed with a logged reason"
+
+
+@pytest.mark.parametrize("protocol", FOREIGN)
+def test_who_speaks_another_protocol_is_told_of_in_words(
+    cluster: cluster_handle.Cluster, bystander: Bystander, protocol: str
+) -> None:
+    answer, address = answer_to(cluster.port, FOREIGN[protocol])
+    assert answer == b""
+    (line,) = log_lines(cluster, address)
+    assert line.endswith(f"closing the connection from {address}: it speaks {protocol}, and this port does not")
+    bystander.wait_for_more(5)
 
 
 def test_unknown_version_of_api_versions_is_answered_as_kafka_does(cluster: cluster_handle.Cluster) -> None:

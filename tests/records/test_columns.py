@@ -14,7 +14,7 @@ from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import ControlKind, control_frame
 from barnabas_raftlog.records.reader import Record, read_records
 
-from .strategies import damaged, new_records
+from .strategies import batch_of_deltas, damaged, new_records
 
 
 def cut(slices: Slices, data: memoryview) -> list[bytes | None]:
@@ -104,6 +104,19 @@ def outcome(read: Callable[[], list[Record]]) -> list[Record] | type[CorruptBatc
 def test_damage_is_seen_by_both_readers_or_by_neither(data: bytes) -> None:
     columns = outcome(lambda: rows(read_columns(data, with_headers=True, check_crc=False, limit_bytes=1 << 20)))
     assert columns == outcome(lambda: list(read_records(data, check_crc=False, limit_bytes=1 << 20)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 6), max_size=6), min_size=1, max_size=3),
+    compression=st.sampled_from([Compression.NONE, Compression.ZSTD]),
+)
+def test_offsets_that_do_not_rise_are_seen_by_both_readers(batches: list[list[int]], compression: Compression) -> None:
+    data = b"".join(batch_of_deltas(deltas, compression=compression, last_delta=6) for deltas in batches)
+    read = outcome(lambda: list(read_records(data)))
+    assert outcome(lambda: rows(read_columns(data, with_headers=True))) == read
+    rises = all(deltas == sorted(set(deltas)) for deltas in batches)
+    assert (read is not CorruptBatchError) == rises
 
 
 def test_a_record_of_very_many_headers_is_read_like_any_other() -> None:

@@ -13,7 +13,7 @@ from barnabas_raftlog.records.compression import Compression, compress, decompre
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import batches, read_batch, read_records
 
-from .strategies import damaged
+from .strategies import batch_of_deltas, damaged
 
 PLAIN = b"the same words again and again " * 3_000
 COMPRESSED = [codec for codec in Compression if codec is not Compression.NONE]
@@ -107,6 +107,15 @@ def test_more_records_than_bytes_are_corrupt_before_any_is_read() -> None:
     header, frame = next(batches(batch, check_crc=False))
     with pytest.raises(CorruptBatchError, match="2147483647 records in 8 bytes"):
         list(read_batch(header, frame))
+
+
+def test_a_bomb_of_records_that_are_all_the_same_ends_at_the_second() -> None:
+    bomb = batch_of_deltas([0] * 100_000, compression=Compression.ZSTD, last_delta=99_999)
+    assert len(bomb) < 1_000
+    records = read_records(bomb)
+    assert next(records).offset == 0
+    with pytest.raises(CorruptBatchError, match="offset delta 0 of a record where 1 to 99999 is due"):
+        next(records)
 
 
 def test_a_wrong_checksum_is_corrupt() -> None:

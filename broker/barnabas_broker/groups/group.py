@@ -9,6 +9,8 @@ error they get, exactly as Kafka 4.x answers:
   instance id of a member with another member id: FENCED_INSTANCE_ID, because a newer process has replaced this one.
 - *Since when?* Another generation than the present one: ILLEGAL_GENERATION.
 - *How?* A protocol type that is not the group's, or no protocol that all others have: INCONSISTENT_GROUP_PROTOCOL.
+- *How much?* More than the group's record may take: GROUP_MAX_SIZE_REACHED; more than the node has room for, which
+  passes: COORDINATOR_NOT_AVAILABLE (`room`).
 - *Not now:* REBALANCE_IN_PROGRESS. A member that hears it joins again. COORDINATOR_NOT_AVAILABLE: this coordinator
   has ended.
 
@@ -27,20 +29,26 @@ Not here: offsets (offsets.py), the format of what is saved (records.py), the wi
 check that a group id is not empty.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Self
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
-from .members import Member, subscribed_topics
+from .members import Member, Sizes, sizes_of, subscribed_topics
 from .messages import Effects, GroupConfig, JoinAnswer, JoinRequest, SavedGroup, SyncAnswer, SyncRequest
-from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_IDS_MAX, Phases, Replacement
+from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, Phases, Replacement
+from .room import PENDING_ID_BYTES, text_bytes
 from .states import GroupEvent, GroupState
+from .steps import at_once
 
 __all__ = ["Group"]
 
 _CONSUMER = "consumer"
+TOPICS_STEP_BYTES, SUBSCRIPTION_OVERHEAD_BYTES = 32 << 10, 64
+MEMBERS_STEP = 500
+NAMES_SHOWN = 5
+_DRAWN = "-" + 36 * "0"
 
 
 class Group(Phases):
@@ -51,8 +59,17 @@ class Group(Phases):
     to it that `tick` is called when `deadline_ms` has come. Limits: see `Phases`.
     """
 
+    __slots__ = ()
+
     @classmethod
     def from_saved(cls, group_id: str, saved: SavedGroup, config: GroupConfig, now_ms: int) -> Self:
+        """Return the same as `from_saved_in_steps`."""
+        return at_once(cls.from_saved_in_steps(group_id, saved, config, now_ms))
+
+    @classmethod
+    def from_saved_in_steps(
+        cls, group_id: str, saved: SavedGroup, config: GroupConfig, now_ms: int
+    ) -> Generator[None, None, Self]:
         """Return the group as a new coordinator finds it: its sessions start now, nobody is parked.
 
         A generation that was never saved is not there; its members are told ILLEGAL_GENERATION and join again. A
@@ -63,7 +80,9 @@ class Group(Phases):
         group.generation_id = saved.generation_id
         group.protocol_type = saved.protocol_type or None
         group.protocol_name = saved.protocol_name
-        for known in saved.members:
+        for number, known in enumerate(saved.members, 1):
+            if not number % MEMBERS_STEP:
+                yield
             member = Member(
                 known.member_id,
                 known.group_instance_id,
@@ -94,15 +113,28 @@ class Group(Phases):
 
     def topics(self) -> frozenset[str] | None:
         """Return the topics that members subscribe to, None if the group's protocol does not say or says it wrongly."""
+        return at_once(self.topics_in_steps())
+
+    def topics_in_steps(self) -> Generator[None, None, frozenset[str] | None]:
+        """Return the same of the members that there are now, whoever comes or goes between two steps."""
         if self.protocol_type != _CONSUMER:
             return None
+        # Most members say the same, byte for byte.
+        said = dict.fromkeys(
+            member.metadata(self.protocol_name if not member.is_new else member.protocols[0][0])
+            for member in self._members
+        )
         all_topics: set[str] = set()
-        for member in self._members:
-            name = self.protocol_name if not member.is_new else member.protocols[0][0]
-            topics = subscribed_topics(member.metadata(name))
+        read_bytes = 0
+        for subscription in said:
+            topics = subscribed_topics(subscription)
             if topics is None:
                 return None
             all_topics |= topics
+            read_bytes += len(subscription) + SUBSCRIPTION_OVERHEAD_BYTES
+            if read_bytes >= TOPICS_STEP_BYTES:
+                read_bytes = 0
+                yield
         return frozenset(all_topics)
 
     # JoinGroup.
@@ -131,14 +163,38 @@ class Group(Phases):
         if not self._has_room_for(member):
             if member is not None:
                 self._remove(member, f"found no place: the group has {config.size_max} members")
+                self._members.elect_successor()
                 self._changed("a member found no place", now_ms)
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         if not self._supports(request):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if request.member_id == "" or (request.member_id in self._pending_ids and request.group_instance_id is None):
-            return None
-        error = self._member_error(request.member_id, request.group_instance_id)
-        return None if error == ErrorCode.NONE else error
+        is_nobody_yet = request.member_id in self._pending_ids and request.group_instance_id is None
+        if request.member_id != "" and not is_nobody_yet:
+            error = self._member_error(request.member_id, request.group_instance_id)
+            if error != ErrorCode.NONE:
+                return error
+        return self._growth_refusal(request, member)
+
+    def _growth_refusal(self, request: JoinRequest, member: Member | None) -> ErrorCode | None:
+        """Say why what a member brings cannot be held, if that is more than there is of it already."""
+        saving_bytes = 0
+        if member is None and request.group_instance_id is not None:
+            member = self._members.by_id.get(self._members.by_instance.get(request.group_instance_id, ""))
+            if member is not None and self.state is GroupState.STABLE:
+                saving_bytes = self.saving_bytes(None)
+        # An id that is not drawn yet is made of one of these names.
+        member_id = request.member_id or f"{request.group_instance_id or request.client_id}{_DRAWN}"
+        if member is None and request.member_id == "" and self._gives_id_out(request):
+            held_bytes, record_bytes = PENDING_ID_BYTES + text_bytes(member_id), 0
+        else:
+            names = (member_id, request.group_instance_id, request.client_id, request.client_host)
+            now, before = sizes_of(names, request.protocols), Sizes(0, 0) if member is None else member.sizes
+            held_bytes, record_bytes = now.held_bytes - before.held_bytes, now.record_bytes - before.record_bytes
+        if record_bytes > 0 and self.record_bytes_with(record_bytes, request.protocol_type) > request.record_bytes_max:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if held_bytes + saving_bytes > max(0, request.room_bytes):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return None
 
     def _has_room_for(self, member: Member | None) -> bool:
         """As in Kafka, those who have joined count during the join phase: of too many, the last to join go."""
@@ -160,18 +216,18 @@ class Group(Phases):
                 self._add(request, member_id, now_ms)
             else:
                 self._replace(request, old_id, member_id, now_ms)
-        elif request.requires_known_member_id:
-            expires_at_ms = now_ms + max(1, request.session_timeout_ms)
-            if len(self._pending_ids) >= PENDING_IDS_MAX:
-                del self._pending_ids[next(iter(self._pending_ids))]
-            self._pending_ids[member_id] = expires_at_ms
-            self._sessions_at_ms = min(expires_at_ms, self._sessions_at_ms or expires_at_ms)
+        elif self._gives_id_out(request):
+            self._give_out(member_id, now_ms + max(1, request.session_timeout_ms))
             self._answers.append(JoinAnswer(request.ticket, ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id))
         else:
             self._add(request, member_id, now_ms)
 
+    @staticmethod
+    def _gives_id_out(request: JoinRequest) -> bool:
+        return request.requires_known_member_id and request.group_instance_id is None
+
     def _add(self, request: JoinRequest, member_id: str, now_ms: int) -> None:
-        self._pending_ids.pop(member_id, None)
+        self._forget_pending(member_id)
         if self.state is GroupState.EMPTY:
             self.protocol_type = request.protocol_type
         member = Member(
@@ -210,10 +266,9 @@ class Group(Phases):
         member = self._members.by_id[old_id]
         self._supersede_join(member, ErrorCode.FENCED_INSTANCE_ID)
         self._answer_sync(member, ErrorCode.FENCED_INSTANCE_ID)
-        self._members.rename(old_id, new_id)
+        self._members.rename(old_id, new_id, (request.client_id, request.client_host))
         self._members.update(member, request)
         self._members.start_joining(member, request.ticket)
-        member.client_id, member.client_host = request.client_id, request.client_host
         self._start_session(member, now_ms, NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else None)
         cause = f"{new_id} replaces {old_id}: {request.reason or 'no reason given'}"
         if member.is_new or self.state is GroupState.PREPARING_REBALANCE:
@@ -248,18 +303,28 @@ class Group(Phases):
         member = self._members.by_id[request.member_id]
         self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)  # An earlier request of the same member.
         member.awaits_sync = False
-        member.syncing, member.sync_ticket = True, request.ticket
+        self._members.start_syncing(member, request.ticket)
         if self.state is GroupState.STABLE:
             self._answer_sync(member, ErrorCode.NONE)
             self._start_session(member, now_ms)
         elif member.member_id == self._members.leader_id and self._assigning is None:
-            self._assigning = {
-                member.member_id: request.assignments.get(member.member_id, b"")
-                for member in self._members
-                if not member.is_new
-            }
-            self._save_group(self._assigning, assigns=True)
+            self._take_assignment(request, now_ms)
         return self._effects()
+
+    def _take_assignment(self, request: SyncRequest, now_ms: int) -> None:
+        """Save what the leader has assigned. What cannot be, ends as Kafka's coordinator ends what its log refuses."""
+        given = request.assignments.get
+        shares = {member.member_id: given(member.member_id, b"") for member in self._members if not member.is_new}
+        assigned_bytes = sum(map(len, shares.values()))
+        if self.record_bytes_with(assigned_bytes, self.protocol_type) > request.record_bytes_max:
+            self._tell("group not saved", f"its assignment of {assigned_bytes} bytes makes its record too large")
+            self._refuse_assignment(ErrorCode.MESSAGE_TOO_LARGE, now_ms)
+        elif assigned_bytes + self.saving_bytes(shares) > max(0, request.room_bytes):
+            self._tell("group not saved", "the groups of this broker hold as much as they may")
+            self._refuse_assignment(ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
+        else:
+            self._assigning = shares
+            self._save_group(shares, assigns=True)
 
     # Heartbeat, LeaveGroup, OffsetCommit.
 
@@ -282,15 +347,17 @@ class Group(Phases):
         """
         self._event = GroupEvent.LEAVE
         errors = tuple(self._leave(member_id, instance_id, reason) for member_id, instance_id, reason in leaving)
-        gone = ", ".join(who[0] or str(who[1]) for who, error in zip(leaving, errors, strict=True) if not error)
+        self._members.elect_successor()
+        gone = [who[0] or str(who[1]) for who, error in zip(leaving, errors, strict=True) if not error]
         if gone and self.state is not GroupState.EMPTY:
-            self._changed(f"{gone} left", now_ms)
+            more = f" and {len(gone) - NAMES_SHOWN} more" if len(gone) > NAMES_SHOWN else ""
+            self._changed(f"{', '.join(gone[:NAMES_SHOWN])}{more} left", now_ms)
         return errors, self._effects()
 
     def _leave(self, member_id: str, instance_id: str | None, reason: str) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if self._pending_ids.pop(member_id, None) is not None:
+        if self._forget_pending(member_id):
             return ErrorCode.NONE
         known_id: str | None = member_id
         if member_id == "" and instance_id is not None:
@@ -324,13 +391,9 @@ class Group(Phases):
         """Note that nobody waits for that answer: its connection has ended. What was asked for stays asked for.
 
         A newcomer that has hung up is left out of the generation that forms next, unless it asks again before; a member
-        that was in one before stays until its session ends. Linear in the members.
+        that was in one before stays until its session ends.
         """
-        for member in self._members:
-            if member.join_ticket == ticket:
-                member.join_ticket = None
-            if member.sync_ticket == ticket:
-                member.sync_ticket = None
+        self._members.forget(ticket)
 
     def restart_sessions(self, now_ms: int) -> None:
         """Let every session begin now: for a coordinator that stood still and could not hear anyone."""

@@ -16,19 +16,34 @@ Kafka leaves that last case to the order of a hash map.
 instance id replaces the old one under a new member id and takes over its place, its assignment and, if it led, the
 lead (KIP-345).
 
+*Many at once.* What concerns all members is one pass over them (`form`, `take_out`), with nothing in it that looks at
+all members again: a group may have ten thousand, and nobody else is served meanwhile.
+
 Not here: when anything happens to anyone. That is `phases.py` and `group.py`.
 """
 
 import struct
-from collections import Counter
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from .messages import JoinedMember, JoinRequest, SavedMember
+from .messages import JoinedMembers, JoinRequest, Protocols, SavedMember
+from .room import MEMBER_BYTES, MEMBER_RECORD_BYTES, text_bytes
 
-__all__ = ["Member", "Members", "Protocols", "subscribed_topics"]
+__all__ = ["Member", "Members", "Sizes", "sizes_of", "subscribed_topics"]
 
-Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+
+class Sizes(NamedTuple):
+    """What a member takes, without its assignment: in memory, and at most in the record of its group."""
+
+    held_bytes: int
+    record_bytes: int
+
+
+def sizes_of(names: tuple[str | None, ...], protocols: Protocols) -> Sizes:
+    """Return the sizes of a member with these ids and client names."""
+    said = [text_bytes(name) + len(metadata) for name, metadata in protocols]
+    text = text_bytes(*names)
+    return Sizes(MEMBER_BYTES + text + sum(said), MEMBER_RECORD_BYTES + text + max(said, default=0))
 
 
 class Member:
@@ -36,13 +51,13 @@ class Member:
 
     `expires_at_ms` is when its session ends unless something is heard of it before; it means nothing while a member
     that is not new waits for an answer. `awaits_sync`: it has been given the generation but has not asked for its
-    assignment yet.
+    assignment yet. `sizes` is what `sizes_of` says of it.
     """
 
     __slots__ = (
         *("member_id", "group_instance_id", "client_id", "client_host", "rebalance_timeout_ms", "session_timeout_ms"),
         *("protocols", "assignment", "is_new", "joining", "join_ticket", "syncing", "sync_ticket"),
-        *("awaits_sync", "expires_at_ms"),
+        *("awaits_sync", "expires_at_ms", "sizes"),
     )
 
     def __init__(
@@ -66,10 +81,18 @@ class Member:
         self.sync_ticket: object | None = None
         self.awaits_sync = False
         self.expires_at_ms = 0
+        self.sizes = self.sizes_with(protocols)
+
+    def sizes_with(self, protocols: Protocols) -> Sizes:
+        """Return what it would take if it offered these."""
+        return sizes_of((self.member_id, self.group_instance_id, self.client_id, self.client_host), protocols)
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return what the member said with that protocol; empty if it does not offer it."""
-        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
 
     @property
     def waits(self) -> bool:
@@ -80,11 +103,15 @@ class Member:
 class Members:
     """The members of one group in the order in which they came.
 
-    Invariants: `leader_id` is one of them, or None if there are none; no two share an instance id; they have a
-    protocol in common; `joining_count` and `new_count` are what counting would give.
+    Invariants: `leader_id` is one of them, or None if there are none (between `take_out` and `elect_successor`, None);
+    no two share an instance id; they have a protocol in common; `joining_count`, `new_count` and the sums of bytes are
+    what counting would give. `id_bytes_max` is the longest member id since the group was last empty.
     """
 
-    __slots__ = ("_supporters", "by_id", "by_instance", "joining_count", "leader_id", "new_count")
+    __slots__ = (
+        *("_supporters", "_waiting", "by_id", "by_instance", "joining_count", "leader_id", "new_count"),
+        *("assigned_bytes", "held_bytes", "id_bytes_max", "record_bytes"),
+    )
 
     def __init__(self) -> None:
         self.by_id: dict[str, Member] = {}
@@ -92,7 +119,9 @@ class Members:
         self.leader_id: str | None = None
         self.joining_count = 0
         self.new_count = 0
-        self._supporters: Counter[str] = Counter()
+        self.held_bytes = self.record_bytes = self.assigned_bytes = self.id_bytes_max = 0
+        self._supporters: dict[str, int] = {}  # How many offer a protocol; nobody: it is not here.
+        self._waiting: dict[object, Member] = {}  # By the ticket that waits.
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -111,31 +140,54 @@ class Members:
             assert member.group_instance_id not in self.by_instance
             self.by_instance[member.group_instance_id] = member.member_id
         self.by_id[member.member_id] = member
-        self._supporters.update({name for name, _ in member.protocols})
+        self._support(member.protocols, 1)
+        self._count(member, 1)
         self.new_count += member.is_new
         if self.leader_id is None:
             self.leader_id = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """Take a member out; if it led, the one longest in the generation leads, or else the oldest newcomer."""
-        member = self.by_id.pop(member_id)
-        self._supporters.subtract({name for name, _ in member.protocols})
+        """Take a member out; if it led, somebody else leads."""
+        member = self.by_id[member_id]
+        self.take_out(member)
+        self.elect_successor()
+        return member
+
+    def take_out(self, member: Member) -> None:
+        """Take a member out, perhaps with others; `elect_successor` follows when the last of them is out."""
+        del self.by_id[member.member_id]
+        self._support(member.protocols, -1)
+        self._count(member, -1)
+        for ticket in (member.join_ticket, member.sync_ticket):
+            self._waiting.pop(ticket, None)
         self.joining_count -= member.joining
         self.new_count -= member.is_new
         if member.group_instance_id is not None:
             del self.by_instance[member.group_instance_id]
-        if self.leader_id == member_id:
-            successor = next((other for other in self if not other.is_new), next(iter(self), None))
-            self.leader_id = successor.member_id if successor is not None else None
-        return member
+        if self.leader_id == member.member_id:
+            self.leader_id = None
+        if not self.by_id:
+            self.id_bytes_max = 0
 
-    def rename(self, old_id: str, new_id: str) -> Member:
-        """Give a static member another member id; nobody may be waiting for an answer to the old one."""
+    def elect_successor(self) -> None:
+        """Let the one lead that is longest in the generation, or else the oldest newcomer, if nobody does."""
+        if self.leader_id is None and self.by_id:
+            settled = None
+            if self.new_count < len(self.by_id):
+                settled = next((other for other in self if not other.is_new), None)
+            self.leader_id = (settled or next(iter(self))).member_id
+
+    def rename(self, old_id: str, new_id: str, client: tuple[str, str]) -> Member:
+        """Give a static member another member id and client; nobody may be waiting for an answer to the old one."""
         member = self.by_id.pop(old_id)
         assert not member.joining
         assert not member.syncing
         assert member.group_instance_id is not None
+        self._count(member, -1)
         member.member_id = new_id
+        member.client_id, member.client_host = client
+        member.sizes = member.sizes_with(member.protocols)
+        self._count(member, 1)
         self.by_id[new_id] = member
         self.by_instance[member.group_instance_id] = new_id
         if self.leader_id == old_id:
@@ -144,38 +196,126 @@ class Members:
 
     def update(self, member: Member, request: JoinRequest) -> None:
         """Take over what a member says of itself when it joins again."""
-        self._supporters.subtract({name for name, _ in member.protocols})
-        member.protocols = request.protocols
-        self._supporters.update({name for name, _ in member.protocols})
+        self._support(member.protocols, -1)
+        self._count(member, -1)
+        member.protocols, member.sizes = request.protocols, member.sizes_with(request.protocols)
+        self._support(member.protocols, 1)
+        self._count(member, 1)
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
 
     def start_joining(self, member: Member, ticket: object) -> None:
+        self._waiting.pop(member.join_ticket, None)
         self.joining_count += not member.joining
         member.joining, member.join_ticket = True, ticket
+        self._waiting[ticket] = member
 
     def stop_joining(self, member: Member) -> object | None:
         """Return the ticket that is to be answered, None if nobody waits."""
         ticket, member.join_ticket = member.join_ticket, None
         self.joining_count -= member.joining
         member.joining = False
+        if ticket is not None:
+            del self._waiting[ticket]
         return ticket
+
+    def start_syncing(self, member: Member, ticket: object) -> None:
+        member.syncing, member.sync_ticket = True, ticket
+        self._waiting[ticket] = member
+
+    def stop_syncing(self, member: Member) -> object | None:
+        """Return the ticket that is to be answered, None if nobody waits."""
+        ticket, member.sync_ticket = member.sync_ticket, None
+        member.syncing = False
+        if ticket is not None:
+            del self._waiting[ticket]
+        return ticket
+
+    def forget(self, ticket: object) -> None:
+        """Note that nobody waits with that ticket, if anybody did."""
+        member = self._waiting.pop(ticket, None)
+        if member is not None:
+            if member.join_ticket == ticket:
+                member.join_ticket = None
+            else:
+                member.sync_ticket = None
 
     def settle(self, member: Member) -> None:
         """Note that a generation has been formed with the member."""
         self.new_count -= member.is_new
         member.is_new = False
 
+    def form(self, now_ms: int) -> tuple[list[tuple[object, str]], int | None]:
+        """Settle all, and let their sessions begin, without assignments; nobody may be syncing, and nobody joins now.
+
+        Return who is to be answered, ticket and member id, and the shortest of the sessions, None if there is none.
+        """
+        waiting, timeouts_ms = [], set[int]()
+        for member in self.by_id.values():
+            if member.join_ticket is not None:
+                waiting.append((member.join_ticket, member.member_id))
+                member.join_ticket = None
+            member.joining = member.is_new = False
+            member.awaits_sync, member.assignment = True, b""
+            timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
+            timeouts_ms.add(timeout_ms)
+            member.expires_at_ms = now_ms + timeout_ms
+        assert len(waiting) == len(self._waiting)
+        self._waiting.clear()
+        self.joining_count = self.new_count = self.assigned_bytes = 0
+        return waiting, min(timeouts_ms, default=None)
+
+    def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[tuple[object, bytes]], int | None]:
+        """Give each its assignment, empty if there is none; whoever is syncing is not any more, its session begins.
+
+        Return who is to be answered, ticket and assignment, and the shortest of those sessions, None if there is none.
+        """
+        waiting, timeouts_ms = [], set[int]()
+        for member in self.by_id.values():
+            share = shares.get(member.member_id, b"")
+            self.assigned_bytes += len(share) - len(member.assignment)
+            member.assignment = share
+            if member.syncing:
+                member.syncing = False
+                if member.sync_ticket is not None:
+                    del self._waiting[member.sync_ticket]
+                    waiting.append((member.sync_ticket, share))
+                    member.sync_ticket = None
+                timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
+                timeouts_ms.add(timeout_ms)
+                member.expires_at_ms = now_ms + timeout_ms
+        return waiting, min(timeouts_ms, default=None)
+
+    def release(self) -> list[tuple[object, tuple[str, bool]]]:
+        """Return who waits, by ticket: the member id, and whether that is for joining. Nobody does any more."""
+        waiting = [
+            (ticket, (member.member_id, member.join_ticket == ticket)) for ticket, member in self._waiting.items()
+        ]
+        self._waiting = {}
+        for member in self.by_id.values():
+            member.joining = member.syncing = False
+            member.join_ticket = member.sync_ticket = None
+        self.joining_count = 0
+        return waiting
+
     def supports(self, protocols: Protocols) -> bool:
         """Whether at least one of the protocols is offered by every member."""
-        return any(self._supporters[name] == len(self) for name, _ in protocols)
+        count = len(self)
+        return any(self._supporters.get(name, 0) == count for name, _ in protocols)
 
     def vote(self) -> str:
         """Return the protocol that most members prefer among those that all offer. There must be a member."""
+        count = len(self)
+        offered = next(iter(self)).protocols
+        common = {name for name, _ in offered if self._supporters[name] == count}
+        if len(common) == 1:
+            return common.pop()
         votes: dict[str, int] = {}
         for member in self:
-            choice = next(name for name, _ in member.protocols if self._supporters[name] == len(self))
-            votes[choice] = votes.get(choice, 0) + 1
+            for name, _ in member.protocols:
+                if name in common:
+                    votes[name] = votes.get(name, 0) + 1
+                    break
         return max(votes, key=lambda name: votes[name])  # The first of equals: dicts keep the order of insertion.
 
     def elect_joined_leader(self) -> bool:
@@ -187,29 +327,45 @@ class Members:
             self.leader_id = joined.member_id
         return joined is not None
 
-    def as_seen_by_leader(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
-        return tuple(
-            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
-            for member in self
-            if not member.is_new
-        )
+    def as_seen_by_leader(self, protocol_name: str | None) -> JoinedMembers:
+        said = [(one.member_id, one.group_instance_id, one.protocols) for one in self if not one.is_new]
+        return JoinedMembers(protocol_name, said)
 
-    def to_saved(self, protocol_name: str | None, assignments: dict[str, bytes] | None) -> tuple[SavedMember, ...]:
+    def to_saved(self, protocol_name: str | None, assignments: Mapping[str, bytes] | None) -> tuple[SavedMember, ...]:
         """Return the generation's members, with `assignments` in place of their own if it is not None."""
         return tuple(
-            SavedMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.rebalance_timeout_ms,
-                member.session_timeout_ms,
-                member.metadata(protocol_name),
-                member.assignment if assignments is None else assignments.get(member.member_id, b""),
-            )
-            for member in self
-            if not member.is_new
+            [
+                SavedMember._make(
+                    (
+                        member.member_id,
+                        member.group_instance_id,
+                        member.client_id,
+                        member.client_host,
+                        member.rebalance_timeout_ms,
+                        member.session_timeout_ms,
+                        member.metadata(protocol_name),
+                        member.assignment if assignments is None else assignments.get(member.member_id, b""),
+                    )
+                )
+                for member in self
+                if not member.is_new
+            ]
         )
+
+    def _support(self, protocols: Protocols, change: int) -> None:
+        supporters = self._supporters
+        for name in {name for name, _ in protocols}:
+            count = supporters.get(name, 0) + change
+            if count:
+                supporters[name] = count
+            else:
+                del supporters[name]
+
+    def _count(self, member: Member, sign: int) -> None:
+        self.held_bytes += sign * member.sizes.held_bytes
+        self.record_bytes += sign * member.sizes.record_bytes
+        self.assigned_bytes += sign * len(member.assignment)
+        self.id_bytes_max = max(self.id_bytes_max, text_bytes(member.member_id))
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:

@@ -7,26 +7,36 @@ Times called `now_ms` come from a monotonic clock. `current_state_timestamp_ms` 
 does not know it: in what it asks to be saved the field is -1, and the caller stamps it.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import starmap
+from typing import Any, NamedTuple, TypeAlias
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Fact
 
+from .room import UNLIMITED_BYTES
+
 __all__ = [
     "Answer",
+    "Answers",
     "Effects",
     "Fact",
     "GroupConfig",
     "JoinAnswer",
     "JoinRequest",
     "JoinedMember",
+    "JoinedMembers",
+    "Protocols",
     "SavedGroup",
     "SavedMember",
     "SyncAnswer",
     "SyncRequest",
     "failed_save_answer",
 ]
+
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Name and metadata of each protocol that a member offers, the one that it likes best first."""
 
 
 class GroupConfig(NamedTuple):
@@ -51,6 +61,8 @@ class JoinRequest(NamedTuple):
 
     `requires_known_member_id` (version 4 and later, KIP-394) and `skips_assignment` (version 9 and later, KIP-814) say
     what the client's version of the message can do. `rebalance_timeout_ms` is the session timeout in version 0.
+
+    `record_bytes_max` is how long the group's record may become, `room_bytes` how much more may be held (`room`).
     """
 
     ticket: object
@@ -61,10 +73,12 @@ class JoinRequest(NamedTuple):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: tuple[tuple[str, bytes], ...]
+    protocols: Protocols
     requires_known_member_id: bool
     skips_assignment: bool
     reason: str
+    record_bytes_max: int = UNLIMITED_BYTES
+    room_bytes: int = UNLIMITED_BYTES
 
 
 class JoinedMember(NamedTuple):
@@ -73,6 +87,39 @@ class JoinedMember(NamedTuple):
     member_id: str
     group_instance_id: str | None
     metadata: bytes
+
+
+class JoinedMembers(Collection[JoinedMember]):
+    """The members of a generation as its leader sees them. Each is made when it is come to: the list costs little.
+
+    What they have said is not copied. Equal to any collection of the same in the same order.
+    """
+
+    __slots__ = ("_protocol_name", "_said")
+
+    def __init__(self, protocol_name: str | None, said: Collection[tuple[str, str | None, Protocols]]) -> None:
+        self._protocol_name, self._said = protocol_name, said
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def __iter__(self) -> Iterator[JoinedMember]:
+        chosen = self._protocol_name
+        for member_id, instance_id, protocols in self._said:
+            metadata = next((metadata for name, metadata in protocols if name == chosen), b"")
+            yield JoinedMember(member_id, instance_id, metadata)
+
+    def __contains__(self, member: object) -> bool:
+        return any(one == member for one in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Collection) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 class JoinAnswer(NamedTuple):
@@ -85,12 +132,15 @@ class JoinAnswer(NamedTuple):
     protocol_name: str | None = None
     leader: str = ""
     member_id: str = ""
-    members: tuple[JoinedMember, ...] = ()
+    members: Collection[JoinedMember] = ()
     skip_assignment: bool = False
 
 
 class SyncRequest(NamedTuple):
-    """One SyncGroup. Only the leader's `assignments` (by member id) count; protocol type and name may be None."""
+    """One SyncGroup. Only the leader's `assignments` (by member id) count; protocol type and name may be None.
+
+    `record_bytes_max` and `room_bytes` as in `JoinRequest`.
+    """
 
     ticket: object
     member_id: str
@@ -99,6 +149,8 @@ class SyncRequest(NamedTuple):
     protocol_type: str | None
     protocol_name: str | None
     assignments: Mapping[str, bytes]
+    record_bytes_max: int = UNLIMITED_BYTES
+    room_bytes: int = UNLIMITED_BYTES
 
 
 class SyncAnswer(NamedTuple):
@@ -142,6 +194,43 @@ class SavedGroup(NamedTuple):
 Answer: TypeAlias = JoinAnswer | SyncAnswer
 
 
+class Answers(Collection[Answer]):
+    """Answers of which many are alike, each made when it is come to; so ten thousand cost their state machine little.
+
+    `alike` are the others: what makes an answer of a ticket and what is that one's own, and all tickets with that.
+    Equal to any collection of the same in the same order.
+    """
+
+    __slots__ = ("_alike", "_single")
+
+    def __init__(
+        self,
+        single: Collection[Answer],
+        alike: Collection[tuple[Callable[[object, Any], Answer], Collection[tuple[object, Any]]]],
+    ) -> None:
+        self._single, self._alike = single, alike
+
+    def __len__(self) -> int:
+        return len(self._single) + sum(len(waiting) for _, waiting in self._alike)
+
+    def __iter__(self) -> Iterator[Answer]:
+        yield from self._single
+        for make, waiting in self._alike:
+            yield from starmap(make, waiting)
+
+    def __contains__(self, answer: object) -> bool:
+        return any(one == answer for one in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Collection) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 class Effects(NamedTuple):
     """What the caller now owes: give the answers, save the group, tell the operator.
 
@@ -149,7 +238,7 @@ class Effects(NamedTuple):
     it is committed or has failed, in the order in which they were asked for.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: Collection[Answer] = ()
     save: SavedGroup | None = None
     facts: tuple[Fact, ...] = ()
 

@@ -12,14 +12,14 @@ commits. An expiry time that the client set itself (OffsetCommit before version 
 *A topic's id* is stored with an offset where the client's or the broker's knowledge allows. A topic that was deleted
 and made again has another id; what was committed for the old one says nothing about the new one, and is not returned.
 
-Limit: none of its own; an offset takes about 400 bytes here, and is made by a request that named an existing
-partition.
+Limit: none of its own; what an offset takes counts towards that of all groups of a node (`room`).
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from .records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetKey, encode_offset, encode_offset_key
+from .room import OFFSET_BYTES
 
 __all__ = ["Membership", "OffsetTable", "expired", "record_of", "size_of"]
 
@@ -44,17 +44,28 @@ class Membership(NamedTuple):
 class OffsetTable:
     """Committed offsets by group.
 
-    Invariants: no group has an empty dictionary; `live_bytes` is the sum of `size_of` over what is stored.
+    Invariants: no group has an empty dictionary; `count` says how many offsets there are, and `live_bytes` is the sum
+    of `size_of` over them.
     """
 
-    __slots__ = ("_groups", "live_bytes")
+    __slots__ = ("_groups", "count", "live_bytes")
 
     def __init__(self) -> None:
         self._groups: dict[str, PartitionOffsets] = {}
-        self.live_bytes = 0
+        self.count = self.live_bytes = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups.values()))
+        return self.count
+
+    @property
+    def held_bytes(self) -> int:
+        """What they take in memory (`room`)."""
+        return self.count * OFFSET_BYTES + self.live_bytes
+
+    def growth(self, key: OffsetKey, value: CommittedOffset) -> int:
+        """Return by how much more memory is held when that is stored; negative if it is less than before."""
+        old = self.get(key)
+        return size_of(key, value) - size_of(key, old) if old is not None else OFFSET_BYTES + size_of(key, value)
 
     def group_ids(self) -> Iterable[str]:
         """Return the groups that have committed something; a view."""
@@ -94,9 +105,11 @@ class OffsetTable:
         old = offsets.pop(place, None)
         if old is not None:
             self.live_bytes -= size_of(key, old)
+            self.count -= 1
         if value is not None:
             offsets[place] = value
             self.live_bytes += size_of(key, value)
+            self.count += 1
         elif not offsets:
             del self._groups[key.group_id]
 

@@ -14,6 +14,8 @@ generation exists only in the memory of this coordinator, and its members join a
   most `PENDING_WAIT_MS` once everyone else is there. Kafka waits as long as the session of each of them.
 - *Coming and going* is spaced: `_changed` decides whether a rebalance begins at once or later; see spacing.py.
 - *A leader that goes before it has assigned* takes the generation with it: nobody else would ever assign.
+- *Many who go at once* go `GONE_MAX` at a time, a millisecond apart: whose sessions end, who did not join, who did not
+  sync. A phase ends when the last of them is out. The first `NAMED_MAX` are told of by name, the others in a sum.
 
 Timeouts are absolute times in the state. `_sessions_at_ms` is a lower bound of when the next session ends, not the
 exact time: heartbeats only put it off, so they need not look for the next one. `tick` then finds nothing to
@@ -29,16 +31,30 @@ turned back into the old one.
 Not here: requests of single members (group.py). Nothing here answers a caller except through the lists of effects.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .members import Member, Members
-from .messages import Answer, Effects, Fact, GroupConfig, JoinAnswer, SavedGroup, SyncAnswer, failed_save_answer
+from .messages import (
+    Answer,
+    Answers,
+    Effects,
+    Fact,
+    GroupConfig,
+    JoinAnswer,
+    SavedGroup,
+    SyncAnswer,
+    failed_save_answer,
+)
+from .room import GROUP_BYTES, GROUP_RECORD_BYTES, PENDING_ID_BYTES, SAVED_MEMBER_BYTES, text_bytes
 from .spacing import Spacing
 from .states import GroupEvent, GroupState, may_follow
 
 __all__ = [
+    "GONE_MAX",
     "INITIAL_DELAYS_MAX",
     "NEW_MEMBER_JOIN_TIMEOUT_MS",
     "PENDING_IDS_MAX",
@@ -56,6 +72,9 @@ PENDING_IDS_MAX = 10_000
 INITIAL_DELAYS_MAX = 10
 SESSION_GRAIN_MS = 100
 """Sessions are looked at ten times a second at most, so that many small deadlines cost no more than one."""
+GONE_MAX = 500
+"""Members that a group throws out in one step; the others of their kind follow in the next."""
+NAMED_MAX = 10
 _UNSTAMPED = -1
 _WORKING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
 
@@ -75,6 +94,7 @@ class _Save(NamedTuple):
     saved: SavedGroup
     assigns: bool
     replacement: Replacement | None
+    held_bytes: int
 
 
 class Phases:
@@ -86,6 +106,14 @@ class Phases:
     and each static member that is being replaced.
     """
 
+    __slots__ = (
+        *("_alike", "_answers", "_assigning", "_change", "_config", "_delay_told", "_delayed_until_ms"),
+        *("_event", "_facts", "_gone_count", "_initial_end_ms", "_initial_last_id", "_leader_departed"),
+        *("_member_departed", "_members", "_pending_bytes", "_pending_ids", "_pending_wait_at_ms"),
+        *("_phase_at_ms", "_save", "_saved", "_saves", "_saves_bytes", "_sessions_at_ms", "_spacing"),
+        *("generation_id", "group_id", "protocol_name", "protocol_type", "state"),
+    )
+
     def __init__(self, group_id: str, config: GroupConfig) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
@@ -95,10 +123,12 @@ class Phases:
         self._config = config
         self._members = Members()
         self._pending_ids: dict[str, int] = {}  # Member ids given out, and when each is forgotten.
+        self._pending_bytes = 0
         self._spacing = Spacing(config.rebalance_interval_ms)
         self._saved: SavedGroup | None = None  # As last committed.
         self._saves: list[_Save] = []
-        self._assigning: dict[str, bytes] | None = None  # The assignment that is being saved.
+        self._saves_bytes = 0
+        self._assigning: Mapping[str, bytes] | None = None  # The assignment that is being saved.
 
         self._sessions_at_ms: int | None = None
         self._phase_at_ms: int | None = None  # The end of the join or the sync phase.
@@ -113,14 +143,30 @@ class Phases:
 
         self._event = GroupEvent.LOAD
         self._answers: list[Answer] = []
+        self._alike: list[tuple[Callable[[object, Any], Answer], list[tuple[object, Any]]]] = []
         self._save: SavedGroup | None = None
         self._facts: list[Fact] = []
+        self._gone_count = 0  # In this step.
 
     @property
     def deadline_ms(self) -> int | None:
         """When `tick` has something to do, or might have; None: never."""
         times = (self._sessions_at_ms, self._phase_at_ms, self._pending_wait_at_ms, self._delayed_until_ms)
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
+
+    @property
+    def held_bytes(self) -> int:
+        """What the group holds (`room`), without the record that is committed of it."""
+        members = self._members
+        group_bytes = GROUP_BYTES + text_bytes(self.group_id, self.protocol_type)
+        return group_bytes + members.held_bytes + members.assigned_bytes + self._pending_bytes + self._saves_bytes
+
+    def record_bytes_with(self, more_bytes: int, protocol_type: str | None) -> int:
+        """Return what the group's record takes at most, without assignments, if its members said so much more."""
+        members = self._members
+        group_bytes = GROUP_RECORD_BYTES + text_bytes(self.group_id, protocol_type) + members.id_bytes_max
+        # The protocol that is chosen is one of those of each member, so its name is in what that says at most.
+        return group_bytes + members.record_bytes + more_bytes
 
     def tick(self, now_ms: int) -> Effects:
         """Let time pass: sessions and phases end, a delayed rebalance begins. Afterwards `deadline_ms` > `now_ms`."""
@@ -145,6 +191,7 @@ class Phases:
         if not self._saves:
             return Effects()  # This coordinator ended meanwhile.
         save = self._saves.pop(0)
+        self._saves_bytes -= save.held_bytes
         assert save.saved.generation_id == generation_id, "saves end in the order in which they began"
         if error == ErrorCode.NONE:
             self._saved = save.saved
@@ -162,13 +209,13 @@ class Phases:
         self._event = GroupEvent.END
         if self.state is GroupState.DEAD:
             return Effects()
-        for member in self._members:
-            self._answer_join(member, JoinAnswer(None, error, member_id=member.member_id))
-            self._answer_sync(member, error)
+        waiting = self._members.release()
+        self._alike.append((lambda ticket, own: _ended(ticket, own, error), waiting))
         self._enter(GroupState.DEAD)
         self._sessions_at_ms = self._phase_at_ms = self._pending_wait_at_ms = self._delayed_until_ms = None
         self._pending_ids.clear()
         self._saves.clear()
+        self._pending_bytes = self._saves_bytes = 0
         return self._effects()
 
     def to_saved(self, timestamp_ms: int) -> SavedGroup:
@@ -235,17 +282,26 @@ class Phases:
 
     def _complete_join(self, now_ms: int) -> None:
         """End the join phase: without those who did not come, into the next generation."""
-        self._drop_forgotten_newcomers()
-        for member in [member for member in self._members if not member.joining]:
-            if member.group_instance_id is None:
-                self._remove(member, "did not join in time")
         self._pending_wait_at_ms = None
+        if not self._drop_absent():
+            self._phase_at_ms = now_ms + 1
+            return
         if self._members and not self._members.elect_joined_leader():
             # Only static members, none of whom has come: wait until one does or their sessions end.
             self._phase_at_ms = now_ms + self._members.rebalance_timeout_ms
             return
         self._phase_at_ms = self._initial_end_ms = None
         self._generation_forms(now_ms)
+
+    def _drop_absent(self) -> bool:
+        """Throw out who is not in the next generation; False: that was not everybody yet."""
+        if not self._drop_forgotten_newcomers():
+            return False
+        members = self._members
+        if members.joining_count == len(members):
+            return True
+        absent = (one for one in members if not one.joining and one.group_instance_id is None)
+        return self._remove_many(absent, lambda _: "did not join in time")
 
     def _generation_forms(self, now_ms: int) -> None:
         self.generation_id += 1
@@ -259,12 +315,17 @@ class Phases:
         self.protocol_name = self._members.vote()
         self._enter(GroupState.COMPLETING_REBALANCE)
         self._phase_at_ms = now_ms + self._members.rebalance_timeout_ms
-        for member in self._members:
-            self._members.settle(member)
-            member.awaits_sync, member.assignment = True, b""
-        for member in self._members:
-            self._answer_join(member, self.generation_answer(member))
-            self._start_session(member, now_ms)
+        waiting, shortest_ms = self._members.form(now_ms)
+        if shortest_ms is not None:
+            self._first_session_ends(now_ms + shortest_ms)
+        leader = self._members.leader_id or ""
+        said = (ErrorCode.NONE, self.generation_id, self.protocol_type, self.protocol_name, leader)
+        members = self._members.as_seen_by_leader(self.protocol_name)
+
+        def answer_to(ticket: object, member_id: str) -> JoinAnswer:
+            return JoinAnswer(ticket, *said, member_id, members if member_id == leader else ())
+
+        self._alike.append((answer_to, waiting))
         self._tell("generation", f"{len(self._members)} members, {self._members.leader_id} leads")
 
     def generation_answer(self, member: Member) -> JoinAnswer:
@@ -290,16 +351,17 @@ class Phases:
             if self._phase_at_ms is None or self._phase_at_ms <= now_ms:
                 self._complete_join(now_ms)
         else:
-            late = [member for member in self._members if member.awaits_sync]
-            for member in late:
-                self._remove(member, "did not ask for its assignment in time")
-            if late:
+            count = len(self._members)
+            late = (member for member in self._members if member.awaits_sync)
+            if not self._remove_many(late, lambda _: "did not ask for its assignment in time"):
+                self._phase_at_ms = now_ms + 1
+            if len(self._members) < count:
                 self._changed("members did not ask for their assignments in time", now_ms)
 
     # Saving.
 
     def _save_group(
-        self, assignments: dict[str, bytes] | None, *, assigns: bool = False, replacement: Replacement | None = None
+        self, assignments: Mapping[str, bytes] | None, *, assigns: bool = False, replacement: Replacement | None = None
     ) -> None:
         self._save = SavedGroup(
             self.protocol_type or "",
@@ -309,24 +371,37 @@ class Phases:
             _UNSTAMPED,
             self._members.to_saved(self.protocol_name, assignments),
         )
-        self._saves.append(_Save(self._save, assigns, replacement))
+        held_bytes = self.saving_bytes(assignments)
+        self._saves.append(_Save(self._save, assigns, replacement, held_bytes))
+        self._saves_bytes += held_bytes
+
+    def saving_bytes(self, assignments: Mapping[str, bytes] | None) -> int:
+        """Return what is held while the group is saved, with these assignments of its members or the ones they have."""
+        members = self._members
+        count = len(members) - members.new_count
+        assigned = members.assigned_bytes if assignments is None else sum(map(len, assignments.values()))
+        return members.record_bytes + count * SAVED_MEMBER_BYTES + assigned
 
     def _assignment_saved(self, error: ErrorCode, now_ms: int) -> None:
         assert self._assigning is not None
         if error != ErrorCode.NONE:
-            self._refuse_syncs(failed_save_answer(error), now_ms)
-            self._begin(f"the assignment could not be saved: {error.name}", now_ms)
+            self._refuse_assignment(error, now_ms)
             return
-        for member in self._members:
-            member.assignment = self._assigning.get(member.member_id, b"")
-            if self._answer_sync(member, ErrorCode.NONE):
-                self._start_session(member, now_ms)
+        said = (ErrorCode.NONE, self.protocol_type, self.protocol_name)
+        self._answers += [
+            SyncAnswer(ticket, *said, share) for ticket, share in self._share_out(self._assigning, now_ms)
+        ]
         self._assigning = None
         self._enter(GroupState.STABLE)
         self._spacing.settled(now_ms)
         self._tell("stable", f"{len(self._members) - self._members.new_count} members, {self.protocol_name}")
         if self._member_departed or self._members.new_count:
             self._delayed_until_ms = self._spacing.may_begin_at(now_ms)
+
+    def _refuse_assignment(self, error: ErrorCode, now_ms: int) -> None:
+        """Tell all who wait for it that it could not be saved, and begin anew."""
+        self._refuse_syncs(failed_save_answer(error), now_ms)
+        self._begin(f"the assignment could not be saved: {error.name}", now_ms)
 
     def _replacement_saved(self, replacement: Replacement, error: ErrorCode, now_ms: int) -> None:
         member = self._members.by_id.get(replacement.member_id)
@@ -345,37 +420,70 @@ class Phases:
     # Members.
 
     def _remove(self, member: Member, cause: str) -> None:
-        """Take a member out and answer what it waits for; what follows for the group is the caller's to say."""
-        self._answer_join(member, JoinAnswer(None, ErrorCode.UNKNOWN_MEMBER_ID))
-        self._answer_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
+        """Take a member out and answer what it waits for; what follows for the group is the caller's to say.
+
+        Whoever removes some says `elect_successor` when all of them are out.
+        """
+        if member.join_ticket is not None:
+            self._answer_join(member, JoinAnswer(None, ErrorCode.UNKNOWN_MEMBER_ID))
+        if member.sync_ticket is not None:
+            self._answer_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
         led = self._members.leader_id == member.member_id
-        self._members.remove(member.member_id)
+        self._members.take_out(member)
         if member.is_new:
             return  # It changes nothing for the others, and one that comes and goes must not fill the history.
-        self._tell("member gone", f"{member.member_id} {cause}")
+        self._gone_count += 1
+        if self._gone_count <= NAMED_MAX:
+            self._tell("member gone", f"{member.member_id} {cause}")
         self._member_departed |= self.state in _WORKING
         self._leader_departed |= led and self.state is GroupState.COMPLETING_REBALANCE and self._assigning is None
 
-    def _drop_forgotten_newcomers(self) -> None:
-        for member in [member for member in self._members if member.is_new and member.join_ticket is None]:
-            self._remove(member, "hung up before it was let in")
+    def _remove_many(self, leaving: Iterable[Member], cause_of: Callable[[Member], str]) -> bool:
+        """Take out the first `GONE_MAX` of these; False: there may be more."""
+        found = list(islice(leaving, GONE_MAX))
+        for member in found:
+            self._remove(member, cause_of(member))
+        self._members.elect_successor()
+        return len(found) < GONE_MAX
+
+    def _drop_forgotten_newcomers(self) -> bool:
+        """Return as `_remove_many`."""
+        if not self._members.new_count:
+            return True
+        forgotten = (member for member in self._members if member.is_new and member.join_ticket is None)
+        return self._remove_many(forgotten, lambda _: "hung up before it was let in")
 
     def _start_session(self, member: Member, now_ms: int, timeout_ms: int | None = None) -> None:
         member.expires_at_ms = now_ms + max(1, member.session_timeout_ms if timeout_ms is None else timeout_ms)
-        if self._sessions_at_ms is None or member.expires_at_ms < self._sessions_at_ms:
-            self._sessions_at_ms = member.expires_at_ms
+        self._first_session_ends(member.expires_at_ms)
 
     def _expire_sessions(self, now_ms: int) -> None:
         for member_id in [member_id for member_id, at_ms in self._pending_ids.items() if at_ms <= now_ms]:
-            del self._pending_ids[member_id]
-        expired = [member for member in self._members if not member.waits and member.expires_at_ms <= now_ms]
-        for member in expired:
-            self._remove(member, f"was not heard of for {member.session_timeout_ms} ms")
+            self._forget_pending(member_id)
+        count = len(self._members)
+        expired = (one for one in self._members if one.expires_at_ms <= now_ms and not one.waits)
+        were_all = self._remove_many(expired, lambda one: f"was not heard of for {one.session_timeout_ms} ms")
         running = [member.expires_at_ms for member in self._members if not member.waits]
         next_at_ms = min((*running, *self._pending_ids.values()), default=None)
-        self._sessions_at_ms = None if next_at_ms is None else max(next_at_ms, now_ms + SESSION_GRAIN_MS)
-        if expired or self.state is GroupState.PREPARING_REBALANCE:
+        grain_ms = SESSION_GRAIN_MS if were_all else 1
+        self._sessions_at_ms = None if next_at_ms is None else max(next_at_ms, now_ms + grain_ms)
+        if len(self._members) < count or self.state is GroupState.PREPARING_REBALANCE:
             self._changed("members were not heard of", now_ms)
+
+    def _give_out(self, member_id: str, expires_at_ms: int) -> None:
+        """Note that somebody may come back with that id until then."""
+        if len(self._pending_ids) >= PENDING_IDS_MAX:
+            self._forget_pending(next(iter(self._pending_ids)))
+        self._pending_ids[member_id] = expires_at_ms
+        self._pending_bytes += PENDING_ID_BYTES + text_bytes(member_id)
+        self._sessions_at_ms = min(expires_at_ms, self._sessions_at_ms or expires_at_ms)
+
+    def _forget_pending(self, member_id: str) -> bool:
+        """Take back a member id that was given out; tell whether it was."""
+        if self._pending_ids.pop(member_id, None) is None:
+            return False
+        self._pending_bytes -= PENDING_ID_BYTES + text_bytes(member_id)
+        return True
 
     # Effects.
 
@@ -394,8 +502,7 @@ class Phases:
 
     def _answer_sync(self, member: Member, error: ErrorCode) -> bool:
         """Answer a parked SyncGroup and say whether there was one."""
-        was_syncing, ticket = member.syncing, member.sync_ticket
-        member.syncing, member.sync_ticket = False, None
+        was_syncing, ticket = member.syncing, self._members.stop_syncing(member)
         if ticket is not None:
             if error == ErrorCode.NONE:
                 answer = SyncAnswer(ticket, error, self.protocol_type, self.protocol_name, member.assignment)
@@ -405,17 +512,34 @@ class Phases:
         return was_syncing
 
     def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
-        for member in self._members:
-            member.assignment = b""
-            if self._answer_sync(member, error):
-                self._start_session(member, now_ms)
+        self._alike.append((lambda ticket, _: SyncAnswer(ticket, error), self._share_out({}, now_ms)))
+
+    def _share_out(self, shares: Mapping[str, bytes], now_ms: int) -> list[tuple[object, bytes]]:
+        waiting, shortest_ms = self._members.share_out(shares, now_ms)
+        if shortest_ms is not None:
+            self._first_session_ends(now_ms + shortest_ms)
+        return waiting
+
+    def _first_session_ends(self, at_ms: int) -> None:
+        if self._sessions_at_ms is None or at_ms < self._sessions_at_ms:
+            self._sessions_at_ms = at_ms
 
     def _effects(self) -> Effects:
-        if not (self._answers or self._save is not None or self._facts):
+        alike, self._alike = [(make, waiting) for make, waiting in self._alike if waiting], []
+        if not (self._answers or alike or self._save is not None or self._facts):
             return _NOTHING
-        effects = Effects(tuple(self._answers), self._save, tuple(self._facts))
+        if self._gone_count > NAMED_MAX:
+            self._tell("member gone", f"{self._gone_count - NAMED_MAX} more at once")
+        self._gone_count = 0
+        answers = Answers(tuple(self._answers), alike) if alike else tuple(self._answers)
+        effects = Effects(answers, self._save, tuple(self._facts))
         self._answers, self._save, self._facts = [], None, []
         return effects
+
+
+def _ended(ticket: object, own: tuple[str, bool], error: ErrorCode) -> Answer:
+    member_id, is_joining = own
+    return JoinAnswer(ticket, error, member_id=member_id) if is_joining else SyncAnswer(ticket, error)
 
 
 _NOTHING = Effects()

@@ -23,12 +23,14 @@ these records, and what they mean together (`offsets`, `group`).
 """
 
 import struct
+from collections.abc import Generator
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.primitives import read_uvarint, uvarint
 
 from .messages import SavedGroup, SavedMember
+from .steps import at_once
 
 __all__ = [
     "NO_TIMESTAMP",
@@ -38,9 +40,11 @@ __all__ = [
     "Name",
     "OffsetKey",
     "decode_group",
+    "decode_group_in_steps",
     "decode_key",
     "decode_offset",
     "encode_group",
+    "encode_group_in_steps",
     "encode_group_key",
     "encode_offset",
     "encode_offset_key",
@@ -54,6 +58,7 @@ _OFFSET_KEYS, _GROUP_KEY = (0, 1), 2
 _OFFSET_PLAIN, _OFFSET_EXPIRING, _OFFSET_FLEXIBLE = 3, 1, 4
 _GROUP_VERSION, _GROUP_FLEXIBLE = 3, 4
 _TOPIC_ID_TAG = 0
+MEMBERS_STEP = 200  # between two yields
 
 _I16, _I32, _I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 _OFFSET_HEAD = struct.Struct(">hqi")
@@ -123,6 +128,11 @@ def encode_offset(value: CommittedOffset) -> bytes:
 
 
 def encode_group(group: SavedGroup) -> bytes:
+    """Return the value of a group. Raises ValueError as above."""
+    return at_once(encode_group_in_steps(group))
+
+
+def encode_group_in_steps(group: SavedGroup) -> Generator[None, None, bytes]:
     """Return the value of a group.
 
     Raises:
@@ -137,7 +147,9 @@ def encode_group(group: SavedGroup) -> bytes:
         _I64.pack(group.current_state_timestamp_ms),
         _I32.pack(len(group.members)),
     ]
-    for member in group.members:
+    for number, member in enumerate(group.members, 1):
+        if not number % MEMBERS_STEP:
+            yield
         parts += (
             _string(member.member_id),
             _nullable(member.group_instance_id),
@@ -194,6 +206,11 @@ def decode_offset(data: Buffer) -> CommittedOffset:
 
 
 def decode_group(data: Buffer) -> SavedGroup:
+    """Read the value of a group, of any version. Raises MalformedMessageError as above."""
+    return at_once(decode_group_in_steps(data))
+
+
+def decode_group_in_steps(data: Buffer) -> Generator[None, None, SavedGroup]:
     """Read the value of a group, of any version.
 
     Raises:
@@ -206,7 +223,11 @@ def decode_group(data: Buffer) -> SavedGroup:
         protocol_type, generation_id = reader.string(), reader.int32()
         protocol_name, leader = reader.nullable(), reader.nullable()
         timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
-        members = tuple(_member(reader, version) for _ in range(reader.count()))
+        members = []
+        for number in range(1, reader.count() + 1):
+            members.append(_member(reader, version))
+            if not number % MEMBERS_STEP:
+                yield
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessageError(f"a group: {error}") from error
     return SavedGroup(
@@ -215,7 +236,7 @@ def decode_group(data: Buffer) -> SavedGroup:
         protocol_name=protocol_name,
         leader=leader,
         current_state_timestamp_ms=timestamp_ms,
-        members=members,
+        members=tuple(members),
     )
 
 

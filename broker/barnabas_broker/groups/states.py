@@ -61,6 +61,7 @@ TRANSITIONS: Final[dict[GroupState, dict[GroupEvent, frozenset[GroupState]]]] = 
     },
     _COMPLETING: {
         GroupEvent.JOIN: frozenset({_PREPARING}),
+        GroupEvent.SYNC: frozenset({_PREPARING}),
         GroupEvent.LEAVE: frozenset({_PREPARING}),
         GroupEvent.TICK: frozenset({_PREPARING}),
         GroupEvent.SAVED: frozenset({_PREPARING, _STABLE}),

@@ -8,7 +8,10 @@ count later without anybody doing anything more:
 - *Whoever rewrites* what counts behind the end of the log (compaction) leaves out every name that has a newer record
   under way: a replay would come back to the older one.
 
-Limit: none of its own. Each batch was appended, and the log refuses further ones when its disk falls behind.
+Much that commits at once is taken in a part at a time, in the same order: until then it is under way.
+
+Limit: none of its own. Each batch was appended, and the log refuses further ones when its disk falls behind; what is
+under way counts towards the limit of all groups of a node (`room`).
 """
 
 from collections import deque
@@ -24,14 +27,16 @@ Apply = Callable[[], None]
 class UnderWay:
     """Batches by the index of their entry, each with the names of its records and what takes them in.
 
-    Invariant: a group is in `_counts` while a record of it is in a batch, with how many there are under each name.
+    Invariants: a group is in `_counts` while a record of it is in a batch, with how many there are under each name;
+    `count` is how many records there are in all.
     """
 
-    __slots__ = ("_batches", "_counts")
+    __slots__ = ("_batches", "_counts", "count")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, Sequence[Name], Apply]] = deque()
         self._counts: dict[str, dict[Name, int]] = {}
+        self.count = 0
 
     def __contains__(self, name: Name) -> bool:
         """Tell whether a record of that name is under way."""
@@ -45,23 +50,33 @@ class UnderWay:
         """Note a batch that was appended at `index`, behind all others; `apply` takes it in."""
         assert not self._batches or self._batches[-1][0] < index
         self._batches.append((index, names, apply))
+        self.count += len(names)
         for name in names:
             counts = self._counts.setdefault(name.group_id, {})
             counts[name] = counts.get(name, 0) + 1
 
-    def commit(self, commit_index: int) -> None:
-        """Take in, in the order of the log, what is committed up to `commit_index`, inclusive."""
+    def commit(self, commit_index: int, names_max: int = 1 << 62) -> int:
+        """Take in, in the order of the log, what is committed up to `commit_index`, inclusive, or so many names of it.
+
+        Return up to which index everything is taken in; less than `commit_index`: there is more.
+        """
         batches = self._batches
         while batches and batches[0][0] <= commit_index:
+            if names_max <= 0:
+                return batches[0][0] - 1
             _, names, apply = batches.popleft()
+            names_max -= max(1, len(names))
+            self.count -= len(names)
             for name in names:
                 self._arrived(name)
             apply()
+        return commit_index
 
     def clear(self) -> None:
         """Note that nobody here will ever know what became of it."""
         self._batches.clear()
         self._counts.clear()
+        self.count = 0
 
     def _arrived(self, name: Name) -> None:
         counts = self._counts[name.group_id]

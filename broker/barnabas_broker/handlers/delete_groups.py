@@ -6,6 +6,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.states import GroupState
+from barnabas_broker.time_slices import Slices
 from barnabas_clients.protocol.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -21,10 +22,11 @@ __all__ = ["handle", "refuse"]
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete one after the other; naming one twice is naming it once."""
     results = []
-    shards = ShardFinder(broker)
+    shards, slices = ShardFinder(broker), Slices()
     for group_id in dict.fromkeys(request.groups_names):
         shard = await shards.find(group_id)
         code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
+        await slices.breathe()
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
 

@@ -10,6 +10,9 @@ partition, but the first partition with something to read gives at least one bat
 read. First is who is named first, in memory or not: once one is met that must be read from disk, all after it wait for
 what it leaves. Clients name those last that gave something last, so every partition is the first one in its turn.
 
+*Room.* What an answer holds counts until the client has taken it (`transient_bytes`). Where others hold much, it is
+smaller; where there is no room at all, a fetch finds nothing, and waits.
+
 *What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
 OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
 the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than what
@@ -105,7 +108,7 @@ class _Fetch:
 
     def _look(self) -> Generator[None, None, None]:
         while True:
-            look = _Look(self.broker, self.exchange.version, self.request)
+            look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
             yield from look.run()
             if look.unread or self._is_enough(look):
                 break
@@ -118,6 +121,7 @@ class _Fetch:
             # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
             self._stop_waiting()
             self.exchange.hold()
+            self.exchange.grow(look.bytes_left)
             self.broker.start_task(self._read_cold(look), self._on_read)
         elif self._is_enough(look):
             self._answer(look)
@@ -190,9 +194,9 @@ class _Look:
         "version",
     )
 
-    def __init__(self, broker: BrokerContext, version: int, request: FetchRequest) -> None:
+    def __init__(self, broker: BrokerContext, version: int, request: FetchRequest, room_bytes: int) -> None:
         self.broker, self.version, self.request = broker, version, request
-        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
         self.size_bytes = 0
         self.has_error = self.is_redirecting = False
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
@@ -334,7 +338,7 @@ class _Look:
 
     def _bytes_max(self, asked: FetchPartition) -> int | None:
         """Return how much a partition may give, one batch that is larger excepted; None: nothing, there is no room."""
-        if self.bytes_left <= 0 and self.size_bytes:
+        if self.bytes_left < 0 or (not self.bytes_left and self.size_bytes):
             return None
         return max(0, min(asked.partition_max_bytes, self.bytes_left))
 

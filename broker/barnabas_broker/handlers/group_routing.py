@@ -9,21 +9,26 @@ another one.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Done, Shard
+from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.registry import Message
 
 __all__ = [
     "APPEND_S",
     "CONFIRM_S",
+    "REASON_MAX",
     "REQUEST_MS",
     "Outcome",
+    "Reply",
     "ShardFinder",
+    "Steps",
+    "begun",
     "certain_shard",
     "has_outcome",
     "is_storable",
@@ -34,10 +39,13 @@ CONFIRM_S = 2.0
 APPEND_S = 5.0  # Kafka's offsets.commit.timeout.ms
 REQUEST_MS = 10_000  # for all groups of a request together; the rest is refused
 NAME_BYTES_MAX = 32_767  # what a string of the stored format can hold
+REASON_MAX = 255  # characters of a reason that are kept, as Kafka's own clients cut it
 
-Act = Callable[[Shard], Message | None]
-Refused = Callable[[ErrorCode], Message]
-Outcome = Message | None | Coroutine[Any, Any, Message | None]
+Steps = Generator[None, None, Message | None]
+Reply = Message | None | Steps
+Act = Callable[[Shard], Reply]
+Refused = Callable[[ErrorCode], Reply]
+Outcome = Reply | Coroutine[Any, Any, Message | None]
 
 
 def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, refused: Refused) -> Outcome:
@@ -46,7 +54,18 @@ def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, re
     if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (isinstance(shard, Shard) and not shard.is_certain):
         exchange.hold()
         return _later(broker, exchange, group_id, act, refused)
-    return refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    return begun(refused(shard) if isinstance(shard, ErrorCode) else act(shard))
+
+
+def begun(reply: Reply) -> Reply:
+    """Take the first step of what comes in steps: most have no other, and need not wait for those that have."""
+    if isinstance(reply, Generator):
+        try:
+            next(reply)
+        except StopIteration as end:
+            answer: Message | None = end.value
+            return answer
+    return reply
 
 
 async def _later(
@@ -55,7 +74,8 @@ async def _later(
     shard = await certain_shard(broker, group_id)
     if exchange.connection.is_closed:
         return None
-    response = refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    reply = refused(shard) if isinstance(shard, ErrorCode) else act(shard)
+    response = await taken(reply) if isinstance(reply, Generator) else reply
     exchange.release()
     return response
 

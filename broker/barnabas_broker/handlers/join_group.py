@@ -4,18 +4,23 @@ A parked request is an object in the group's state machine, its ticket: no task,
 connection ends, the group is told that nobody waits for that answer; the member itself stays until its session ends.
 """
 
+from collections.abc import Generator
+
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext, respond
+from barnabas_broker.context import BrokerContext, respond, respond_in_steps
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest
+from barnabas_broker.groups.steps import at_once
 from barnabas_broker.hosted_group import HostedGroup
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-from .group_routing import Outcome, is_storable, route
+from .group_routing import REASON_MAX, Outcome, is_storable, route
 
 __all__ = ["handle", "refuse"]
 
+PROTOCOLS_MAX = 10  # of one member; Kafka's own clients offer four at most
+PIECE = 200  # members between two yields
 SUBSCRIPTION_BYTES_MAX = 1 << 20  # of one member, in all its protocols; a thousand topics take some 30 KiB
 KNOWN_MEMBER_SINCE, SKIPS_SINCE, NULL_PROTOCOL_SINCE = 4, 9, 7
 
@@ -30,39 +35,50 @@ class _Join:
 
     def on_answer(self, answer: Answer) -> None:
         assert isinstance(answer, JoinAnswer)
-        name = answer.protocol_name
-        respond(
-            self.exchange,
-            JoinGroupResponse(
-                error_code=answer.error,
-                generation_id=answer.generation_id,
-                protocol_type=answer.protocol_type,
-                protocol_name="" if name is None and self.exchange.version < NULL_PROTOCOL_SINCE else name,
-                leader=answer.leader,
-                skip_assignment=answer.skip_assignment,
-                member_id=answer.member_id,
-                members=[
-                    JoinGroupResponseMember(
-                        member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
-                    )
-                    for member in answer.members
-                ],
-            ),
-        )
+        if len(answer.members) > PIECE:
+            respond_in_steps(self.exchange, _response(self.exchange.version, answer))
+        else:
+            respond(self.exchange, at_once(_response(self.exchange.version, answer)))
 
     def abandon(self) -> None:
         self.hosted.group.forget(self)
+
+
+def _response(version: int, answer: JoinAnswer) -> Generator[None, None, JoinGroupResponse]:
+    """Return the answer; the leader of a large group is told of thousands."""
+    rows = []
+    for number, member in enumerate(answer.members, 1):
+        if not number % PIECE:
+            yield
+        rows.append(
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.group_instance_id, metadata=member.metadata
+            )
+        )
+    name = answer.protocol_name
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name="" if name is None and version < NULL_PROTOCOL_SINCE else name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=rows,
+    )
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest) -> Outcome:
     """Ask the group; it answers now or later."""
     if not request.group_id or not is_storable(request.group_id):
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
+    if len(request.protocols) > PROTOCOLS_MAX:
+        return refuse(request, ErrorCode.INVALID_REQUEST)
     names = [protocol.name for protocol in request.protocols]
     client_id, instance_id = exchange.client_id or "", request.group_instance_id
-    # Room for the member id that is made of it.
     if sum(len(protocol.metadata) for protocol in request.protocols) > SUBSCRIPTION_BYTES_MAX:
         return refuse(request, ErrorCode.INVALID_REQUEST)
+    # Room for the member id that is made of it.
     if not is_storable(request.protocol_type, f"{client_id}{'-' * 37}", f"{instance_id or ''}{'-' * 37}", *names):
         return refuse(request, ErrorCode.INVALID_REQUEST)
     return route(
@@ -104,10 +120,10 @@ def _join(
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
         exchange.version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None,
         exchange.version >= SKIPS_SINCE,
-        request.reason or "",
+        (request.reason or "")[:REASON_MAX],
     )
     prefix = request.group_instance_id or client_id
-    shard.carry_out(hosted, hosted.group.join(join, broker.now_ms(), lambda: f"{prefix}-{broker.new_id()}"))
+    shard.join(hosted, join, lambda: f"{prefix}-{broker.new_id()}")
     if not exchange.is_answered:
         exchange.abandon = ticket.abandon
     return None

@@ -1,8 +1,13 @@
-"""LeaveGroup: members leave a group, which others need not wait for their sessions to end to notice."""
+"""LeaveGroup: members leave a group, which others need not wait for their sessions to end to notice.
+
+Of very many who are named in one request some leave at a time, and the group goes on in between.
+"""
+
+from collections.abc import Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
-from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.coordinator_shard import Shard, ShardState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.leave_group import (
     LeaveGroupRequest,
@@ -11,11 +16,12 @@ from barnabas_clients.protocol.leave_group import (
     MemberResponse,
 )
 
-from .group_routing import Outcome, route
+from .group_routing import REASON_MAX, Outcome, Steps, route
 
 __all__ = ["handle", "refuse"]
 
 MANY_SINCE = 3
+PIECE = 250  # members between two yields
 
 
 def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Outcome:
@@ -26,24 +32,35 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
     if exchange.version < MANY_SINCE:
         leaving = [MemberIdentity(member_id=request.member_id)]
 
-    def leave(shard: Shard) -> LeaveGroupResponse:
-        hosted = shard.group(request.group_id)
-        if hosted is None:
-            errors: tuple[ErrorCode, ...] = (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leaving)
-        else:
-            asked = [(one.member_id, one.group_instance_id, one.reason or "") for one in leaving]
-            errors, effects = hosted.group.leave(asked, broker.now_ms())
-            shard.carry_out(hosted, effects)
+    def leave(shard: Shard) -> Steps:
+        rows = []
+        for begin in range(0, len(leaving), PIECE):
+            if begin:
+                yield
+            some = leaving[begin : begin + PIECE]
+            for one, error in zip(some, _leave(broker, shard, request.group_id, some), strict=True):
+                rows.append(
+                    MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
+                )
         if exchange.version < MANY_SINCE:
-            return LeaveGroupResponse(error_code=errors[0])
-        return LeaveGroupResponse(
-            members=[
-                MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
-                for one, error in zip(leaving, errors, strict=True)
-            ]
-        )
+            return LeaveGroupResponse(error_code=rows[0].error_code)
+        return LeaveGroupResponse(members=rows)
 
     return route(broker, exchange, request.group_id, leave, lambda code: refuse(request, code))
+
+
+def _leave(
+    broker: BrokerContext, shard: Shard, group_id: str, leaving: Sequence[MemberIdentity]
+) -> Sequence[ErrorCode]:
+    if shard.state is not ShardState.ACTIVE:
+        return (ErrorCode.NOT_COORDINATOR,) * len(leaving)
+    hosted = shard.group(group_id)
+    if hosted is None:
+        return (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leaving)
+    asked = [(one.member_id, one.group_instance_id, (one.reason or "")[:REASON_MAX]) for one in leaving]
+    errors, effects = hosted.group.leave(asked, broker.now_ms())
+    shard.carry_out(hosted, effects)
+    return errors
 
 
 def refuse(_: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:

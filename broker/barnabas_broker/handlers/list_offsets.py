@@ -4,6 +4,9 @@ Only a confirmed leader answers: an unconfirmed one knows less than clients may 
 OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before version 5, which does not know the former). The times -1 to -5 are
 names: -1 latest, -2 earliest, -3 the largest timestamp, -4 earliest in local storage, -5 last in tiered storage (there
 is none: -1, as Kafka says without tiering), -6 earliest that waits for tiering (the same).
+
+A timestamp too far ahead to be written now is answered only if a record has it: a batch that says so and cannot be read
+is answered with timestamp -1.
 """
 
 from barnabas_broker.connections import Exchange
@@ -50,7 +53,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
         response.topics.append(result)
         for asked in topic.partitions:
             hosted = broker.partitions.topics.get(topic.name)
-            result.partitions.append(await _one(hosted, asked, exchange.version))
+            result.partitions.append(await _one(hosted, asked, exchange.version, broker.partitions.wall_ms()))
             await slices.breathe()
     return response
 
@@ -68,7 +71,9 @@ def refuse(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
     return ListOffsetsResponse(topics=[refused(topic) for topic in request.topics])
 
 
-async def _one(hosted: HostedTopic | None, asked: ListOffsetsPartition, version: int) -> ListOffsetsPartitionResponse:
+async def _one(
+    hosted: HostedTopic | None, asked: ListOffsetsPartition, version: int, wall_ms: int
+) -> ListOffsetsPartitionResponse:
     result = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
     partition = led_partition(hosted, asked.partition_index, asked.current_leader_epoch)
     if not isinstance(partition, Partition):
@@ -80,13 +85,15 @@ async def _one(hosted: HostedTopic | None, asked: ListOffsetsPartition, version:
         result.error_code = ErrorCode.UNSUPPORTED_VERSION
     else:
         try:
-            await _look_up(partition, asked.timestamp, result)
+            await _look_up(partition, asked.timestamp, result, wall_ms + partition.timestamp_after_max_ms)
         except StorageFailedError:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return result
 
 
-async def _look_up(partition: Partition, timestamp: int, result: ListOffsetsPartitionResponse) -> None:
+async def _look_up(
+    partition: Partition, timestamp: int, result: ListOffsetsPartitionResponse, believed_ms: int
+) -> None:
     log, end = partition.log, partition.high_watermark
     if timestamp == LATEST:
         result.offset, result.leader_epoch = end, partition.term
@@ -96,8 +103,8 @@ async def _look_up(partition: Partition, timestamp: int, result: ListOffsetsPart
         return  # There is no tiered storage, so there is no such offset.
     else:
         if timestamp == MAX_TIMESTAMP:
-            found = await log.max_timestamp(end)
+            found = await log.max_timestamp(end, believed_ms)
         else:
-            found = await log.offset_for_timestamp(timestamp, end)
+            found = await log.offset_for_timestamp(timestamp, end, believed_ms)
         if found is not None:
             result.offset, result.timestamp, result.leader_epoch = found

@@ -170,9 +170,7 @@ class _Produce:
 
     def _give_up(self, error: Exception) -> None:
         """It cannot be said what became of the batches, but that nothing will be said."""
-        self.exchange.connection.close(f"a produce cannot be answered: {error}")
-        if not self.exchange.is_answered:
-            self.exchange.answer(())
+        self.exchange.give_up(f"a produce cannot be answered: {error}")
 
     def _on_timeout(self) -> None:
         call_each(list(self.waits), _Wait.on_timeout, lambda _, error: self._give_up(error))

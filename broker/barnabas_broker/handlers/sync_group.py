@@ -4,19 +4,22 @@ The answer waits until the leader's assignment is in the coordinator's log, so t
 the same generation. Waits as JoinGroup does.
 """
 
+from collections.abc import Mapping
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
-from barnabas_broker.coordinator_shard import Shard
+from barnabas_broker.coordinator_shard import Shard, ShardState
 from barnabas_broker.groups.messages import Answer, SyncAnswer, SyncRequest
 from barnabas_broker.hosted_group import HostedGroup
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from .group_routing import Outcome, route
+from .group_routing import Outcome, Reply, Steps, route
 
 __all__ = ["handle", "refuse"]
 
 PROTOCOL_SINCE = 5
+PIECE = 500  # assignments between two yields
 
 
 class _Sync:
@@ -53,7 +56,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest)
         broker,
         exchange,
         request.group_id,
-        lambda shard: _sync(broker, exchange, request, shard),
+        lambda shard: _sync(exchange, request, shard),
         lambda code: refuse(request, code),
     )
 
@@ -63,12 +66,32 @@ def refuse(_: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
 
 
-def _sync(
-    broker: BrokerContext, exchange: Exchange, request: SyncGroupRequest, shard: Shard
-) -> SyncGroupResponse | None:
+def _sync(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Reply:
     hosted = shard.group(request.group_id)
     if hosted is None:
         return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    if request.member_id != hosted.group.leader_id:
+        return _ask(exchange, request, shard, hosted, {})  # Only the leader's count.
+    return _hand_in(exchange, request, shard)
+
+
+def _hand_in(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Steps:
+    assignments = {}
+    for number, one in enumerate(request.assignments, 1):
+        if not number % PIECE:
+            yield
+        assignments[one.member_id] = bytes(one.assignment)
+    hosted = shard.group(request.group_id)
+    if hosted is None:
+        return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
+    return _ask(exchange, request, shard, hosted, assignments)
+
+
+def _ask(
+    exchange: Exchange, request: SyncGroupRequest, shard: Shard, hosted: HostedGroup, assignments: Mapping[str, bytes]
+) -> SyncGroupResponse | None:
+    if shard.state is not ShardState.ACTIVE:
+        return refuse(request, ErrorCode.NOT_COORDINATOR)
     ticket = _Sync(exchange, hosted)
     sync = SyncRequest(
         ticket,
@@ -77,9 +100,9 @@ def _sync(
         request.generation_id,
         request.protocol_type,
         request.protocol_name,
-        {one.member_id: bytes(one.assignment) for one in request.assignments},
+        assignments,
     )
-    shard.carry_out(hosted, hosted.group.sync(sync, broker.now_ms()))
+    shard.sync(hosted, sync)
     if not exchange.is_answered:
         exchange.abandon = ticket.abandon
     return None

@@ -1,7 +1,11 @@
 """Reading what is not in memory: from segment files, first on the loop, then in a thread.
 
-Every read is tried with RWF_NOWAIT on the loop: if the pages are cached it costs no more than the copy (118 µs/MiB
-measured), and if they are not the call says so at once, and the same function runs in a thread, where it may block.
+Every read of up to `LOOP_BYTES_MAX` is tried with RWF_NOWAIT on the loop: if the pages are cached it costs no more than
+the copy (118 µs/MiB measured) and the checksums, and if they are not the call says so at once, and the same function
+runs in a thread, where it may block. So do larger ones from the first.
+
+What is returned is a view of what was read. Where that is much larger, because a batch is cut off at its end, it is a
+copy: whoever waits for a client to take it would hold the whole.
 
 A read begins at the frame that the sparse index names, and walks the headers from there. The index is only a hint:
 if the frame at its place is not the one it names, the walk begins at the start of the segment.
@@ -33,6 +37,7 @@ Hint = tuple[int, int, int]  # index, base_offset, file position of a frame
 STEPS_ON_LOOP_MAX = (
     1_000  # frames that a walk passes by on the loop, about 2 ms; compaction leaves long runs of empty ones
 )
+LOOP_BYTES_MAX = 4 << 20  # 1 to 2 ms
 WALK_BYTES = 32 << 10  # covers an index interval and the first header after it, for frames of usual size
 _BASE = struct.Struct(">q")
 
@@ -219,11 +224,13 @@ class ColdReads:
         position = place[2]
         wanted = min(bytes_max + HEADER_BYTES, size_bytes - position)
         while True:
+            if wanted > LOOP_BYTES_MAX and not blocking:
+                raise NotCachedError
             data = self.read(segment.log, position, max(wanted, HEADER_BYTES), blocking=blocking)
             slices, needed = cut_range(data, 0, start_offset, end_offset, bytes_max)
             if slices:
                 check_frames(slices)
-                return slices
+                return _without_waste(slices, len(data))
             rest = size_bytes - position
             if needed == rest + HEADER_BYTES:
                 return slices  # Control frames, and what compaction has emptied, up to the end.
@@ -264,6 +271,12 @@ class ColdReads:
 def _may_have_records(header: BatchHeader) -> bool:
     """Tell whether a batch is neither a control frame nor emptied by compaction."""
     return header.last_offset_delta >= 0 and (header.record_count > 0 or header.size_bytes > HEADER_BYTES)
+
+
+def _without_waste(slices: list[Buffer], read_bytes: int) -> list[Buffer]:
+    """Return `slices`, or a copy if more than a quarter of the `read_bytes` that they keep alive is none of them."""
+    kept_bytes = sum(map(len, slices))
+    return slices if 4 * kept_bytes >= 3 * read_bytes else [memoryview(b"".join(slices))]
 
 
 def _guarded(job: Callable[[], T]) -> tuple[T | None, BaseException | None]:

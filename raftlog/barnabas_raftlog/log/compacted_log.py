@@ -39,7 +39,8 @@ from .segment_install import FilledLog
 
 __all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
 
-PIECE_BYTES = 256 << 10  # read, thought about and written between two looks at the clock
+# Read, thought about and written between two looks at the clock; more only if that is a single batch.
+PIECE_BYTES, PIECE_RECORDS = 256 << 10, 100_000
 T = TypeVar("T")
 Pause = Callable[[int], Awaitable[None]]  # called with the bytes that were read since the last call
 
@@ -59,13 +60,20 @@ class CompactionLimits(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """What a pass did."""
+    """What a pass did.
+
+    `unread_count` batches of the dirty segments were kept as they are, because they cannot be read or are larger than
+    what is opened (`compaction.BOUNDS`), the first of them at `unread_offset`. Each is counted in one pass only, unless
+    that is cut short.
+    """
 
     segment_count: int
     bytes_before: int
     bytes_after: int
     records_before: int
     records_after: int
+    unread_count: int
+    unread_offset: int
 
 
 class _GoneError(Exception):
@@ -150,7 +158,7 @@ class CompactedLog(FilledLog):
             data = self._host.cold.read(segment.log, position, min(wanted, left), blocking=True)
             entries = split_entries(data, 0, index, PIECE_BYTES)
             if entries:
-                return entries
+                return _first_records(entries)
             if len(data) < 12 or frame_size(data) <= len(data) or frame_size(data) > left:
                 raise CorruptBatchError(f"{segment.log.path} ends within entry {index}")
             wanted = frame_size(data)
@@ -210,9 +218,11 @@ class _Rewriting:
     def __init__(self, log: CompactedLog, limits: CompactionLimits, now_ms: int, pause: Pause) -> None:
         self._log, self._limits, self._now_ms, self._pause = log, limits, now_ms, pause
         self._segments = self._before = self._after = self._read = self._kept = 0
+        self._unread, self._unread_offset = 0, -1
 
     def result(self) -> Compacted:
-        return Compacted(self._segments, self._before, self._after, self._read, self._kept)
+        records, unread = (self._read, self._kept), (self._unread, self._unread_offset)
+        return Compacted(self._segments, self._before, self._after, *records, *unread)
 
     async def run(self, sealed: list[Segment]) -> None:
         segments = list(sealed)
@@ -220,6 +230,9 @@ class _Rewriting:
         while next_index is not None:
             keys = KeyOffsets(self._limits.keys_max)
             number, next_index = await self._note(segments, keys, next_index)
+            if keys.unread_count and not self._unread:
+                self._unread_offset = keys.unread_offset
+            self._unread += keys.unread_count
             for place in range(number + 1):
                 is_last = place == len(segments) - 1
                 segments[place] = await self._rewrite(segments[place], keys, is_last=is_last)
@@ -289,6 +302,16 @@ class _Rewriting:
         if not self._log.is_held(segment):
             raise _GoneError
         return entries
+
+
+def _first_records(entries: list[Entry]) -> list[Entry]:
+    """Return as many of the first entries as hold `PIECE_RECORDS` records together, one at least."""
+    records = 0
+    for number, entry in enumerate(entries):
+        records += parse_header(entry.frame).record_count
+        if number and records > PIECE_RECORDS:
+            return entries[:number]
+    return entries
 
 
 def _note_all(keys: KeyOffsets, entries: list[Entry], from_index: int) -> int | None:

@@ -10,20 +10,23 @@ a compacted segment as from any other, and idempotence loses nothing.
 first seen here, so that whoever reads the log later than that never hears of the key.
 
 *Kept whatever they are:* records without a key, which a compacted topic should not have; batches whose inside cannot
-be read; transactional batches and control frames.
+be read, and those beyond `BOUNDS`, which are not opened; transactional batches and control frames. How many batches
+were kept unread is counted, so that it can be said.
 
 Keys are noted by a digest of 128 bits, so memory depends on their number and not on their size. Not here: which
 segments, when, and how files are replaced (`compacted_log`).
 """
 
 import struct
+from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
-from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX, Compression, compress
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_body
+from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import (
     COMPRESSION_MASK,
     CONTROL,
@@ -36,10 +39,13 @@ from barnabas_raftlog.records.header import (
     BatchHeader,
     parse_header,
 )
-from barnabas_raftlog.records.reader import batch_body, read_batch, varint_at
+from barnabas_raftlog.records.reader import placed_records
 from barnabas_raftlog.wire.crc32c import crc32c
 
-__all__ = ["KEY_BYTES", "Counts", "KeyOffsets", "compacted"]
+__all__ = ["BOUNDS", "KEY_BYTES", "Counts", "KeyOffsets", "compacted"]
+
+# librdkafka puts at most a million records into a batch. One takes a thread seconds, and at most 100 MiB of memory.
+BOUNDS = BatchBounds(records_max=1_000_000, bytes_max=32 << 20)
 
 KEY_BYTES = (
     192  # of memory for each key: digest, offset and their share of the dictionary, rounded up from 176 measured
@@ -56,9 +62,14 @@ class Counts(NamedTuple):
 
 
 class KeyOffsets:
-    """The newest offset of each key. Limit: `keys_max` keys; at the limit nothing more is taken."""
+    """The newest offset of each key. Limit: `keys_max` keys; at the limit nothing more is taken.
+
+    `unread_count` batches were not noted because they cannot be read or are beyond `BOUNDS`, the first of them at
+    `unread_offset`, -1 for none.
+    """
 
     def __init__(self, keys_max: int) -> None:
+        self.unread_count, self.unread_offset = 0, -1
         self._offsets: dict[bytes, int] = {}
         self._keys_max = keys_max
 
@@ -70,12 +81,18 @@ class KeyOffsets:
 
         What was noted of such a batch is right as well, and may be used.
         """
-        offsets, keys_max = self._offsets, self._keys_max
-        for key, offset in _keys(frame):
-            digest = _digest(key)
-            if digest not in offsets and len(offsets) >= keys_max:
-                return False
-            offsets[digest] = offset
+        offsets, keys_max, header = self._offsets, self._keys_max, parse_header(frame)
+        if not _is_open(header):
+            return True
+        try:
+            for digest, offset in _keys(header, frame):
+                if digest not in offsets and len(offsets) >= keys_max:
+                    return False
+                offsets[digest] = offset
+        except CorruptBatchError:
+            if not self.unread_count:
+                self.unread_offset = header.base_offset
+            self.unread_count += 1
         return True
 
     def is_replaced(self, key: bytes, offset: int) -> bool:
@@ -91,23 +108,26 @@ def compacted(frame: memoryview, keys: KeyOffsets, *, drop_tombstones: bool) -> 
     header = parse_header(frame)
     if not _is_open(header):
         return frame, Counts(header.record_count, header.record_count)
-    kept: list[memoryview] = []
-    max_timestamp = -1
+    kept, kept_count, kept_from, position, max_timestamp = bytearray(), 0, 0, 0, -1
     try:
-        body = memoryview(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
-        spans = _spans(body, header.record_count)
-        for (start, end), record in zip(spans, read_batch(header, frame), strict=True):
+        body = bounded_body(header, frame, BOUNDS)
+        view = memoryview(body)
+        for record, end in placed_records(header, body):
             key = record.key
             if key is not None and (keys.is_replaced(key, record.offset) or (drop_tombstones and record.value is None)):
-                continue
-            kept.append(body[start:end])
-            max_timestamp = max(max_timestamp, record.timestamp)
+                kept += view[kept_from:position]
+                kept_from = end
+            else:
+                kept_count += 1
+                max_timestamp = max(max_timestamp, record.timestamp)
+            position = end
     except CorruptBatchError:
         return frame, Counts(header.record_count, header.record_count)
-    counts = Counts(header.record_count, len(kept))
-    if len(kept) == header.record_count:
+    counts = Counts(header.record_count, kept_count)
+    if kept_count == header.record_count:
         return frame, counts
-    if not kept:
+    kept += view[kept_from:position]
+    if not kept_count:
         # Its age is kept with it, by which it is deleted where that is configured too.
         empty = header._replace(
             attributes=header.attributes & ~COMPRESSION_MASK, base_timestamp=header.max_timestamp, record_count=0
@@ -116,8 +136,8 @@ def compacted(frame: memoryview, keys: KeyOffsets, *, drop_tombstones: bool) -> 
     codec = Compression(header.attributes & COMPRESSION_MASK)
     if header.attributes & TIMESTAMP_LOG_APPEND:
         max_timestamp = header.max_timestamp
-    changed = header._replace(max_timestamp=max_timestamp, record_count=len(kept))
-    return _frame(changed, compress(codec, b"".join(kept))), counts
+    changed = header._replace(max_timestamp=max_timestamp, record_count=kept_count)
+    return _frame(changed, compress(codec, kept)), counts
 
 
 def _is_open(header: BatchHeader) -> bool:
@@ -128,29 +148,19 @@ def _digest(key: bytes) -> bytes:
     return blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
-def _keys(frame: memoryview) -> Iterator[tuple[bytes, int]]:
-    """Yield (key, offset) of the records that have a key; nothing if the batch cannot be read to its end."""
-    header = parse_header(frame)
-    if not _is_open(header):
-        return
-    try:
-        records = list(read_batch(header, frame))
-    except CorruptBatchError:
-        return
-    for record in records:
+def _keys(header: BatchHeader, frame: memoryview) -> Iterator[tuple[bytes, int]]:
+    """Yield (digest of the key, offset) of the records that have a key.
+
+    Raises:
+        CorruptBatchError: the batch cannot be read to its end, or is beyond `BOUNDS`; then nothing was yielded.
+    """
+    digests, offsets = bytearray(), array("q")
+    for record, _ in placed_records(header, bounded_body(header, frame, BOUNDS)):
         if record.key is not None:
-            yield record.key, record.offset
-
-
-def _spans(body: memoryview, count: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, end) of each record, its length included."""
-    position = 0
-    for _ in range(count):
-        length, start = varint_at(body, position, len(body))
-        if length < 0 or start + length > len(body):
-            raise CorruptBatchError(f"record of {length} bytes at {start} of {len(body)}")
-        yield position, start + length
-        position = start + length
+            digests += _digest(record.key)
+            offsets.append(record.offset)
+    for number, offset in enumerate(offsets):
+        yield bytes(digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]), offset
 
 
 def _frame(header: BatchHeader, body: Buffer) -> bytes:

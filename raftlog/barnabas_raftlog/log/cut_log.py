@@ -289,7 +289,7 @@ class CutLog(AppendLog):
         segments = self._segments
         ends = [segment.base_offset for segment in segments[1:]]
         return [
-            SegmentSpan(segment.base_offset, end_offset, segment.size_bytes, segment.newest_ms)
+            SegmentSpan(segment.base_offset, end_offset, segment.size_bytes, segment.newest_ms, segment.modified_ms)
             for segment, end_offset in zip(segments, (*ends, self.log_end_offset), strict=True)
         ]
 

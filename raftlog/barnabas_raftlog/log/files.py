@@ -48,6 +48,8 @@ class Files(Protocol):
 
     def close(self, fd: int) -> None: ...
     def size(self, fd: int) -> int: ...
+    def written(self, fd: int) -> tuple[int, int]:
+        """Return the file's size, and when it was last written to, in milliseconds since 1970. May block."""
 
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
         """Read `size_bytes`, or fewer at the end of the file. May block."""
@@ -170,6 +172,10 @@ class OsFiles:
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def written(self, fd: int) -> tuple[int, int]:
+        status = os.fstat(fd)
+        return status.st_size, status.st_mtime_ns // 1_000_000
 
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
         size_bytes = max(0, min(size_bytes, os.fstat(fd).st_size - position))

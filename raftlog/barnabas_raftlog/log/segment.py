@@ -65,12 +65,13 @@ class Segment:
 
     Invariant: `index` has a row for each frame that begins at least 4 KiB after the last row's, but for those that
     were there when the log was opened and in no index file; `max_timestamp` is that of all frames, and
-    `max_timestamp_offset` the base offset of the first batch that has it.
+    `max_timestamp_offset` the base offset of the first batch that has it. `written` is what somebody has read of its
+    file: how many bytes it had, and when it was last written to; -1 is unknown.
     """
 
     __slots__ = ("_row_position", "base_offset", "cleaned_ms", "first_index", "first_timestamp", "generation", "index",
-                 "index_handle", "is_dirty", "log", "max_timestamp", "max_timestamp_offset", "size_bytes",
-                 "time_handle", "time_index")  # fmt: skip
+                 "index_handle", "is_dirty", "log", "max_timestamp", "max_timestamp_offset", "seen_ms",
+                 "size_bytes", "time_handle", "time_index", "written")  # fmt: skip
 
     def __init__(self, directory: str, base_offset: int, first_index: int, generation: int = 0) -> None:
         stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
@@ -89,6 +90,8 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = -1
         self.first_timestamp: int | None = NO_TIMESTAMP  # of the first batch; None: there is one, not looked at yet
+        self.written = (-1, -1)
+        self.seen_ms = -1  # since when it is known to have records; where their timestamps do not tell
         self.is_dirty = False  # not synced since it changed
         self._row_position = 0
 
@@ -124,6 +127,12 @@ class Segment:
         return 0 if self.generation and self.max_timestamp < 0 else self.max_timestamp
 
     @property
+    def modified_ms(self) -> int:
+        """When the file got its last frame; -1: unknown, or not all frames were in it when somebody looked."""
+        size_bytes, written_ms = self.written
+        return written_ms if size_bytes == self.size_bytes else -1
+
+    @property
     def handles(self) -> tuple[FileHandle, FileHandle, FileHandle]:
         return self.log, self.index_handle, self.time_handle
 
@@ -155,8 +164,10 @@ class Segment:
         self._row_position = last[2] if last else 0
         latest = self.time_index.latest(end_offset)
         self.max_timestamp, self.max_timestamp_offset = latest or (NO_TIMESTAMP, -1)
+        self.written = (-1, -1)
         if not position:
             self.first_timestamp = NO_TIMESTAMP
+            self.seen_ms = -1
         self.is_dirty = True
 
     def renew_max(self, max_timestamp: int, base_offset: int) -> None:

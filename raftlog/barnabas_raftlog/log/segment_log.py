@@ -27,9 +27,10 @@ from barnabas_raftlog.records.header import BatchHeader
 from .cold_reads import Hint, NotCachedError, Rows
 from .compacted_log import CompactedLog
 from .frame_walk import check_terms
+from .retention import tells_age
 from .segment import Segment
 from .segment_check import SegmentCheck, SegmentPlace
-from .timestamps import Answer, FilePart, SegmentDroppedError, TimestampReads
+from .timestamps import TIMESTAMP_MAX, Answer, FilePart, SegmentDroppedError, TimestampReads
 
 __all__ = ["ReplicaLog"]
 
@@ -241,6 +242,43 @@ class ReplicaLog(CompactedLog):
                 yield entry
             index += len(run)
 
+    async def begun_ms(self, now_ms: int) -> int | None:
+        """Return when the newest segment got its first batch; None: it has none.
+
+        That batch says so, unless its timestamp is missing or lies in the future: then it was when this was first asked
+        of the segment.
+        """
+        segment, timestamp = self._active, await self.first_timestamp()
+        if segment.base_offset == self.log_end_offset or segment is not self._active:
+            return None
+        if timestamp is not None and tells_age(timestamp, now_ms):
+            return timestamp
+        if not 0 <= segment.seen_ms <= now_ms:
+            segment.seen_ms = now_ms
+        return segment.seen_ms
+
+    async def look_at_files(self, now_ms: int) -> None:
+        """Find out when files were last written to, where no timestamp tells how old a segment is. For `spans`."""
+        asked = [
+            segment
+            for segment in self._segments
+            if segment.modified_ms < 0 < segment.size_bytes and not tells_age(segment.newest_ms, now_ms)
+        ]
+        if asked:
+            written = await self._host.cold.in_thread(partial(self._files_written, asked))
+            for segment, found in zip(asked, written, strict=True):
+                segment.written = found
+
+    def _files_written(self, segments: Sequence[Segment]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        for segment in segments:
+            try:
+                with self._host.opened.borrow(segment.log) as fd:
+                    found.append(self._host.files.written(fd))
+            except OSError:  # Not made yet, gone by now, or found bad by those who need what is in it.
+                found.append((-1, -1))
+        return found
+
     async def first_timestamp(self) -> int | None:
         """Return the largest timestamp of the first batch in the newest segment; None: it has none, or is unknown.
 
@@ -262,20 +300,23 @@ class ReplicaLog(CompactedLog):
         timestamp = segment.first_timestamp
         return None if timestamp is None or timestamp < 0 else timestamp
 
-    async def offset_for_timestamp(self, timestamp_ms: int, end_offset: int) -> Answer:
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, end_offset: int, believed_ms: int = TIMESTAMP_MAX
+    ) -> Answer:
         """Return (offset, timestamp, epoch) of the first record at or after `timestamp_ms` and below `end_offset`.
 
-        Records below `log_start_offset` do not count.
+        Records below `log_start_offset` do not count. A timestamp above `believed_ms` is only answered of a record that
+        was read: -1 for a batch that says so and cannot be read.
         """
-        return await self._from_timestamps(lambda reads: reads.first_at(timestamp_ms, end_offset))
+        return await self._from_timestamps(lambda reads: reads.first_at(timestamp_ms, end_offset), believed_ms)
 
-    async def max_timestamp(self, end_offset: int) -> Answer:
+    async def max_timestamp(self, end_offset: int, believed_ms: int = TIMESTAMP_MAX) -> Answer:
         """Return (offset, timestamp, epoch) of the first record below `end_offset` that has the largest timestamp."""
-        return await self._from_timestamps(lambda reads: reads.largest(end_offset))
+        return await self._from_timestamps(lambda reads: reads.largest(end_offset), believed_ms)
 
-    async def _from_timestamps(self, ask: Callable[[TimestampReads], Awaitable[Answer]]) -> Answer:
+    async def _from_timestamps(self, ask: Callable[[TimestampReads], Awaitable[Answer]], believed_ms: int) -> Answer:
         while True:
-            answer = await ask(TimestampReads(self._host.cold, self, self._tail, self.log_start_offset))
+            answer = await ask(TimestampReads(self._host.cold, self, self._tail, self.log_start_offset, believed_ms))
             if answer is None or answer[0] >= self.log_start_offset:
                 return answer
             # The log's start has moved beyond it meanwhile.

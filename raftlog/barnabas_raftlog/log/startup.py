@@ -99,7 +99,8 @@ def _identify(
     path = f"{directory}/meta.json"
     data = read_file(files, path)
     if data is None:
-        if files.exists(f"{directory}/checkpoint") or files.list_directory(f"{directory}/journal"):
+        parts = f"{directory}/journal", f"{directory}/replicas"
+        if files.exists(f"{directory}/checkpoint") or any(map(files.list_directory, parts)):
             # It was the first file here. Another identity beside these votes and entries would be a lie.
             raise StorageFailedError(f"{path} is missing, and {directory} is not empty. {WAY_OUT}")
         meta: dict[str, Any] = {

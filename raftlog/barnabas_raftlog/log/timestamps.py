@@ -1,29 +1,40 @@
 """Which record is the first at a timestamp, and which has the largest one (ListOffsets). Batch headers first.
 
-The time index says from which batch on to look; the headers from there say which it is; only that one is decoded, in a
-thread, because it may be compressed. A batch that cannot be decoded is answered as a whole, with its first offset.
+The time index says from which batch on to look; the headers from there say which it is; only that one is opened, in a
+thread, because it may be compressed. A batch that cannot be read, or holds more than `BOUNDS`, is answered as a whole,
+with its first offset and the timestamp of its header; where nobody believes that (`believed_ms`), with none.
+
+Headers are written by clients, and one may promise a timestamp that none of its records has. Then the look-up by time
+goes on behind it, for `LIES_MAX` batches; and the largest timestamp is that of its own records, which may not be the
+largest of all.
 
 Records below the log's start do not count, also where it lies inside a segment or a batch. Of a batch that holds the
 start the header says too much, so that one is decoded, and what follows is asked on its own.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.header import BatchHeader, parse_header
+from barnabas_raftlog.records.reader import Record
 
 from .cold_reads import ColdReads, Hint
 from .segment import Segment
 from .tail_cache import LogTail
 
-__all__ = ["Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampReads"]
+__all__ = ["TIMESTAMP_MAX", "Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampReads"]
 
 T = TypeVar("T")
 Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
 Batch = tuple[BatchHeader, memoryview]
-OFFSET_MAX = (1 << 63) - 1
+OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
+UNKNOWN_TIMESTAMP = -1
+# Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up.
+BOUNDS = BatchBounds(records_max=100_000, bytes_max=8 << 20)
+LIES_MAX = 16  # batches whose records are older than their header says, one after the other
 
 
 class SegmentDroppedError(Exception):
@@ -56,20 +67,28 @@ class TimestampReads:
     that the end is reached however fast the log moves.
     """
 
-    def __init__(self, cold: ColdReads, parts: LogParts, tail: LogTail, log_start_offset: int) -> None:
+    def __init__(
+        self, cold: ColdReads, parts: LogParts, tail: LogTail, log_start_offset: int, believed_ms: int = TIMESTAMP_MAX
+    ) -> None:
+        """`believed_ms`: the largest timestamp that is answered without a record that has it."""
+        self._believed_ms = believed_ms
         self._cold = cold
         self._parts = parts
         self._tail = tail
         self._start = log_start_offset
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
-        found = await self._first_batch(timestamp_ms, end_offset, self._start)
-        if found is not None and found[0].base_offset < self._start:
-            answer = await self._decode(found, timestamp_ms, end_offset, self._start)
-            if answer is not None and answer[0] >= self._start:
-                return answer
-            found = await self._first_batch(timestamp_ms, end_offset, found[0].end_offset)
-        return None if found is None else await self._decode(found, timestamp_ms, end_offset)
+        start_offset, batch = self._start, None
+        for _ in range(LIES_MAX):
+            batch = await self._first_batch(timestamp_ms, end_offset, start_offset)
+            if batch is None or batch[0].base_offset >= end_offset:
+                return None
+            answer = await self._cold.in_thread(partial(self._first_record, *batch, timestamp_ms))
+            if answer is not None:
+                return answer if answer[0] < end_offset else None
+            start_offset = batch[0].end_offset
+        assert batch is not None
+        return self._whole(batch[0])
 
     async def _first_batch(self, timestamp_ms: int, end_offset: int, start_offset: int) -> Batch | None:
         """Return the first batch that is as late and goes beyond `start_offset`; it may begin before that."""
@@ -95,12 +114,16 @@ class TimestampReads:
 
     async def largest(self, end_offset: int) -> Answer:
         batch = await self._largest_batch(end_offset, self._start)
-        if batch is None or batch[0].base_offset >= self._start:
-            return None if batch is None else await self._decode(batch, batch[0].max_timestamp, end_offset)
-        inside = await self._cold.in_thread(partial(_largest_record, *batch, self._start))
+        if batch is None or batch[0].base_offset >= end_offset:
+            return None
+        inside = await self._cold.in_thread(partial(self._largest_record, *batch))
+        if batch[0].base_offset >= self._start:
+            return inside
         behind = await self._largest_batch(end_offset, batch[0].end_offset)
-        if behind is not None and (inside is None or behind[0].max_timestamp > inside[1]):
-            return await self._decode(behind, behind[0].max_timestamp, end_offset)
+        if behind is None or behind[0].base_offset >= end_offset:
+            return inside
+        if inside is None or behind[0].max_timestamp > inside[1]:
+            return await self._cold.in_thread(partial(self._largest_record, *behind))
         return inside
 
     async def _largest_batch(self, end_offset: int, start_offset: int) -> Batch | None:
@@ -198,38 +221,31 @@ class TimestampReads:
 
         return await cold.run(seek)
 
-    async def _decode(self, batch: Batch, timestamp_ms: int, end_offset: int, start_offset: int = 0) -> Answer:
-        header, frame = batch
-        if header.base_offset >= end_offset:
-            return None
-        offset, timestamp = await self._cold.in_thread(
-            partial(_first_record, header, frame, timestamp_ms, start_offset)
-        )
-        return (offset, timestamp, header.leader_epoch) if offset < end_offset else None
+    # In a thread.
 
-
-def _first_record(header: BatchHeader, frame: memoryview, timestamp_ms: int, start_offset: int) -> tuple[int, int]:
-    # Loaded here, because it brings the compression libraries with it and few brokers are ever asked for timestamps.
-    from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - see above
-
-    try:
-        for record in read_batch(header, frame):
-            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                return record.offset, record.timestamp
-    except BarnabasError:
-        pass
-    return header.base_offset, header.max_timestamp
-
-
-def _largest_record(header: BatchHeader, frame: memoryview, start_offset: int) -> Answer:
-    """Return the first record from `start_offset` on with the largest timestamp; None if compaction has left none."""
-    from barnabas_raftlog.records.reader import read_batch  # noqa: PLC0415 - as in `_first_record`
-
-    try:
-        left = [record for record in read_batch(header, frame) if record.offset >= start_offset]
-    except BarnabasError:
-        return start_offset, header.max_timestamp, header.leader_epoch
-    if not left:
+    def _first_record(self, header: BatchHeader, frame: memoryview, timestamp_ms: int) -> Answer:
+        """Return the first record that is as late; None: there is none, whatever the header says."""
+        try:
+            for record in self._records(header, frame):
+                if record.timestamp >= timestamp_ms:
+                    return record.offset, record.timestamp, header.leader_epoch
+        except CorruptBatchError:
+            return self._whole(header)
         return None
-    largest = max(left, key=lambda record: record.timestamp)
-    return largest.offset, largest.timestamp, header.leader_epoch
+
+    def _largest_record(self, header: BatchHeader, frame: memoryview) -> Answer:
+        """Return the first record with the largest timestamp; None if compaction has left none."""
+        try:
+            # Of equals `max` takes the first.
+            largest = max(self._records(header, frame), key=lambda record: record.timestamp, default=None)
+        except CorruptBatchError:
+            return self._whole(header)
+        return None if largest is None else (largest.offset, largest.timestamp, header.leader_epoch)
+
+    def _records(self, header: BatchHeader, frame: memoryview) -> Iterator[Record]:
+        return (record for record in bounded_records(header, frame, BOUNDS) if record.offset >= self._start)
+
+    def _whole(self, header: BatchHeader) -> tuple[int, int, int]:
+        """Answer a batch whose records say nothing."""
+        timestamp = header.max_timestamp if header.max_timestamp <= self._believed_ms else UNKNOWN_TIMESTAMP
+        return max(header.base_offset, self._start), timestamp, header.leader_epoch

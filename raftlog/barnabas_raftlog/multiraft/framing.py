@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import msgpack
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.foreign_protocols import complaint_about
 
 __all__ = [
     "ENTRY_FRAME_BYTES_MAX",
@@ -159,7 +160,8 @@ class FrameSplitter:
         while end - position >= 4:
             size = _LENGTH.unpack_from(view, position)[0]
             if not 4 <= size <= self.bytes_max:
-                raise MalformedMessageError(f"frame of {size} bytes, 4 to {self.bytes_max} are allowed")
+                sizes = f"frame of {size} bytes, 4 to {self.bytes_max} are allowed"
+                raise MalformedMessageError(complaint_about(bytes(view[position : position + 4])) or sizes)
             start = position + 4
             position = start + size
             if position > end:

@@ -244,8 +244,9 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
     cursor.skip(1)  # the record's own attributes mean nothing yet
     timestamp_deltas = cursor.varints(64)
     offset_deltas = cursor.varints()
-    if ((offset_deltas < 0) | (offset_deltas > of_batch([b.header.last_offset_delta for b in found]))).any():
-        raise CorruptBatchError("an offset outside its batch")
+    before = _before(offset_deltas, counts)
+    if ((offset_deltas <= before) | (offset_deltas > of_batch([b.header.last_offset_delta for b in found]))).any():
+        raise CorruptBatchError("an offset outside its batch, or one that is not larger than the one before")
     offsets = of_batch([batch.header.base_offset for batch in found]) + offset_deltas
     keys, values = cursor.slices(), cursor.slices()
     headers = _headers(cursor, with_headers=with_headers)
@@ -254,6 +255,14 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
     if is_log_append.any():
         timestamps = np.where(is_log_append, of_batch([batch.header.max_timestamp for batch in found]), timestamps)
     return Columns(arena, offsets, timestamps, is_log_append, keys, values, headers, 0, arena[:0])
+
+
+def _before(deltas: Ints, counts: Sequence[int]) -> Ints:
+    """Return what each delta must be larger than: the one before in its batch, -1 for the first."""
+    before = np.empty_like(deltas)
+    before[1:] = deltas[:-1]
+    before[[first for first, count in zip(itertools.accumulate(counts, initial=0), counts, strict=False) if count]] = -1
+    return before
 
 
 def _sum(base: Ints, delta: Ints) -> Ints:

@@ -1,7 +1,8 @@
 """Reading records out of batches, one Python object a record. Pure.
 
 This is the plain and complete reader: clients, the command line and state machines use it, and it is what the
-columnar reader (`columns.py`) is compared with. A broker uses neither; it hands batches on unopened.
+columnar reader (`columns.py`) is compared with. A broker hands batches on unopened; where it must open one that a
+client wrote, it does so within bounds (`bounded.py`).
 
 What comes from a broker as "records" is whole batches one after another, with two licences (Kafka protocol, Fetch):
 it may *begin* before the offset that was asked for, because batches are never cut at the front, and it may *end* in
@@ -9,7 +10,8 @@ a batch that is cut off anywhere. The first is skipped, the second ignored. Ever
 bytes are, raises CorruptBatchError, and nothing else is raised.
 
 Offsets of a batch must lie between its base offset and its last offset: a reader that ends by position relies on
-it. They may have gaps, which compaction leaves.
+it. They may have gaps, which compaction leaves, but each must be larger than the one before: otherwise a few kilobytes
+of compressed records that are all the same would be as many as fit the limit of decompression.
 
 Deliberately not here: leaving out records of aborted transactions. Transaction markers and our own control
 frames are never returned.
@@ -34,7 +36,7 @@ from .header import (
     verify,
 )
 
-__all__ = ["Record", "batch_body", "batches", "read_batch", "read_records", "varint_at"]
+__all__ = ["Record", "batch_body", "batches", "placed_records", "read_batch", "read_records", "varint_at"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -119,25 +121,39 @@ def read_batch(
     Raises:
         CorruptBatchError: as above. The number of records and the size of the body must both come out even.
     """
-    body = bytes(batch_body(header, frame, limit_bytes))
+    for record, _ in placed_records(header, bytes(batch_body(header, frame, limit_bytes))):
+        yield record
+
+
+def placed_records(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
+    """Yield every record of a batch with the position in its plain `body` where it ends, and the next begins.
+
+    Raises:
+        CorruptBatchError: as above.
+    """
     log_append_timestamp = header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None
-    position = 0
+    position, offset_min = 0, header.base_offset
     for _ in range(header.record_count):
         length, start = varint_at(body, position, len(body))
         position = start + length
         if length < 0 or position > len(body):
             raise CorruptBatchError(f"record of {length} bytes at {start} of {len(body)}")
-        yield _record(body, start, position, header, log_append_timestamp)
+        record = _record(body, start, position, header, log_append_timestamp, offset_min)
+        offset_min = record.offset + 1
+        yield record, position
     if position != len(body):
         raise CorruptBatchError(f"{len(body) - position} bytes follow the last of {header.record_count} records")
 
 
-def _record(body: bytes, start: int, end: int, header: BatchHeader, log_append_timestamp: int | None) -> Record:
+def _record(
+    body: bytes, start: int, end: int, header: BatchHeader, log_append_timestamp: int | None, offset_min: int
+) -> Record:
     """Parse the record in [start, end); its first byte, the record's own attributes, means nothing yet."""
     timestamp_delta, position = _varlong(body, start + 1, end)
     offset_delta, position = varint_at(body, position, end)
-    if not 0 <= offset_delta <= header.last_offset_delta:
-        raise CorruptBatchError(f"offset delta {offset_delta} in a batch that ends at {header.last_offset_delta}")
+    if not offset_min - header.base_offset <= offset_delta <= header.last_offset_delta:
+        due = f"{offset_min - header.base_offset} to {header.last_offset_delta}"
+        raise CorruptBatchError(f"offset delta {offset_delta} of a record where {due} is due")
     timestamp = header.base_timestamp + timestamp_delta
     if not INT64_MIN <= timestamp <= INT64_MAX:
         raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")

@@ -70,6 +70,7 @@ __all__ = [
 ]
 
 _Declared = TypeVar("_Declared", bound="Message")
+_Codec = TypeVar("_Codec")
 
 
 # No metaclass of our own: calling a class whose metaclass is a Python class costs four times as much (measured: 240
@@ -105,7 +106,7 @@ class Message(Struct):
             ValueError: a value does not fit its field: a number out of range, a string over 32,767 bytes.
             MalformedMessageError: `version` is not one of the declared versions.
         """
-        encode = self._encoders.get(version) or _compiled_encoder(type(self), version)
+        encode = self._encoders.get(version) or _compiled(self._encoders, compile_encoder, type(self), version)
         try:
             return encode(self)
         except struct.error as error:
@@ -113,7 +114,9 @@ class Message(Struct):
 
     def encode_in_steps(self, version: int) -> Generator[None, None, list[Buffer]]:
         """Do what `encode` does, in pieces of a millisecond or two: the generator yields in between, and returns."""
-        encode = self._step_encoders.get(version) or _compiled_step_encoder(type(self), version)
+        encode = self._step_encoders.get(version) or _compiled(
+            self._step_encoders, compile_step_encoder, type(self), version
+        )
         try:
             return (yield from encode(self))
         except struct.error as error:
@@ -130,7 +133,7 @@ class Message(Struct):
         Raises:
             MalformedMessageError: the bytes are not one such body, or `version` is not declared.
         """
-        decode = cls._decoders.get(version) or _compiled_decoder(cls, version)
+        decode = cls._decoders.get(version) or _compiled(cls._decoders, compile_decoder, cls, version)
         try:
             message: Self = decode(data, position, exact)
         except _MALFORMED as error:
@@ -147,7 +150,7 @@ class Message(Struct):
             TooManyElementsError: the arrays have more than `elements_max` elements together.
             MalformedMessageError: as `decode`, or a text has more than a megabyte.
         """
-        decode = cls._step_decoders.get(version) or _compiled_step_decoder(cls, version)
+        decode = cls._step_decoders.get(version) or _compiled(cls._step_decoders, compile_step_decoder, cls, version)
         try:
             message: Self = yield from decode(data, position, exact, elements_max)
         except _MALFORMED as error:
@@ -175,28 +178,12 @@ def message(*, api_key: int, versions: range, flexible_since: int) -> Callable[[
     return declare
 
 
-def _compiled_encoder(message: type[Message], version: int) -> Encode:
-    compiled = compile_encoder(message, version, flexible=_is_flexible(message, version))
-    message._encoders[version] = compiled
-    return compiled
-
-
-def _compiled_decoder(message: type[Message], version: int) -> Decode:
-    compiled = compile_decoder(message, version, flexible=_is_flexible(message, version))
-    message._decoders[version] = compiled
-    return compiled
-
-
-def _compiled_step_encoder(message: type[Message], version: int) -> EncodeInSteps:
-    compiled = compile_step_encoder(message, version, flexible=_is_flexible(message, version))
-    message._step_encoders[version] = compiled
-    return compiled
-
-
-def _compiled_step_decoder(message: type[Message], version: int) -> DecodeInSteps:
-    compiled = compile_step_decoder(message, version, flexible=_is_flexible(message, version))
-    message._step_decoders[version] = compiled
-    return compiled
+def _compiled(
+    known: dict[int, _Codec], compile_codec: Callable[..., _Codec], message: type[Message], version: int
+) -> _Codec:
+    """Compile what is not `known` of this version yet, and keep it there."""
+    codec = known[version] = compile_codec(message, version, flexible=_is_flexible(message, version))
+    return codec
 
 
 def _is_flexible(message: type[Message], version: int) -> bool:

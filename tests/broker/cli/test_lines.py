@@ -1,6 +1,7 @@
 """Records as lines: what goes out comes back, and what makes no sense is refused with a reason."""
 
 import json
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from barnabas_broker.cli_lines import (
     LineError,
     LineRecord,
+    escaped,
     json_form,
     parse_json,
     raw_form,
@@ -109,6 +111,37 @@ def test_templates() -> None:
     )
     assert form(RECORD) == b"t/1@7 5 5 {k}\tv h:x,h:\n"
     assert template_form("{value}", b"NULL", str)(RECORD._replace(value=None)) == b"NULL\n"
+
+
+HOSTILE = "a\n\t\x1b]0;x\x07\x7f\x9b31m\u2028\u202e\U000e0041\\"
+SEEN = r"a\n\t\x1b]0;x\x07\x7f\u009b31m\u2028\u202e\U000e0041" + "\\"
+
+
+def test_what_a_terminal_would_obey_is_escaped_in_keys_values_and_headers() -> None:
+    data = HOSTILE.encode() + b"\xff"
+    record = RECORD._replace(key=data, value=data, headers=((HOSTILE, data), ("h", None)))
+    seen = SEEN + r"\xff"
+    form = escaped(raw_form(b"\t", b"-\x1b", headers=True))
+    assert form(record).decode() == f"{SEEN}:{seen},h:-\x1b\t{seen}\t{seen}\n", "what was typed stays"
+    template = escaped(template_form(r"{topic}\t{key}\n{value}", b"NULL", str))
+    assert template(record._replace(value=None)).decode() == f"t\t{seen}\nNULL\n"
+    harmless = RECORD._replace(key="ключ ✓ 注文".encode(), value=b"")
+    assert escaped(raw_form(b"=", b"", headers=False))(harmless) == "ключ ✓ 注文=\n".encode()
+
+
+@given(RECORDS)
+def test_escaped_lines_have_no_control_character_but_their_newline(record: ConsumerRecord) -> None:
+    forms = raw_form(b"|", b"", headers=False), template_form("{topic} {key} {value} {headers}", b"", str), json_form
+    for form in forms:
+        line = escaped(form)(record).decode()
+        assert line[-1] == "\n"
+        assert not {unicodedata.category(character) for character in line[:-1]} & {"Cc", "Cs", "Zl", "Zp"}
+
+
+@given(RECORDS, st.sampled_from(["", HOSTILE]))
+def test_escaped_json_means_the_same(record: ConsumerRecord, more: str) -> None:
+    record = record._replace(value=(record.value or b"") + more.encode(), headers=(*record.headers, (more, None)))
+    assert parse_json(escaped(json_form)(record)) == parse_json(json_form(record))
 
 
 @pytest.mark.parametrize("template", ["{vlaue}", "{}", "{0}", "{value!r}", "{offset:5}", "{value", "}"])

@@ -1,12 +1,15 @@
 """`barnabas produce` and `barnabas consume` against real brokers, as a pipeline and as a person use them."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
 import subprocess
 import sys
+import tty
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -98,6 +101,37 @@ def test_raw_lines_with_keys_headers_and_nulls(barnabas: Run, topic: str, write:
     )
     form = "{topic}-{partition}@{offset} {key}={value} {{{headers}}}"
     assert barnabas(*read, "--format", form, "--max-records", 1) == f"{topic}-1@0 a=one\tmore {{from:test}}\n"
+
+
+HOSTILE = b"a\tb\x1b[2J\x07\xff"
+
+
+def on_terminal(start: Start, *words: object) -> tuple[bytes, bytes]:
+    """Run a command whose output is a terminal; return what that is shown, and what is complained about."""
+    keyboard, screen = pty.openpty()
+    tty.setraw(screen)  # Or it would put a carriage return before each newline.
+    command = start(*words, stdout=screen)
+    os.close(screen)
+    shown = b""
+    # A terminal that nobody has open any more is an error to read, not an end.
+    with contextlib.suppress(OSError), os.fdopen(keyboard, "rb", buffering=0) as terminal:
+        while block := terminal.read(65_536):
+            shown += block
+    assert command.wait(WAIT_S) == 0
+    assert command.stderr is not None
+    return shown, command.stderr.read()
+
+
+def test_a_terminal_is_shown_escapes_and_a_pipe_gets_every_byte(
+    barnabas: Run, topic: str, write: Write, start: Start
+) -> None:
+    barnabas("produce", topic, "--key-separator", "=", "--partition", 0, "--file", write(HOSTILE + b"=" + HOSTILE))
+    read = ("consume", topic, "--key-separator", "=", "--from-beginning", "--exit-at-end")
+    seen, bytes_ = rb"a\tb\x1b[2J\x07\xff=a\tb\x1b[2J\x07\xff" + b"\n", HOSTILE + b"=" + HOSTILE + b"\n"
+    assert on_terminal(start, *read) == (seen, b"")
+    assert on_terminal(start, *read, "--no-escape") == (bytes_, b"")
+    assert start(*read).communicate(timeout=WAIT_S) == (bytes_, b"")
+    assert start(*read, "--escape").communicate(timeout=WAIT_S) == (seen, b"")
 
 
 def test_reading_starts_where_it_is_told_to(barnabas: Run, topic: str, write: Write) -> None:

@@ -188,3 +188,64 @@ class TestOffsetDelete:
 
     def test_a_group_that_does_not_exist_is_said_not_to(self, client: GroupClient, topic: str) -> None:
         assert self.ask(client, {topic: [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+
+
+MANY = 20_000
+
+
+def rows(*indexes: int) -> list[OffsetCommitRequestPartition]:
+    return [
+        OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=index + 1, committed_leader_epoch=-1, committed_metadata=""
+        )
+        for index in indexes
+    ]
+
+
+def test_a_commit_of_thousands_is_answered_for_each_in_its_order(
+    client: GroupClient, topic: str, brokers: RunningCluster
+) -> None:
+    client.commit(topic, {0: 1})
+    turns = brokers.cluster.nodes[client.coordinator_id].listener.turns
+    before = turns.slices
+    unknown = range(4, MANY)
+    asked = [
+        OffsetCommitRequestTopic(name=topic, partitions=rows(0, *unknown, 1)),
+        OffsetCommitRequestTopic(name="unknown", partitions=rows(0)),
+        OffsetCommitRequestTopic(name=topic, partitions=rows(2)),
+    ]
+    answer = client.ask(OffsetCommitRequest(group_id=client.group_id, topics=asked), 8)
+    codes = [one.error_code for found in answer.topics for one in found.partitions]
+    refused = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes == [NONE, *refused * len(unknown), NONE, *refused, NONE]
+    assert [one.partition_index for one in answer.topics[0].partitions] == [0, *unknown, 1]
+    assert turns.slices > before
+    assert client.committed(topic, [0, 1, 2, 3]) == {(topic, 0): 1, (topic, 1): 2, (topic, 2): 3, (topic, 3): -1}
+
+
+def test_a_commit_of_thousands_in_a_generation_that_is_over_is_refused_for_each(
+    client: GroupClient, topic: str
+) -> None:
+    rebalance(client)
+    asked = [OffsetCommitRequestTopic(name=topic, partitions=rows(*range(MANY)))]
+    said: dict[str, Any] = {
+        "group_id": client.group_id,
+        "member_id": client.member_id,
+        "generation_id_or_member_epoch": 7,
+    }
+    answer = client.ask(OffsetCommitRequest(topics=asked, **said), 8)
+    assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.ILLEGAL_GENERATION] * MANY
+
+
+def test_a_deletion_of_thousands_is_answered_for_each_in_its_order(client: GroupClient, topic: str) -> None:
+    client.commit(topic, {0: 1, 1: 2, 3: 3})
+    indexes = (0, *range(4, MANY), 3)
+    asked = [
+        OffsetDeleteRequestTopic(
+            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
+    ]
+    (found,) = client.ask(OffsetDeleteRequest(group_id=client.group_id, topics=asked), 0).topics
+    unknown = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (MANY - 4)
+    assert [one.error_code for one in found.partitions] == [NONE, *unknown, NONE]
+    assert client.committed() == {(topic, 1): 2}

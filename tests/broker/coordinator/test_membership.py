@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.handlers.join_group import PROTOCOLS_MAX
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
@@ -214,3 +215,34 @@ def test_an_assignment_for_strangers_is_left_out(client: GroupClient) -> None:
     client.enter()
     client.entered()
     assert bytes(client.sync({client.member_id: b"mine", "nobody": b"theirs"}).assignment) == b"mine"
+
+
+def test_of_thousands_who_leave_each_is_answered_and_the_member_among_them_is_gone(client: GroupClient) -> None:
+    rebalance(client)
+    others = [f"nobody-{number}" for number in range(5_000)]
+    codes = client.leave(*others, client.member_id)
+    assert codes == [ErrorCode.UNKNOWN_MEMBER_ID] * len(others) + [NONE]
+    assert client.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_of_thousands_of_assignments_those_of_members_count(client: GroupClient) -> None:
+    client.enter()
+    client.entered()
+    others = {f"nobody-{number}": b"nothing" for number in range(5_000)}
+    answer = client.sync({**others, client.member_id: b"mine"})
+    assert (answer.error_code, bytes(answer.assignment)) == (NONE, b"mine")
+
+
+def test_more_protocols_than_anybody_needs_are_refused(client: GroupClient) -> None:
+    protocols = [JoinGroupRequestProtocol(name=f"p{number}", metadata=b"") for number in range(PROTOCOLS_MAX + 1)]
+    assert client.receive_join(client.send_join(protocols=protocols)).error_code == ErrorCode.INVALID_REQUEST
+    assert client.receive_join(client.send_join(protocols=protocols[1:])).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_of_a_long_reason_the_history_has_the_beginning(client: GroupClient, brokers: RunningCluster) -> None:
+    rebalance(client)
+    client.receive_join(client.send_join(reason="because " + "x" * 100_000))
+    coordinator = brokers.cluster.nodes[client.coordinator_id].broker.coordinator
+    said = [event for event in coordinator.group_events.to_list() if event["group"] == f"group {client.group_id}"]
+    assert any("because xxx" in event["cause"] for event in said)
+    assert max(len(event["cause"]) for event in said) < 500

@@ -53,7 +53,7 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a deletion covers only what is committed": (
         "coordinator_shard",
-        "keys.update(dict.fromkeys(name for name in coming if isinstance(name, OffsetKey)))",
+        "places += [name[1:] for name in coming if isinstance(name, OffsetKey) and name[1:] not in known]",
         "pass",
     ),
     "a deletion leaves a group's record that is under way": (
@@ -67,7 +67,11 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "",
     ),
     "an offset that is in use expires": ("coordinator_upkeep", "        if coming:", "        if False:"),
-    "a group that is in use expires": ("coordinator_upkeep", "len(offsets) and not coming:", "len(offsets):"),
+    "a group that is in use expires": (
+        "coordinator_upkeep",
+        "and not coming and not hosted.saves:",
+        "and not hosted.saves:",
+    ),
     "compaction does not wait for what is under way": (
         "coordinator_upkeep",
         "        if not await shard.wait_committed():\n            return False\n        slices",

@@ -1,14 +1,18 @@
 """Requests that wait until their coordinator is certain: they neither lose their place nor outlive their client."""
 
 import asyncio
+from collections.abc import Generator
 from types import SimpleNamespace
 from typing import cast
+
+from steps import outcome
 
 from barnabas_broker.connections import Exchange, Limits, Listener
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
-from barnabas_broker.handlers.group_routing import Refused, route
+from barnabas_broker.handlers.group_routing import Refused, Steps, begun, route
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.heartbeat import HeartbeatResponse
 from barnabas_clients.protocol.registry import Message
 
 
@@ -95,3 +99,18 @@ async def test_nothing_is_done_for_a_connection_that_has_ended() -> None:
         await asyncio.gather(*routing.tasks)
     assert routing.acted == []
     await routing.listener.close()
+
+
+def test_what_ends_in_its_first_step_is_the_answer_and_waits_for_no_turn() -> None:
+    answer = HeartbeatResponse()
+
+    def steps(count: int) -> Steps:
+        for _ in range(count):
+            yield
+        return answer
+
+    assert begun(steps(0)) is answer
+    assert begun(answer) is answer
+    rest = begun(steps(3))
+    assert isinstance(rest, Generator)
+    assert outcome(rest) == (answer, 2)

@@ -1,10 +1,12 @@
 """A shard between its log and its clients, step by step: what it knows, what it says, what it hands on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from barnabas_broker.coordinator_shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
+from barnabas_broker.groups.group import Group
+from barnabas_broker.groups.messages import Effects
 from barnabas_broker.groups.offsets import record_of
 from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.groups.states import GroupState
@@ -380,7 +382,7 @@ class TestMembersThatDie:
         assert fails.hosted is not None
         world.advance(dies.session_ms - 1)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fails.hosted.group, "tick", raising(error))
+            patch.setattr(fails.hosted.group, "__class__", raising(error))
             with pytest.raises(type(error)):
                 world.advance(1)
         world.failures.clear()
@@ -390,11 +392,16 @@ class TestMembersThatDie:
         assert not dies.hosted.group.members
 
 
-def raising(error: Exception) -> Callable[[int], None]:
-    def tick(now_ms: int) -> None:
-        raise error
+def raising(error: Exception) -> type[Group]:
+    """Return a kind of group that fails at its deadline."""
 
-    return tick
+    class Failing(Group):
+        __slots__ = ()
+
+        def tick(self, now_ms: int) -> Effects:
+            raise error
+
+    return Failing
 
 
 def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: World) -> None:
@@ -470,12 +477,10 @@ class TestLimits:
         assert (told_early, outcome.code) == (None, NONE)
         assert len(shard.offsets) == 20
 
-    def test_further_group_is_not_made_and_a_known_one_is_found(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("barnabas_broker.coordinator_shard.GROUPS_MAX", 1)
+    def test_further_group_is_not_made_and_a_known_one_is_found(self, world: World) -> None:
         shard = world.lead()
         commit_offset(world, shard, 10)
+        world.coordinator.room.limit_bytes = world.coordinator.room.held_bytes
         assert shard.make_group("h") is None
         assert shard.make_group("g") is shard.group("g") is not None
 

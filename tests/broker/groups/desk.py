@@ -19,6 +19,7 @@ from barnabas_broker.groups.messages import (
     SyncAnswer,
     SyncRequest,
 )
+from barnabas_broker.groups.room import UNLIMITED_BYTES
 from barnabas_broker.groups.states import GroupEvent, GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -60,6 +61,8 @@ class Desk:
         id_first: bool = False,
         skips: bool = True,
         client_id: str = "client",
+        record_bytes_max: int = UNLIMITED_BYTES,
+        room_bytes: int = UNLIMITED_BYTES,
     ) -> int:
         """Send JoinGroup and return its ticket. Whoever comes without an id is called m1, m2, ..."""
         ticket = next(self._tickets)
@@ -69,6 +72,8 @@ class Desk:
             requires_known_member_id=id_first,
             skips_assignment=skips,
             reason="",
+            record_bytes_max=record_bytes_max,
+            room_bytes=room_bytes,
         )
         self.take(self.group.join(request, self.now_ms, lambda: f"m{next(self.ids)}"))
         return ticket
@@ -82,11 +87,14 @@ class Desk:
         instance: str | None = None,
         protocol_type: str | None = "consumer",
         protocol_name: str | None = None,
+        record_bytes_max: int = UNLIMITED_BYTES,
+        room_bytes: int = UNLIMITED_BYTES,
     ) -> int:
         ticket = next(self._tickets)
         self.parked.add(ticket)
         at = self.group.generation_id if generation is None else generation
-        request = SyncRequest(ticket, member_id, instance, at, protocol_type, protocol_name, assignments or {})
+        said = (protocol_type, protocol_name, assignments or {})
+        request = SyncRequest(ticket, member_id, instance, at, *said, record_bytes_max, room_bytes)
         self.take(self.group.sync(request, self.now_ms))
         return ticket
 

@@ -18,11 +18,13 @@ from barnabas_broker.groups.messages import (
     SyncRequest,
 )
 from barnabas_broker.groups.phases import SESSION_GRAIN_MS
+from barnabas_broker.groups.records import encode_group, encode_group_key
 from barnabas_broker.groups.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import Desk
 from .model import REBALANCE_MS, SESSION_MS, Known, Model
+from .recount import recount
 
 CONFIG = GroupConfig(size_max=4)
 INSTANCES = ("a", "b")
@@ -207,6 +209,29 @@ class GroupMachine(RuleBasedStateMachine):
                 if who in self.group.members and not self.group.members[who].joining:
                     self._join(who, self.instance_of(who))
 
+    @rule(number=st.integers(0, 11), instance=st.sampled_from([None, *INSTANCES]), is_record=st.booleans())
+    def someone_who_brings_too_much_is_refused(self, number: int, instance: str | None, is_record: bool) -> None:
+        who = self.someone(number) if instance is None and number % 2 else ""
+        refusals = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+        if is_record:
+            refusals = refusals - {ErrorCode.COORDINATOR_NOT_AVAILABLE} | {ErrorCode.GROUP_MAX_SIZE_REACHED}
+        if not self.model.has_room(self.desk.state(), who):
+            return
+        before = sorted(self.group.members.items()), self.group.held_bytes, self.group.deadline_ms
+        self.desk.ids = iter((self.next_id,))  # type: ignore[assignment]
+        self.next_id += 1
+        record_bytes_max, room_bytes = (5_000, 1 << 30) if is_record else (1 << 30, 5_000)
+        ticket = self.desk.join(
+            who,
+            instance,
+            (("range", bytes(20_000)),),
+            session_ms=SESSION_MS,
+            record_bytes_max=record_bytes_max,
+            room_bytes=room_bytes,
+        )
+        assert self.desk.error(ticket) in refusals
+        assert before == (sorted(self.group.members.items()), self.group.held_bytes, self.group.deadline_ms)
+
     # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit.
 
     def _sync(self, who: str, behind: int) -> None:
@@ -353,6 +378,18 @@ class GroupMachine(RuleBasedStateMachine):
     def one_of_the_members_leads(self) -> None:
         assert (self.group.leader_id in self.group.members) if self.group.members else (self.group.leader_id is None)
         assert (self.group.state is GroupState.EMPTY) <= (not self.group.members)
+
+    @invariant()
+    def what_is_held_is_what_counting_anew_finds(self) -> None:
+        assert self.group.held_bytes == recount(self.group)
+
+    @invariant()
+    def a_record_is_never_longer_than_what_was_foreseen(self) -> None:
+        group = self.group
+        saved = group._members.to_saved(group.protocol_name, None)
+        record = SavedGroup(group.protocol_type or "", 1, group.protocol_name, group.leader_id, 1, saved)
+        size_bytes = len(encode_group_key("g")) + len(encode_group(record))
+        assert size_bytes <= group.record_bytes_with(sum(len(one.assignment) for one in saved), group.protocol_type)
 
     @invariant()
     def nobody_shares_an_instance_id_or_an_assignment(self) -> None:

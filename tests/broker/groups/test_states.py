@@ -47,6 +47,7 @@ def walk() -> set[Step]:
     unsaved = completing()
     unsaved.sync("m1", {})
     unsaved.saved(ErrorCode.REQUEST_TIMED_OUT)
+    completing().sync("m1", {"m1": bytes(1_000)}, record_bytes_max=1_000)
     desk(2).advance(SESSION_MS)
     desk(2).leave("m2")
     for one in (desk(), preparing(), completing(), desk(1)):

@@ -1,8 +1,9 @@
 """The consumer's decoder against the plain reader: the same records from the same bytes, whatever the bytes are."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from records.strategies import batch_of_deltas
 
 from barnabas_clients.record_decoder import CorruptRecordsError, FetchedRecords
 from barnabas_clients.topic_partition import TopicPartition
@@ -97,6 +98,25 @@ def test_damage_inside_a_batch_is_found_where_the_plain_reader_finds_it(
     # A producer may put a valid checksum over anything.
     frame[CRC_POSITION:CRC_START] = crc32c(memoryview(frame)[CRC_START:]).to_bytes(4, "big")
     assert taken(bytes(frame), 100, size) == model(bytes(frame), 100)
+
+
+@st.composite
+def deltas_of(draw: st.DrawFn) -> list[int]:
+    """Draw stretches that count up, which are read as runs, and others between them."""
+    found: list[int] = []
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.one_of(st.just(len(found)), st.integers(0, 60)))
+        found += range(start, start + draw(st.integers(1, 40)))
+    return found
+
+
+@settings(max_examples=200)
+@given(deltas_of(), st.integers(0, 120), st.sampled_from([1, 7, 10_000]))
+@example([0, 1, 2, *range(40, 53), *range(16, 40)], 0, 10_000)
+@example([90, *range(1, 40)], 95, 7)
+def test_offsets_that_do_not_rise_are_damage_in_runs_too(deltas: list[int], start_offset: int, size: int) -> None:
+    data = batch_of_deltas(deltas, last_delta=120)
+    assert taken(data, start_offset, size) == model(data, start_offset)
 
 
 @settings(max_examples=100)

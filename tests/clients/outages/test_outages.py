@@ -31,7 +31,10 @@ NOT_ASKING = {
     Producer: {"close"},
     Admin: {"close"},
     # Records are asked for without a deadline of the broker's: see the tests below.
-    Consumer: {"close", "get_many", "assign", "seek", "unsubscribe", "position", "seek_to_beginning", "seek_to_end"},
+    Consumer: {
+        *("close", "get_many", "assign", "unsubscribe", "position"),
+        *("seek", "seek_to_beginning", "seek_to_end", "skip"),
+    },
 }
 CALLS = {"producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
 

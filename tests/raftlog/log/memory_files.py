@@ -26,6 +26,7 @@ class Inode:
         self.data = bytearray()
         self.durable = b""
         self.unsynced: list[tuple[int, bytes | None]] = []  # (position, bytes) or (size, None) for a truncation
+        self.modified_ms = 0
 
     def write(self, position: int, data: bytes) -> None:
         self._apply(self.data, position, data)
@@ -101,6 +102,7 @@ class MemoryFiles:
         self.has_syncfs = True
         self.has_direct = True
         self.cold = False  # nothing is in the page cache
+        self.now_ms = 0  # what the kernel's clock says
         self.calls: list[tuple[str, str]] = []
 
     # What tests do to it.
@@ -190,6 +192,10 @@ class MemoryFiles:
         self._may_fail("size", self._open[fd])
         return len(self._inodes[fd].data)
 
+    def written(self, fd: int) -> tuple[int, int]:
+        self._call("written", self._open[fd])
+        return len(self._inodes[fd].data), self._inodes[fd].modified_ms
+
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
         self._call("read", self._open[fd])
         return self._inodes[fd].data[position : position + size_bytes]
@@ -200,6 +206,7 @@ class MemoryFiles:
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         data = b"".join(buffers)
         inode = self._inodes[fd]
+        inode.modified_ms = self.now_ms
         if fd in self._direct:
             assert position % SECTOR == len(data) % SECTOR == 0, "only whole sectors go past the page cache"
         try:

@@ -73,6 +73,9 @@ class Links:
     def serve(self, method: str, handler: Handler) -> None:
         self.handlers[method] = handler
 
+    def refuse(self, node_id: int, text: str) -> None:
+        raise AssertionError(f"node {node_id} is honest: {text}")
+
     def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
     async def call(self, node_id: int, method: str, body: bytes, _: float) -> bytes:
@@ -104,6 +107,8 @@ class Links:
 
 class Waiter:
     """Somebody who waits for an index (PendingAppend)."""
+
+    is_closed = False
 
     def __init__(self, world: "World", acknowledge: object) -> None:
         self.world, self.acknowledge = world, acknowledge

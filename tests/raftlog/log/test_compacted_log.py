@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from barnabas_raftlog.log import compacted_log
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.compacted_log import Compacted, CompactionFailedError, CompactionLimits
 from barnabas_raftlog.log.segment_log import ReplicaLog
@@ -14,6 +15,7 @@ from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
 
+from .frames import data_frame
 from .memory_files import CrashError
 from .node import Node
 from .transfers import frames_of_segments, received
@@ -111,6 +113,42 @@ def test_the_latest_of_each_key_is_left_and_indexes_and_offsets_are_what_they_we
     assert [index for index, _ in entries] == list(range(1, 61))
     assert [sequence for _, sequence in entries] == list(range(0, 120, 2))
     assert compact(log) is None, "nothing is dirty"
+
+
+def test_no_more_records_are_worked_on_between_two_pauses_than_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compacted_log, "PIECE_RECORDS", 4)
+    log = filled(Node())
+    sizes = list[int]()
+
+    async def run() -> None:
+        async def pause(size_bytes: int) -> None:
+            sizes.append(size_bytes)
+
+        await log.compact(LIMITS, log.last_index, NOW_MS, pause)
+
+    before, batch_bytes = asyncio.run(all_records(log)), log.size_bytes // 60 + 1
+    asyncio.run(run())
+    assert max(sizes) <= 2 * batch_bytes, "batches of two records"
+    assert asyncio.run(all_records(log)) == wanted(before, sealed_end(log))
+
+
+def test_batches_that_are_kept_unread_are_told_of_once() -> None:
+    node = Node()
+    log = filled(node, count=20)
+    log.append_batch(1, data_frame(3, 50))
+    log.append_batch(1, data_frame(1, 50))
+    fill(log, 20, 40)
+    node.work()
+    done = compact(log)
+    assert done is not None
+    assert (done.unread_count, done.unread_offset) == (2, 40)
+    frames = b"".join(bytes(entry.frame) for entry in asyncio.run(entries_of(log)))
+    assert bytes(data_frame(3, 50))[61:] in frames
+    fill(log, 60, 40)
+    node.work()
+    again = compact(log)
+    assert again is not None
+    assert again.unread_count == 0
 
 
 @pytest.mark.parametrize("count", range(60, 70))

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_raftlog.log import compaction
 from barnabas_raftlog.log.compaction import KeyOffsets, compacted
+from barnabas_raftlog.records import reader
+from barnabas_raftlog.records.bounded import BatchBounds
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.compression import Compression
+from barnabas_raftlog.records.compression import Compression, decompress
 from barnabas_raftlog.records.header import HEADER_BYTES, stamp, verify
 from barnabas_raftlog.records.reader import Record, read_records
 
@@ -81,6 +84,39 @@ def test_records_without_a_key_and_batches_that_make_no_sense_are_kept() -> None
     assert compact(frames) == frames
     garbage = memoryview(data_frame(2, 50))
     assert compacted(garbage, known_of([garbage]), drop_tombstones=True)[0] is garbage
+
+
+@pytest.mark.parametrize("bounds", [BatchBounds(3, 1 << 20), BatchBounds(1_000, 99)])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_a_batch_beyond_the_bounds_is_not_opened_and_counted(
+    monkeypatch: pytest.MonkeyPatch, bounds: BatchBounds, codec: Compression
+) -> None:
+    small, large = frames_of([[record(b"a"), record(b"b")], [record(b"a", bytes(100))] * 4], codec)
+    monkeypatch.setattr(compaction, "BOUNDS", bounds)
+    keys = known_of([small, large, large])
+    assert (len(keys), keys.unread_count, keys.unread_offset) == (2, 2, 2)
+    assert not keys.is_replaced(b"a", 0)
+    assert compacted(large, keys, drop_tombstones=True) == (large, (4, 4))
+
+
+def test_of_a_batch_that_is_damaged_further_on_nothing_is_noted() -> None:
+    frame = frames_of([[record(b"a"), record(b"b")]])[0]
+    frame[-1] = 9  # a number of headers that are not there
+    keys = known_of([frame])
+    assert (len(keys), keys.unread_count, keys.unread_offset) == (0, 1, 0)
+
+
+def test_a_batch_is_decompressed_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = frames_of([[record(b"a"), record(b"b")], [record(b"a")]], Compression.ZSTD)
+    opened = list[int]()
+
+    def counted(codec: int, data: memoryview, limit_bytes: int) -> reader.Buffer:
+        opened.append(limit_bytes)
+        return decompress(codec, data, limit_bytes)
+
+    monkeypatch.setattr(reader, "decompress", counted)
+    compact(frames)
+    assert opened == [compaction.BOUNDS.bytes_max] * 4
 
 
 def test_at_its_limit_nothing_more_is_noted_and_what_was_noted_holds() -> None:

@@ -10,6 +10,7 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.segment_log import ReplicaLog
 
+from .frames import data_frame
 from .memory_files import CrashError, ManualWorker
 from .node import Node, fill, replayed
 
@@ -154,6 +155,72 @@ def test_the_first_timestamp_is_known_also_after_a_start(mode: Mode) -> None:
     assert asyncio.run(node.log(mode=mode).first_timestamp()) == found
     log = node.log(2, mode)
     assert asyncio.run(log.first_timestamp()) is None
+
+
+@both_modes
+def test_files_are_looked_at_only_where_no_timestamp_tells_an_age(mode: Mode) -> None:
+    node, now_ms = Node(), 5_000
+    log = node.log(mode=mode)
+    for at_ms, timestamp in ((100, 1_000), (200, -1), (300, 2**63 - 1)):
+        node.files.now_ms = at_ms
+        log.append_batch(1, data_frame(2, 50, timestamp))
+        node.work()
+        log.roll()
+
+    def ages(log: ReplicaLog) -> list[int]:
+        del node.files.calls[:]
+        asyncio.run(log.look_at_files(now_ms))
+        return [span.modified_ms for span in log.spans()]
+
+    def looked() -> list[str]:
+        return [path for call, path in node.files.calls if call == "written"]
+
+    assert ages(log) == [-1, 200, 300, -1]
+    assert len(looked()) == 2
+    assert ages(log) == [-1, 200, 300, -1]
+    assert not looked(), "it is remembered"
+    node = node.killed()
+    log = node.log(mode=mode)
+    assert ages(log)[:3] == [-1, 200, 300]
+
+
+def test_the_time_of_a_file_that_does_not_have_it_all_says_nothing() -> None:
+    node = Node()
+    log = node.log()
+    node.files.now_ms = 100
+    log.append_batch(1, data_frame(2, 50, -1))
+    node.work()
+    written = node.files.written
+
+    def look() -> list[int]:
+        asyncio.run(log.look_at_files(5_000))
+        return [span.modified_ms for span in log.spans()]
+
+    assert look() == [100]
+    log.append_batch(1, data_frame(2, 500, -1))
+    assert [span.modified_ms for span in log.spans()] == [-1]
+    node.files.written = lambda fd: (written(fd)[0] - 1, 100)  # type: ignore[method-assign]
+    assert look() == [-1]
+    node.files.written, node.files.now_ms = written, 200  # type: ignore[method-assign]
+    log.append_batch(1, data_frame(2, 500, -1))
+    node.work()
+    assert look() == [200]
+
+
+@pytest.mark.parametrize("lie", [-1, 2**63 - 1])
+def test_a_segment_whose_first_timestamp_lies_was_begun_when_it_was_first_seen(lie: int) -> None:
+    node = Node()
+    log = node.log()
+    assert asyncio.run(log.begun_ms(5_000)) is None
+    log.append_batch(1, data_frame(2, 50, lie))
+    assert asyncio.run(log.begun_ms(6_000)) == 6_000
+    log.append_batch(1, data_frame(2, 50, lie))
+    assert asyncio.run(log.begun_ms(7_000)) == 6_000
+    assert asyncio.run(log.begun_ms(3_000)) == 3_000, "the clock was set back"
+    log.roll()
+    assert asyncio.run(log.begun_ms(8_000)) is None
+    log.append_batch(1, data_frame(2, 50, 1_000))
+    assert asyncio.run(log.begun_ms(9_000)) == 1_000
 
 
 @both_modes

@@ -1,11 +1,16 @@
 """What a log keeps in memory: frames for as long as they are cached or wait for the disk, and not longer."""
 
 import weakref
+from typing import Any
 
+import pytest
+
+from barnabas_raftlog.log import cold_reads
+from barnabas_raftlog.log.cold_reads import ColdReads
 from barnabas_raftlog.log.storage import StorageConfig
 
 from .frames import data_frame
-from .node import Node
+from .node import Node, fill
 
 
 class Frame(bytearray):
@@ -36,3 +41,38 @@ def test_who_still_knows_a_deleted_log_does_not_keep_its_frames() -> None:
     node.work()
     assert log.is_deleted
     assert frame() is None
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1_000, 4 * 561])
+def test_who_reads_from_disk_keeps_little_more_than_what_he_was_given(bytes_max: int) -> None:
+    node = Node(config=StorageConfig(tail_cache_bytes=1))
+    log = node.log()
+    fill(log, 9)
+    node.work()
+    frames = node.run(log.read_cold(0, log.log_end_offset, bytes_max))
+    assert sum(map(len, frames)) == max(561, bytes_max // 561 * 561)
+    kept: dict[int, int] = {}
+    for frame in frames:
+        whole: Any = memoryview(frame).obj
+        kept[id(whole)] = len(whole)
+    assert 3 * sum(kept.values()) <= 4 * sum(map(len, frames))
+
+
+def test_a_large_read_is_not_done_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(config=StorageConfig(tail_cache_bytes=1))
+    log = node.log()
+    fill(log, 9)
+    node.work()
+    asked: list[bool] = []
+    read = ColdReads.read
+
+    def noted(self: ColdReads, *what: Any, blocking: bool) -> memoryview:
+        asked.append(blocking)
+        return read(self, *what, blocking=blocking)
+
+    monkeypatch.setattr(ColdReads, "read", noted)
+    for on_loop_max, is_on_loop in ((2_000, True), (1_000, False)):
+        monkeypatch.setattr(cold_reads, "LOOP_BYTES_MAX", on_loop_max)
+        asked.clear()
+        assert node.run(log.read_cold(0, log.log_end_offset, 1_500))
+        assert (asked[-1] is False) == is_on_loop

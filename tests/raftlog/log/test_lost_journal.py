@@ -224,6 +224,29 @@ def test_a_directory_whose_identity_is_missing_is_not_given_another() -> None:
     assert "data/meta.json" not in node.files.names
 
 
+@pytest.mark.parametrize("left", ["checkpoint", "journal/", "replicas/"])
+def test_whatever_is_left_beside_a_missing_identity_the_start_is_refused_with_what_can_be_done(left: str) -> None:
+    node, _ = life(2, checkpoint=True)
+    node.files.kill()
+    for name in list(node.files.names):
+        if not name.startswith(f"data/{left}") and not name.endswith(("data", "/journal", "/replicas")):
+            del node.files.names[name]
+    with pytest.raises(
+        StorageFailedError, match=r"meta.json is missing, and data is not empty. Move the whole directory"
+    ):
+        Node(node.files)
+
+
+@pytest.mark.parametrize("change_to", [b"BNBSCKPT", b"\0" * 600, b"\xff" * 600])
+def test_a_damaged_checkpoint_is_refused_with_what_can_be_done(change_to: bytes) -> None:
+    node, _ = life(2, checkpoint=True)
+    node.files.kill()
+    change(node.files, "data/checkpoint", lambda data: data.__setitem__(slice(None), change_to))
+    with pytest.raises(StorageFailedError, match=r"Move the whole directory away and start again") as refused:
+        Node(node.files)
+    assert "\n" not in str(refused.value)
+
+
 def copied(files: MemoryFiles, source: str, target: str) -> None:
     inode = files.names[source]
     assert inode is not None

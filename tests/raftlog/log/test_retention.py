@@ -1,5 +1,6 @@
 """What has expired of a log: by age, by size, whole segments from the oldest on, and nothing that is not committed."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,11 +9,11 @@ from barnabas_raftlog.log.retention import SegmentSpan, expired
 NOW_MS = 1_000
 
 
-def spans(*rows: tuple[int, int, int]) -> list[SegmentSpan]:
-    """Return segments of (records, bytes, largest timestamp)."""
+def spans(*rows: tuple[int, ...]) -> list[SegmentSpan]:
+    """Return segments of (records, bytes, largest timestamp), and perhaps when the file was written to."""
     found, offset = [], 0
-    for records, size_bytes, max_timestamp in rows:
-        found.append(SegmentSpan(offset, offset + records, size_bytes, max_timestamp))
+    for records, size_bytes, max_timestamp, *modified_ms in rows:
+        found.append(SegmentSpan(offset, offset + records, size_bytes, max_timestamp, *(modified_ms or [-1])))
         offset += records
     return found
 
@@ -36,8 +37,18 @@ def test_a_topic_that_nobody_writes_to_ends_empty() -> None:
     assert start_of(spans((5, 100, 0), (5, 100, 1)), age=10) == 10
 
 
-def test_what_has_no_timestamp_counts_as_young() -> None:
-    assert start_of(spans((5, 100, -1), (5, 100, 1)), age=10) is None
+@pytest.mark.parametrize("lie", [-1, -(2**63), NOW_MS + 1, 2**63 - 1])
+def test_where_no_timestamp_tells_the_age_the_time_of_the_file_does(lie: int) -> None:
+    assert start_of(spans((5, 100, 1), (5, 100, lie, 2), (5, 100, 1)), age=10) == 15
+    assert start_of(spans((5, 100, 1), (5, 100, lie, NOW_MS - 1), (5, 100, 1)), age=10) == 5
+    assert start_of(spans((5, 100, 1), (5, 100, lie, -1), (5, 100, 1)), age=10) == 5, "nobody has looked"
+    assert start_of(spans((5, 100, lie, NOW_MS + 5)), age=10) is None
+    assert start_of(spans((5, 100, NOW_MS, 2)), age=10) is None, "a timestamp that can be true counts"
+
+
+def test_control_frames_alone_keep_nothing_and_count_for_nothing() -> None:
+    assert start_of(spans((5, 100, 1), (0, 70, -1), (5, 100, 1), (0, 70, -1)), age=10) == 10
+    assert start_of(spans((0, 70, -1, 1)), age=10) is None
 
 
 def test_a_log_is_never_made_smaller_than_its_limit() -> None:
@@ -65,6 +76,9 @@ def test_the_cause_says_what_went_and_why() -> None:
     assert expiry is not None
     assert expiry[:3] == (10, 2, 15)
     assert expiry.cause == "2 segments (15 bytes): 1 older than retention.ms=10, 2 beyond retention.bytes=0"
+    expiry = expired(spans((5, 7, 0), (5, 8, -1, 3)), 0, 10, NOW_MS, retention_ms=10, retention_bytes=-1)
+    assert expiry is not None
+    assert expiry.cause == "2 segments (15 bytes): 2 older than retention.ms=10 (1 by the time of the file)"
 
 
 def naive(segments: list[SegmentSpan], start: int, high: int, age: int, size: int) -> int:
@@ -74,19 +88,26 @@ def naive(segments: list[SegmentSpan], start: int, high: int, age: int, size: in
     while left and size >= 0 and total - left[0].size_bytes >= size and left[0].end_offset <= high:
         total -= left[0].size_bytes
         start = left.pop(0).end_offset
-    while left and age >= 0 and 0 <= left[0].max_timestamp < NOW_MS - age and left[0].end_offset <= high:
+    while left and age >= 0 and left[0].end_offset <= high:
+        claim = left[0].max_timestamp
+        newest = left[0].modified_ms if claim < 0 or claim > NOW_MS else claim
+        if newest < 0 or newest >= NOW_MS - age:
+            break
         start = left.pop(0).end_offset
     return start
 
 
+HUNDREDS = st.integers(-1, 12).map(lambda n: n * 100)
+
+
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(-1, 12).map(lambda n: n * 100)), max_size=6),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 9), HUNDREDS, HUNDREDS), max_size=6),
     st.integers(0, 18),
     st.integers(-1, 10).map(lambda n: n * 100),
     st.integers(-1, 30),
 )
 def test_every_log_starts_where_one_rule_after_the_other_would_let_it(
-    rows: list[tuple[int, int, int]], high: int, age: int, size: int
+    rows: list[tuple[int, int, int, int]], high: int, age: int, size: int
 ) -> None:
     segments = spans(*rows)
     assert (start_of(segments, high=high, age=age, size=size) or 0) == naive(segments, 0, high, age, size)

@@ -1,17 +1,21 @@
 """Offsets by timestamp against the plain question to every record, from memory, from files, and after truncation."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_raftlog.log import timestamps
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import StorageConfig
-from barnabas_raftlog.log.timestamps import Answer
-from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import ControlKind
+from barnabas_raftlog.log.timestamps import TIMESTAMP_MAX, Answer
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
+from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
+from barnabas_raftlog.records.header import BatchHeader, ControlKind
+from barnabas_raftlog.records.reader import Record
 
 from .frames import data_frame
 from .node import Node, fill
@@ -111,6 +115,71 @@ def test_records_of_any_order_are_found_from_any_start(
         assert await log.max_timestamp(end) == max(visible, key=lambda answer: answer[1], default=None)
 
     asyncio.run(check())
+
+
+def with_header(records: list[int], max_timestamp: int) -> bytearray:
+    """Return a batch of records with these timestamps, whose header says something else."""
+    frame = build_batch([NewRecord(None, b"v", timestamp) for timestamp in records], leader_epoch=1)
+    write_header(frame, attributes=0, record_count=len(records), base_timestamp=records[0], max_timestamp=max_timestamp)
+    return frame
+
+
+def test_what_a_header_promises_is_answered_only_if_a_record_has_it() -> None:
+    node = Node()
+    log = node.log()
+    log.append_batch(1, with_header([1_000, 1_002, 1_001], TIMESTAMP_MAX))
+    log.append_batch(1, with_header([1_500], 1_500))
+    node.work()
+    assert asyncio.run(log.max_timestamp(4)) == (1, 1_002, 1)
+    assert asyncio.run(log.offset_for_timestamp(1_002, 4)) == (1, 1_002, 1)
+    assert asyncio.run(log.offset_for_timestamp(1_003, 4)) == (3, 1_500, 1)
+    assert asyncio.run(log.offset_for_timestamp(1_501, 4)) is None
+    log.append_batch(1, with_header([TIMESTAMP_MAX], TIMESTAMP_MAX))
+    node.work()
+    log.drop_before(3, 3)
+    assert asyncio.run(log.max_timestamp(5, believed_ms=2_000)) == (4, TIMESTAMP_MAX, 1), "a record has it"
+
+
+def test_a_batch_that_cannot_be_read_is_believed_only_so_far() -> None:
+    node = Node()
+    log = node.log()
+    log.append_batch(1, data_frame(2, 50, 3_000))
+    node.work()
+    assert asyncio.run(log.max_timestamp(2, believed_ms=3_000)) == (0, 3_000, 1)
+    assert asyncio.run(log.offset_for_timestamp(5, 2, believed_ms=3_000)) == (0, 3_000, 1)
+    assert asyncio.run(log.max_timestamp(2, believed_ms=2_999)) == (0, -1, 1)
+    assert asyncio.run(log.offset_for_timestamp(5, 2, believed_ms=2_999)) == (0, -1, 1)
+
+
+def test_a_look_up_opens_a_bounded_number_of_batches_that_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    log = node.log()
+    for _ in range(40):
+        log.append_batch(1, with_header([1_000], 2_000))
+    node.work()
+    opened = list[int]()
+
+    def counted(header: BatchHeader, frame: memoryview, bounds: BatchBounds) -> Iterator[Record]:
+        opened.append(header.base_offset)
+        return bounded_records(header, frame, bounds)
+
+    monkeypatch.setattr(timestamps, "bounded_records", counted)
+    assert asyncio.run(log.offset_for_timestamp(1_001, 40)) == (timestamps.LIES_MAX - 1, 2_000, 1)
+    assert opened == list(range(timestamps.LIES_MAX))
+
+
+@pytest.mark.parametrize("bounds", [BatchBounds(3, 1 << 20), BatchBounds(1_000, 20)])
+def test_a_batch_beyond_the_bounds_is_judged_by_its_header(
+    monkeypatch: pytest.MonkeyPatch, bounds: BatchBounds
+) -> None:
+    node = Node()
+    log = node.log()
+    log.append_batch(1, with_header([1_000, 1_001, 1_002, 1_003], 1_003))
+    node.work()
+    assert asyncio.run(log.offset_for_timestamp(1_002, 4)) == (2, 1_002, 1)
+    monkeypatch.setattr(timestamps, "BOUNDS", bounds)
+    assert asyncio.run(log.offset_for_timestamp(1_002, 4)) == (0, 1_003, 1)
+    assert asyncio.run(log.max_timestamp(4)) == (0, 1_003, 1)
 
 
 def while_the_disk_works(log: ReplicaLog, act: Callable[[], None]) -> None:

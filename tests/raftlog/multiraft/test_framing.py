@@ -56,9 +56,20 @@ def test_two_splitters_share_a_scratch() -> None:
     assert [payload for _, payload in got_first] == [b"payload"]
 
 
-@pytest.mark.parametrize("prefix", [b"\x00\x00\x00\x00", b"\x00\x00\x00\x03", b"\x00\x00\x27\x11", b"GET /"])
-def test_impossible_length_is_refused(prefix: bytes) -> None:
-    with pytest.raises(MalformedMessageError, match="frame of"):
+@pytest.mark.parametrize(
+    ("prefix", "complaint"),
+    [
+        (b"\x00\x00\x00\x00", "frame of 0 bytes"),
+        (b"\x00\x00\x00\x03", "frame of 3 bytes"),
+        (b"\x00\x00\x27\x11", "frame of 10001 bytes"),
+        (b"GET /", "it speaks HTTP"),
+        (b"HTTP/", "it speaks HTTP"),
+        (b"\x16\x03\x01\x00\x99", "it speaks TLS"),
+        (b"\x15\x03\x01\x00\x02", "it speaks TLS"),
+    ],
+)
+def test_impossible_length_is_refused(prefix: bytes, complaint: str) -> None:
+    with pytest.raises(MalformedMessageError, match=complaint):
         feed(FrameSplitter(memoryview(bytearray(64)), 10_000), prefix, [64])
 
 

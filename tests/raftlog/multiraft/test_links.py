@@ -697,8 +697,18 @@ def test_impostors_are_refused_in_words(run: Runner, hello: tuple[object, ...], 
     run(main())
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, b"\0\0\0\x08\0\0\0\x04\x94\x09\x01\x02"])
-def test_garbage_closes_its_own_connection_only(run: Runner, garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("garbage", "complaint"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP, and this port does not"),
+        (bytes.fromhex("1603010200010001fc0303") + bytes(500), "it speaks TLS, and this port does not"),
+        (b"\xff" * 64, "frame of 4294967295 bytes"),
+        (b"\0\0\0\x08\0\0\0\x04\x94\x09\x01\x02", "frame header is not msgpack"),
+    ],
+)
+def test_garbage_closes_its_own_connection_only(
+    run: Runner, garbage: bytes, complaint: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with cluster(2) as nodes:
             await nodes[1].until_live(2)
@@ -710,7 +720,7 @@ def test_garbage_closes_its_own_connection_only(run: Runner, garbage: bytes, cap
             assert nodes[1].changes == [(2, True)]
 
     run(main())
-    assert any("malformed" in record.getMessage() for record in caplog.records)
+    assert any(f"malformed: {complaint}" in record.getMessage() for record in caplog.records)
 
 
 def test_garbage_datagrams_are_counted_and_dropped(run: Runner) -> None:

@@ -287,11 +287,11 @@ def test_an_append_to_a_witness_has_one_number_more() -> None:
 
 @pytest.mark.parametrize("kind", [VoteRequest, AppendResponse, TimeoutNow, LeadershipEnded])
 def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
-    known: dict[type[Any], tuple[Any, ...]] = {
-        VoteRequest: (0, 0, False, False),
-        AppendResponse: (0, 0, False, 0, 0),
-    }
-    fields = known.get(kind, ())
+    fields: tuple[object, ...] = ()
+    if kind is VoteRequest:
+        fields = (0, 0, False, False)
+    elif kind is AppendResponse:
+        fields = (0, 0, False, 0, 0)
     for term, is_right in ((TERM_MAX, True), (TERM_MAX + 1, False), (1 << 40, False)):
         (buffers,), _ = encode_messages([(GroupId(bytes(20)), kind(term, SOURCE, TARGET, *fields))], DISK)
         frame = frame_of(memoryview(b"".join(buffers))[4:], owned=False)

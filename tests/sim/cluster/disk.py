@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from .loop import VirtualLoop
-from .world import World
+from .world import WALL_MS, World
 
 T = TypeVar("T")
 
@@ -45,6 +45,7 @@ class Inode:
         self.synced = bytearray()
         self.dirty = set[int]()
         self.is_cold = False
+        self.written_us = 0
 
     def write(self, position: int, data: bytes | memoryview) -> None:
         end = position + len(data)
@@ -288,6 +289,10 @@ class VirtualFiles:
         self._call()
         return len(self._open[fd].data)
 
+    def written(self, fd: int) -> tuple[int, int]:
+        self._call()
+        return len(self._open[fd].data), WALL_MS + self._open[fd].written_us // 1_000
+
     def read(self, fd: int, position: int, size_bytes: int) -> bytearray:
         self._call(spent_us=CALL_US + size_bytes // 500)
         if self.disk.read_errors:
@@ -319,6 +324,7 @@ class VirtualFiles:
             node.write(position, data[:written])
             raise
         node.write(position, data)
+        node.written_us = self._loop.world.now_us
 
     def sync(self, fd: int) -> None:
         self._sync(fd, self._open[fd].sync)

@@ -22,11 +22,10 @@ from .disk import PowerLostError, VirtualDisk, VirtualFiles
 from .loop import Clock, VirtualLoop
 from .network import Network
 from .worker import VirtualSyncer, VirtualWorker
-from .world import SECOND, World
+from .world import SECOND, WALL_MS, World
 
 __all__ = ["Machine"]
 
-WALL_MS = 1_800_000_000_000
 TOLD = {  # of what brokers say of themselves, what belongs into a run's story
     *("catch-up finished", "log truncated", "member lost", "members changing", "partition moved", "replica failed"),
     *("replica suspended", "segment damaged", "segment repaired", "storage failed", "storage recovered"),

@@ -18,9 +18,10 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-__all__ = ["MS", "SECOND", "InvariantError", "World"]
+__all__ = ["MS", "SECOND", "WALL_MS", "InvariantError", "World"]
 
 MS, SECOND = 1_000, 1_000_000
+WALL_MS = 1_800_000_000_000  # since 1970, when a world begins
 NOTES_KEPT = 400
 LOOK_EVERY = 50
 

@@ -1,0 +1,74 @@
+"""What groups hold, counted, and how much more of it there is room for. Pure.
+
+*Two limits.* A group must be saved to be of any use, in one record; so whoever would make that record larger than its
+log takes is refused before anything is changed (`record_bytes`, an upper bound that is known at any time: of several
+protocols the longest counts, because nobody knows yet which one will be chosen). And all groups of a node together,
+with their members, the ids that were given out, what is being saved and what was, and the committed offsets, hold
+`Room.limit_bytes` at most.
+
+*What counts* is what a client can make longer, byte for byte, and a flat sum for each thing beside it: Python's objects
+around it, measured and rounded up. Bytes that are held once and named twice (a member says what the record of its group
+says, too) count twice; they may be two in the next moment.
+
+*A reserve* of an eighth is kept from newcomers: a generation that has formed can then be given its assignment, though
+nobody else finds room. New offsets may use all but a sixteenth.
+
+Not here: requests and answers on their way. They are their connections'.
+"""
+
+__all__ = [
+    "GROUP_BYTES",
+    "GROUP_RECORD_BYTES",
+    "MEMBER_BYTES",
+    "MEMBER_RECORD_BYTES",
+    "OFFSET_BYTES",
+    "PENDING_ID_BYTES",
+    "SAVED_MEMBER_BYTES",
+    "UNLIMITED_BYTES",
+    "Room",
+    "text_bytes",
+]
+
+GROUP_BYTES = 2_500
+"""A group, its lists of members, its place in the shard, its deadline."""
+MEMBER_BYTES = 1_000
+"""A member, its ticket, and its places in the lists of its group."""
+SAVED_MEMBER_BYTES = 300
+"""The same member in a record that is on its way to the log."""
+PENDING_ID_BYTES = 200
+OFFSET_BYTES = 300
+"""A committed offset with its key, or one that is under way."""
+GROUP_RECORD_BYTES = 28
+"""The fixed fields of a group's record and its key: lengths, version, generation, time, number of members."""
+MEMBER_RECORD_BYTES = 24
+"""The fixed fields of a member in it: six lengths, two timeouts."""
+UNLIMITED_BYTES = 1 << 62
+
+
+def text_bytes(*texts: str | None) -> int:
+    """Return what these texts take, as UTF-8."""
+    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+
+
+class Room:
+    """The room of one node. Whoever holds something changes `held_bytes`, up and down by the same."""
+
+    __slots__ = ("held_bytes", "limit_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes, self.held_bytes = limit_bytes, 0
+
+    @property
+    def for_members_bytes(self) -> int:
+        """What members that join, and new groups, may take; 0 or less: nothing."""
+        return self.limit_bytes - self.limit_bytes // 8 - self.held_bytes
+
+    @property
+    def for_offsets_bytes(self) -> int:
+        """What offsets of partitions may take that had none, or a shorter note."""
+        return self.limit_bytes - self.limit_bytes // 16 - self.held_bytes
+
+    @property
+    def for_saving_bytes(self) -> int:
+        """What an assignment may take."""
+        return self.limit_bytes - self.held_bytes

@@ -1,0 +1,89 @@
+"""What clients make a node hold for a while, in bytes, and who must wait when that is too much. Pure.
+
+Counted is what is there: of a request what has arrived of it, until it is answered, and of an answer what the client
+has not taken yet. Not what is announced: nine connections that announce 100 MiB each and send nothing hold nothing.
+
+Below `bytes_max` everybody goes on. From there on whoever holds more than `SMALL_BYTES` waits, and the others go on
+with the `reserve_bytes` above it: heartbeats, metadata, fetches are small, and a node that does not answer those is
+dead to everybody. The reserve is shared by addresses: one that holds more than its part of everything waits, unless it
+is alone. Above both everybody waits.
+
+Somebody must get to the end of what he has begun, or all would wait for each other: while there is no room, one of
+those that wait goes on all the same, the `privileged` one, until it has been answered. If it makes no progress, its
+connection is ended (`connections`). So a node holds `bytes_max`, the reserve and one request at most, and of every
+other connection what was read before it was known that there is no room.
+"""
+
+from typing import Protocol
+
+__all__ = ["SMALL_BYTES", "Holder", "TransientBytes"]
+
+SMALL_BYTES = 64 << 10
+"""What a connection may hold without being among those that wait first."""
+
+
+class Holder(Protocol):
+    """One connection."""
+
+    held_bytes: int
+
+    @property
+    def host(self) -> str: ...
+
+
+class TransientBytes:
+    """The account of one node.
+
+    Invariant: `total_bytes` is the sum of what the holders hold, and `_by_host` the same for each address.
+    """
+
+    __slots__ = ("_by_host", "bytes_max", "privileged", "reserve_bytes", "total_bytes", "total_max")
+
+    def __init__(self, bytes_max: int, reserve_bytes: int) -> None:
+        self.bytes_max, self.reserve_bytes = bytes_max, reserve_bytes
+        self.total_bytes = self.total_max = 0
+        self._by_host: dict[str, int] = {}
+        self.privileged: Holder | None = None
+
+    @property
+    def is_scarce(self) -> bool:
+        return self.total_bytes >= self.bytes_max
+
+    def add(self, holder: Holder, count: int) -> None:
+        """Note that `holder` holds `count` bytes more, or fewer if it is negative."""
+        held_bytes = holder.held_bytes = holder.held_bytes + count
+        assert held_bytes >= 0
+        self.total_bytes += count
+        self.total_max = max(self.total_max, self.total_bytes)
+        by_host, host = self._by_host, holder.host
+        of_host = by_host.get(host, 0) + count
+        if of_host:
+            by_host[host] = of_host
+        else:
+            by_host.pop(host, None)
+
+    def forget(self, holder: Holder) -> None:
+        """Note that `holder` is gone, with everything that it held."""
+        self.add(holder, -holder.held_bytes)
+        self.end_privilege(holder)
+
+    def end_privilege(self, holder: Holder) -> None:
+        """`holder` has got on; if it was the privileged one, another may be."""
+        if holder is self.privileged:
+            self.privileged = None
+
+    def must_wait(self, holder: Holder) -> bool:
+        """Tell whether `holder` may not be given more to hold now."""
+        privileged = self.privileged
+        if self.total_bytes < self.bytes_max or holder is privileged:
+            return False
+        # What the privileged one holds is beside the reserve, not in it.
+        others_bytes = self.total_bytes - (0 if privileged is None else privileged.held_bytes)
+        if holder.held_bytes > SMALL_BYTES or others_bytes >= self.bytes_max + self.reserve_bytes:
+            return True
+        hosts = len(self._by_host)
+        return hosts > 1 and self._by_host.get(holder.host, 0) > (self.bytes_max + self.reserve_bytes) // hosts
+
+    def room_for_answer(self) -> int:
+        """Return how large an answer should be at most: a quarter of what is left, and a little always."""
+        return max(SMALL_BYTES, (self.bytes_max - self.total_bytes) // 4)
