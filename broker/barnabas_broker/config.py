@@ -288,10 +288,19 @@ class BrokerConfig:
         """Every node's address for traffic between nodes, this one's too."""
         return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
 
-    @property
-    def unkeyed_nodes(self) -> list[Address]:
-        """Where strangers may reach nodes that believe them: without a secret, all that are not on the loopback."""
-        return [] if self.cluster_secret else [address for address in self.nodes.values() if not _is_loopback(address)]
+    def check_keyed(self) -> None:
+        """Refuse to run without a secret where strangers may reach the nodes: anywhere but on the loopback.
+
+        Raises:
+            ConfigError: there is none, and the text says where it is to come from.
+        """
+        exposed = [address for address in self.nodes.values() if not _is_loopback(address)]
+        if exposed and not self.cluster_secret:
+            where = ", ".join(map(str, exposed))
+            raise ConfigError(
+                f"cluster.secret is not set, and whoever reaches {where} would be believed to be a broker; "
+                "give all brokers the same one (openssl rand -hex 32), while all are stopped"
+            )
 
     @property
     def voters(self) -> tuple[int, ...]:

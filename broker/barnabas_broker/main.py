@@ -55,12 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         config = BrokerConfig.from_bytes(options.config.read_bytes())
+        config.check_keyed()
     except (ConfigError, OSError) as error:
         return _refuse(f"{options.config}: {error}", options.ready_fd)
     log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if unkeyed := config.unkeyed_nodes:
-        text = "no cluster.secret: whoever reaches %s is believed to be a broker; set the same secret on all of them"
-        logger.warning(text, ", ".join(map(str, unkeyed)))
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GC_THRESHOLD_STARTING, 20, 100)
     _raise_file_limit()

@@ -79,6 +79,8 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             for node_id in down:
                 files.check_data(node_id)
             configs = {node_id: files.config(node_id) for node_id in down}
+            for config in configs.values():
+                config.check_keyed()
             _check_ports(files, down)
             files.write(configs)
             made = None

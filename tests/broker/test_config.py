@@ -1,6 +1,7 @@
 """The table of settings: what it reads, refuses and writes."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -90,21 +91,24 @@ def test_every_setting_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "secret", "unkeyed"),
+    ("addresses", "secret", "exposed"),
     [
-        (("127.0.0.1:1", "127.9.0.2:1", "localhost:1", "[::1]:1"), "", []),
+        (("127.0.0.1:1", "127.9.0.2:1", "localhost:1", "[::1]:1"), "", ""),
         (
             ("127.0.0.1:1", "10.77.0.1:2", "a.example:3", "[fd00::1]:4"),
             "",
-            ["10.77.0.1:2", "a.example:3", "[fd00::1]:4"],
+            "10.77.0.1:2, a.example:3, [fd00::1]:4",
         ),
-        (("10.77.0.1:2", "a.example:3"), "s", []),
+        (("0.0.0.0:1",), "", "0.0.0.0:1"),
+        (("10.77.0.1:2", "a.example:3"), "s", ""),
     ],
 )
-def test_without_a_secret_it_is_known_where_strangers_are_believed(
-    addresses: tuple[str, ...], secret: str, unkeyed: list[str]
-) -> None:
+def test_nodes_that_strangers_reach_need_a_secret(addresses: tuple[str, ...], secret: str, exposed: str) -> None:
     nodes: dict[str, str | int | bool] = {f"cluster.nodes.{number}": text for number, text in enumerate(addresses, 1)}
     settings: dict[str, str | int | bool] = {"node.id": 1, "cluster.id": "c", "log.dir": "/d", "cluster.secret": secret}
     config = BrokerConfig.from_settings(settings | nodes)
-    assert list(map(str, config.unkeyed_nodes)) == unkeyed
+    if exposed:
+        with pytest.raises(ConfigError, match=f"whoever reaches {re.escape(exposed)} would be believed"):
+            config.check_keyed()
+    else:
+        config.check_keyed()

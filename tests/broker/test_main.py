@@ -73,18 +73,23 @@ def test_it_says_ready_and_stops_cleanly_when_told(started: Process) -> None:
     assert "Traceback" not in log
 
 
-def test_it_warns_where_strangers_would_be_believed(started: Process, config: BrokerConfig, tmp_path: Path) -> None:
-    """Not this one: nobody else reaches the loopback. The other one listens for all, and cannot start for its disk."""
-    started.popen.send_signal(signal.SIGTERM)
-    assert "cluster.secret" not in started.end()[1]
+def test_it_does_not_start_where_strangers_would_be_believed(
+    started: Process, config: BrokerConfig, tmp_path: Path
+) -> None:
+    """Not this one: nobody else reaches the loopback. With a secret the other one gets as far as its disk."""
+    assert started.line == "ready"
     nodes = {1: "0.0.0.0:1", 2: "192.0.2.1:1"}
+    exposed = dataclasses.replace(config, cluster_nodes=nodes, log_dir="/dev/null/data")
     file = tmp_path / "open.toml"
-    file.write_text(dataclasses.replace(config, cluster_nodes=nodes, log_dir="/dev/null/data").to_toml())
-    second = Process(file)
-    status, errors = second.end()
+    file.write_text(exposed.to_toml())
+    process = Process(file)
+    status, errors = process.end()
     assert status == 1
-    assert "WARNING" in errors.splitlines()[0]
-    assert "no cluster.secret: whoever reaches 0.0.0.0:1, 192.0.2.1:1 is believed to be a broker" in errors
+    assert len(errors.splitlines()) == 1
+    assert "cluster.secret is not set, and whoever reaches 0.0.0.0:1, 192.0.2.1:1 would be believed" in errors
+    assert process.line.startswith(f"error: {file}: cluster.secret is not set")
+    file.write_text(exposed.to_toml() + 'cluster.secret = "s"\n')
+    assert "cannot use /dev/null/data" in Process(file).end()[1]
 
 
 @pytest.mark.parametrize("name", ["listeners", "cluster.nodes.1", "log.dir"])
