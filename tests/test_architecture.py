@@ -31,7 +31,7 @@ PURE = (
     *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
-    *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "journal_scan", "journal_entries")),
+    *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "forgery", "journal_scan", "journal_entries")),
     *(f"barnabas_raftlog.log.{name}" for name in ("state_file", "checkpoint", "manifest", "disk_errors", "hampered")),
     *(
         f"barnabas_raftlog.multiraft.{name}"

@@ -17,9 +17,11 @@ __all__ = ["app", "run"]
 app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
 cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
 broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
+log = typer.Typer(help="Mend what a stopped broker has on its disk.", **PLAIN)  # type: ignore[arg-type]
 topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
 app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
+app.add_typer(log, name="log")
 app.add_typer(topic, name="topic")
 app.add_typer(group, name="group")
 app.command("produce")(produce)
@@ -115,6 +117,26 @@ def broker_run(
     from .main import main  # noqa: PLC0415 - loaded by those who use it
 
     return main(["--config", str(config)])
+
+
+@log.callback()
+def log_commands() -> None:
+    """Keep `mend` a word of its own while there is no other."""
+
+
+@log.command("mend")
+def log_mend(
+    directory: Annotated[
+        list[Path], typer.Option(help="A broker's data directory (log.dir); may be repeated.", metavar="D")
+    ],
+) -> int:
+    """Take terms and indexes that no honest cluster reaches out of the data of stopped brokers; loses no record.
+
+    Stop all brokers of the cluster first, mend every directory that does not start, then start all.
+    """
+    from . import cli_log  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_log.mend(directory)
 
 
 @app.command("check")

@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
 from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import (
+    INDEX_MAX,
     TERM_MAX,
     AppendEntries,
     AppendResponse,
@@ -330,6 +331,8 @@ def _decode_install(
         raise MalformedMessageError(f"a snapshot of {len(item)} fields")
     if type(members) is not bytes:
         raise MalformedMessageError("the members that come with a snapshot are bytes")
+    if snapshot_index > INDEX_MAX:
+        raise MalformedMessageError(f"a snapshot up to entry {snapshot_index}; no log reaches beyond {INDEX_MAX}")
     data = _take(payload, position, size, share=share)
     place = (term, source, target, snapshot_index, snapshot_term)
     install = InstallSnapshot(*place, data, Configuration.decode(members), (since[0], since[1]) if since else None)

@@ -13,7 +13,7 @@ from barnabas_raftlog.multiraft.groups import TERM_JUMP_MAX
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
-    TERM_MAX,
+    TERM_HONEST_MAX,
     AppendEntries,
     AppendResponse,
     Entry,
@@ -91,7 +91,7 @@ async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept(
     term = node.group(1).core.term
     highest = VoteRequest(term + TERM_JUMP_MAX, 3, 2, 9, 1, pre=False, transfer=False)
     with pytest.raises(MalformedMessageError, match="node 3 is in term"):
-        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
+        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1_000))])
     await network.settle()
     assert node.group(1).core.term == node.storage.saved[group_id(1)].term == term
     node.links.on_messages(3, [(group_id(1), highest)])
@@ -99,14 +99,33 @@ async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept(
     assert node.group(1).core.term >= highest.term
 
 
-async def test_who_has_heard_nothing_yet_learns_any_term() -> None:
+async def test_not_even_by_many_steps_is_a_group_led_through_all_terms() -> None:
+    network, _ = await elected(3)
+    node = network.nodes[2]
+    assert node.links.on_messages is not None
+    first = node.group(1).core.term
+    for quarter in range(1, 5):
+        step = VoteRequest(first + quarter * TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+        node.links.on_messages(3, [(group_id(1), step)])
+        await network.settle()
+    reached = node.group(1).core.term
+    assert reached >= first + TERM_JUMP_MAX
+    beyond = VoteRequest(reached + TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+    with pytest.raises(MalformedMessageError, match="node 3 is in term"):
+        node.links.on_messages(3, [(group_id(1), beyond)])
+
+
+async def test_who_has_heard_nothing_yet_learns_any_honest_term() -> None:
     network = Network(3)
     node = network.nodes[2]
     node.add(1)
     assert node.links.on_messages is not None
-    node.links.on_messages(3, [(group_id(1), VoteRequest(TERM_MAX, 3, 2, 9, 1, pre=False, transfer=False))])
+    highest = VoteRequest(TERM_HONEST_MAX, 3, 2, 9, 1, pre=False, transfer=False)
+    with pytest.raises(MalformedMessageError, match="node 3 is in term"):
+        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
+    node.links.on_messages(3, [(group_id(1), highest)])
     await network.settle()
-    assert node.group(1).core.term == TERM_MAX
+    assert node.group(1).core.term == TERM_HONEST_MAX
 
 
 def entry(index: int, term: int, base_offset: int) -> Entry:
