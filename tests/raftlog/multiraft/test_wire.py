@@ -13,6 +13,7 @@ from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, frame_of, read_h
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
+    INDEX_MAX,
     TERM_MAX,
     AppendEntries,
     AppendResponse,
@@ -318,3 +319,14 @@ def test_entries_that_do_not_continue_each_other_are_refused(following: tuple[in
     (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
     with pytest.raises(MalformedMessageError, match=complaint):
         decode(b"".join(frame))
+
+
+def test_a_snapshot_beyond_any_log_is_refused() -> None:
+    for index, is_right in ((INDEX_MAX, True), (INDEX_MAX + 1, False)):
+        snapshot = InstallSnapshot(1, SOURCE, TARGET, index, 1, b"state")
+        (frame,), _ = encode_messages([(GroupId(bytes(20)), snapshot)], DISK)
+        if is_right:
+            assert decode(b"".join(frame)) == [(GroupId(bytes(20)), snapshot)]
+        else:
+            with pytest.raises(MalformedMessageError, match="no log reaches beyond"):
+                decode(b"".join(frame))
