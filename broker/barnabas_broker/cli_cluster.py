@@ -37,6 +37,7 @@ def start(  # noqa: PLR0913 - one for each option
     brokers_per_host: str | None = None,
     hosts: str | None = None,
     cluster_id: str | None = None,
+    token: str | None = None,
 ) -> int:
     """Start what is down; then return, or stay until Ctrl-C and stop what was started."""
     began = time.monotonic()
@@ -51,6 +52,7 @@ def start(  # noqa: PLR0913 - one for each option
         brokers_per_host=brokers_per_host,
         hosts=tuple(name.strip() for name in hosts.split(",")) if hosts is not None else None,
         cluster_id=cluster_id,
+        token=token,
     )
     with Interrupts() as interrupts:
         try:

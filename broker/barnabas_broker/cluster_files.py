@@ -33,7 +33,7 @@ from .config import BrokerConfig, ConfigError
 from .ports import PortPlan
 from .processes import ProcessIdentity, is_running
 
-__all__ = ["BROKERS_MAX", "KEY_SETTING", "ClusterError", "ClusterFiles", "new_cluster_id", "new_secret"]
+__all__ = ["BROKERS_MAX", "KEY_SETTING", "ClusterError", "ClusterFiles", "new_cluster_id", "new_secret", "replace_file"]
 
 FORMAT = 1
 # Has `hosts`, too: a version that knows one host only must not take all brokers for its own.
@@ -59,7 +59,7 @@ class ClusterFiles:
     cluster_id: str
     ports: PortPlan
     settings: Mapping[str, str]
-    # Drawn for a cluster that is being made; afterwards its brokers' files have it.
+    # Drawn for a cluster that is being made, or come with a token; afterwards its brokers' files have it.
     secret: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
@@ -137,8 +137,8 @@ class ClusterFiles:
             if (other := values.get("cluster.id", self.cluster_id)) != self.cluster_id:
                 raise ClusterError(f"{path} belongs to cluster {other}, {self.directory} to {self.cluster_id}")
             values = {name: value for name, value in values.items() if not name.startswith("cluster.nodes")}
-        else:
-            values = {KEY_SETTING: self._shared_secret()}
+        if not values.get(KEY_SETTING) and (secret := self._shared_secret() if not path.exists() else self.secret):
+            values[KEY_SETTING] = secret
         ours: dict[str, str | int] = {
             **self.settings,
             "node.id": node_id,
@@ -176,14 +176,14 @@ class ClusterFiles:
         if self.ports.hosts:
             described["hosts"] = list(self.ports.hosts)
         text = json.dumps(described, indent=2) + "\n"
-        _replace(self.directory / "cluster.json", text, is_secret=bool(self.settings.get(KEY_SETTING)))
+        replace_file(self.directory / "cluster.json", text, is_secret=bool(self.settings.get(KEY_SETTING)))
         for node_id, config in configs.items():
             self.data(node_id).mkdir(parents=True, exist_ok=True)
             text = config.to_toml()
             path = self.config_file(node_id)
             # Left alone while it says the same, comments and all.
             if not path.exists() or BrokerConfig.from_toml(path.read_text()) != config:
-                _replace(path, text, is_secret=bool(config.cluster_secret))
+                replace_file(path, text, is_secret=bool(config.cluster_secret))
 
     def check_data(self, node_id: int) -> None:
         """Refuse data that another cluster or another node wrote.
@@ -218,7 +218,7 @@ class ClusterFiles:
         return process if is_running(process) else None
 
     def note_process(self, node_id: int, process: ProcessIdentity) -> None:
-        _replace(self.broker(node_id) / "broker.pid", json.dumps(process._asdict()) + "\n")
+        replace_file(self.broker(node_id) / "broker.pid", json.dumps(process._asdict()) + "\n")
 
     def forget_process(self, node_id: int) -> None:
         (self.broker(node_id) / "broker.pid").unlink(missing_ok=True)
@@ -292,7 +292,8 @@ def _flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _replace(path: Path, text: str, *, is_secret: bool = False) -> None:
+def replace_file(path: Path, text: str, *, is_secret: bool = False) -> None:
+    """Write a file whole or not at all; one that `is_secret` can be read by its owner only."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if is_secret else 0o666)

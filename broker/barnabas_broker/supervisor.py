@@ -15,6 +15,7 @@ Nothing heavy is imported here before the brokers run: on two cores every millis
 """
 
 import contextlib
+import dataclasses
 import os
 import selectors
 import signal
@@ -79,9 +80,12 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
             for node_id in down:
                 files.check_data(node_id)
             configs = {node_id: files.config(node_id) for node_id in down}
+            _check_ports(files, down)
+            if request.token is not None and not all(config.cluster_secret for config in configs.values()):
+                files = _joined(files, request.token)
+                configs = {node_id: files.config(node_id) for node_id in down}
             for config in configs.values():
                 config.check_keyed()
-            _check_ports(files, down)
             files.write(configs)
             made = None
             try:
@@ -186,6 +190,12 @@ def _check_unmoved(files: ClusterFiles, request: Request, running: Mapping[int, 
             f"brokers of {request.directory} run on port {known.ports.port} and node port {known.ports.peer_port} of "
             f"{known.ports.host}; stop the cluster before moving it"
         )
+
+
+def _joined(files: ClusterFiles, token: str) -> ClusterFiles:
+    from .joining import redeem  # noqa: PLC0415 - only where there is a token
+
+    return dataclasses.replace(files, secret=redeem(token, files.cluster_id))
 
 
 def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:

@@ -10,29 +10,48 @@ an HMAC over both identities and both nonces. So neither side can be replayed or
 learns nothing of a node but that it was refused. *Open* (version 1): WELCOME tells who the acceptor is, and there is
 nothing to prove. One that has a secret and one that has none refuse each other.
 
-An *admin* connection (the command line) has no node id; it may only ask. It need not name the cluster.
+An *admin* connection (the command line) has no node id; it may only ask. It need not name the cluster. A *newcomer* is
+somebody with a one-time token who does not know the secret yet: it has a number from `NEWCOMER_MAX` down, that of its
+token, and both ends prove that they know the token's key in place of the secret. Which tokens there are is not told: a
+proof for one that there is not is answered as a wrong one is.
 
 Not here: encryption. The secret keeps strangers out; it does not hide what is replicated.
 """
 
 import hmac
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 
 from .framing import FrameKind
 
-__all__ = ["ADMIN", "KEYED", "NONCE_BYTES", "OPEN", "Acceptor", "Dialler", "HandshakeRefusedError", "Identity"]
+__all__ = [
+    "ADMIN",
+    "KEYED",
+    "NEWCOMER_MAX",
+    "NEWCOMER_MIN",
+    "NONCE_BYTES",
+    "OPEN",
+    "Acceptor",
+    "Dialler",
+    "HandshakeRefusedError",
+    "Identity",
+    "KeyOf",
+]
 
 OPEN, KEYED = 1, 2  # versions of the protocol
 NONCE_BYTES = 16
 ADMIN = -1
+NEWCOMER_MAX, NEWCOMER_MIN = -2, -(1 << 31)
 NODE_ID_MAX = (1 << 31) - 1
 INCARNATION_MAX = (1 << 63) - 1
 NAME_CHARACTERS_MAX = 255
 WELCOME_LENGTH, CHALLENGE_LENGTH = 7, 3
+SECRETS_DIFFER = "the cluster secrets differ"
 
 Header = tuple[object, ...]
+KeyOf = Callable[[int], bytes | None]  # of the token with this number, if there is one
 
 
 class HandshakeRefusedError(BarnabasError):
@@ -69,7 +88,7 @@ def _check_proof(expected: bytes, given: object) -> None:
     if type(given) is not bytes:
         raise MalformedMessageError("a proof is bytes")
     if not hmac.compare_digest(expected, given):
-        raise HandshakeRefusedError("the cluster secrets differ")
+        raise HandshakeRefusedError(SECRETS_DIFFER)
 
 
 def _check_version(version: object, expected: int) -> None:
@@ -83,7 +102,7 @@ def _check_version(version: object, expected: int) -> None:
 def _check_identity(cluster_id: object, node_id: object, incarnation: object) -> None:
     if type(cluster_id) is not str or len(cluster_id) > NAME_CHARACTERS_MAX:
         raise MalformedMessageError("a cluster id is a short string")
-    if type(node_id) is not int or not ADMIN <= node_id <= NODE_ID_MAX:
+    if type(node_id) is not int or not NEWCOMER_MIN <= node_id <= NODE_ID_MAX:
         raise MalformedMessageError(f"node id {node_id!r}")
     if type(incarnation) is not int or not 0 <= incarnation <= INCARNATION_MAX:
         raise MalformedMessageError(f"incarnation {incarnation!r}")
@@ -156,7 +175,7 @@ class Dialler:
     def _meet(self, cluster_id: object, node_id: object, incarnation: object) -> None:
         _check_identity(cluster_id, node_id, incarnation)
         peer = Identity._make((cluster_id, node_id, incarnation))
-        if self._me.node_id != ADMIN:
+        if self._me.node_id > ADMIN:
             if peer.cluster_id != self._me.cluster_id:
                 raise HandshakeRefusedError(f"it belongs to cluster {cluster_id!r}, we to {self._me.cluster_id!r}")
             if peer.node_id != self.target:
@@ -165,13 +184,15 @@ class Dialler:
 
 
 class Acceptor:
-    """The end that listens. `knows` are the node ids of this cluster other than our own.
+    """The end that listens. `knows` are the node ids of this cluster other than our own, `key_of` the tokens' keys.
 
     `peer` is who the dialler says it is, from its HELLO on; with a secret it has proved that once this is `done`.
     """
 
-    def __init__(self, me: Identity, knows: frozenset[int], secret: bytes | None, nonce: bytes) -> None:
-        self._me, self._knows, self._secret, self._nonce = me, knows, secret, nonce
+    def __init__(
+        self, me: Identity, knows: frozenset[int], secret: bytes | None, nonce: bytes, key_of: KeyOf = lambda _: None
+    ) -> None:
+        self._me, self._knows, self._secret, self._nonce, self._key_of = me, knows, secret, nonce, key_of
         self._target: object = None
         self._nonces = b""
         self.peer: Identity | None = None
@@ -200,16 +221,19 @@ class Acceptor:
         if self._secret is not None:
             if type(self._target) is not int:
                 raise MalformedMessageError(f"target {self._target!r}")
-            _check_proof(_proof(self._secret, self._nonces, peer, self._target), header[1])
+            key = self._secret if peer.node_id >= ADMIN else self._key_of(peer.node_id)
+            if key is None:
+                raise HandshakeRefusedError(SECRETS_DIFFER)
+            _check_proof(_proof(key, self._nonces, peer, self._target), header[1])
             self._judge(peer, self._target)
-            answer = (*answer, *self._me, _proof(self._secret, self._nonces, peer, self._target, self._me))
+            answer = (*answer, *self._me, _proof(key, self._nonces, peer, self._target, self._me))
         self.done = True
         return answer
 
     def _judge(self, peer: Identity, target: object) -> None:
         """Refuse who is not wanted, in words that tell who this is."""
         me, node_id = self._me, peer.node_id
-        if node_id == ADMIN:
+        if node_id <= ADMIN:
             return
         if peer.cluster_id != me.cluster_id:
             raise HandshakeRefusedError(

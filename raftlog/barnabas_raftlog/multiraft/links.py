@@ -42,7 +42,7 @@ from .busy_peers import BusyPeers
 from .connection import Connection
 from .datagrams import Datagrams, DatagramSocket
 from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, encode_frame
-from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity
+from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity, KeyOf
 from .link_delay import DelayedNetwork, LinkDelay
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
 from .notices import Notices
@@ -94,6 +94,7 @@ class Links:
         self.stats = LinkStats()
         self.on_peer: list[Callable[[int, bool], None]] = []
         self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
+        self.key_of: KeyOf = lambda _: None  # of the tokens by which newcomers are known
         self.on_fact: Callable[[Fact], None] | None = None
         self.is_busy: Callable[[], bool] = lambda: False  # whether this node must not be sent entries now
         self.busy_peers = BusyPeers(self._say)
@@ -178,6 +179,10 @@ class Links:
     def serve_admins(self, method: str, handler: Handler) -> None:
         """As `serve`, and answer those who are no nodes, too: their source is -1."""
         self._services.add(method, handler, for_admins=True)
+
+    def serve_newcomers(self, method: str, handler: Handler) -> None:
+        """Answer those who have a token, and nobody else: their source is its number."""
+        self._services.add(method, handler, for_newcomers=True)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         """Ask another node and return its answer.
@@ -277,7 +282,7 @@ class Links:
     def _accept(self) -> Connection:
         return Connection(
             self,
-            Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES)),
+            Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES), self.key_of),
             self._scratch,
             self._delayed,
         )
@@ -342,7 +347,7 @@ class Links:
     def on_authenticated(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
         identity = connection.peer
-        if identity.node_id == ADMIN:
+        if identity.node_id <= ADMIN:
             self._admins[connection] = None
             if len(self._admins) > ADMINS_MAX:
                 next(iter(self._admins)).abort(f"more than {ADMINS_MAX} admin connections")
@@ -382,11 +387,11 @@ class Links:
             raise MalformedMessageError(f"frame of kind {kind} on a connection that we dialled")
         elif kind == FrameKind.CALL:
             self._services.on_call(source, connection, header, frame.payload)
-        elif kind in {FrameKind.RAFT, FrameKind.DIGEST} and source != ADMIN:
+        elif kind in {FrameKind.RAFT, FrameKind.DIGEST} and source > ADMIN:
             messages = decode_frame(header, frame.payload, source, self.node_id, owned=frame.owned)
             if self.on_messages is not None:
                 self.on_messages(source, messages)
-        elif kind == FrameKind.POST and source != ADMIN:
+        elif kind == FrameKind.POST and source > ADMIN:
             self._services.on_post(source, connection, header, frame.payload)
         else:
             raise MalformedMessageError(f"frame of kind {kind} is not allowed here")

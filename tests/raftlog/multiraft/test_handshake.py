@@ -47,6 +47,38 @@ def test_an_admin_need_not_name_the_cluster(secret: bytes | None) -> None:
     assert acceptor.peer.node_id == ADMIN
 
 
+def newcomer(key: bytes, number: int, keys: dict[int, bytes]) -> tuple[Dialler, Acceptor]:
+    acceptor = Acceptor(ACCEPTOR, frozenset({1, 3}), b"s", NONCE_2, keys.get)
+    return Dialler(Identity("", number, 0), ADMIN, key, NONCE_1), acceptor
+
+
+def test_a_newcomer_and_the_acceptor_prove_that_they_know_the_tokens_key() -> None:
+    dialler, acceptor = newcomer(b"key", -7, {-7: b"key"})
+    converse(dialler, acceptor)
+    assert acceptor.peer == Identity("", -7, 0)
+    assert dialler.peer == ACCEPTOR
+
+
+@pytest.mark.parametrize("keys", [{}, {-8: b"key"}, {-7: b"other"}])
+@pytest.mark.parametrize("key", [b"key", b"s"])
+def test_a_token_that_there_is_not_is_refused_as_a_wrong_proof_is(key: bytes, keys: dict[int, bytes]) -> None:
+    dialler, acceptor = newcomer(key, -7, keys)
+    welcome = acceptor.receive(over_the_wire(dialler.first()))
+    assert welcome == (2, 2, NONCE_2), "nothing is said before the proof, not even whether there is such a token"
+    proof = dialler.receive(over_the_wire(welcome))
+    with pytest.raises(HandshakeRefusedError, match=r"^the cluster secrets differ$"):
+        acceptor.receive(over_the_wire(proof))
+    assert not acceptor.done
+
+
+def test_a_tokens_key_makes_nobody_a_node_or_an_admin() -> None:
+    for number in (1, ADMIN):
+        dialler, acceptor = newcomer(b"key", -7, {-7: b"key", number: b"key"})
+        dialler = Dialler(Identity("c", number, 0), 2, b"key", NONCE_1)
+        with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+            converse(dialler, acceptor)
+
+
 @pytest.mark.parametrize(("secret_1", "secret_2"), [(b"a", b"b"), (None, b"b"), (b"a", None)])
 def test_secrets_must_be_equal(secret_1: bytes | None, secret_2: bytes | None) -> None:
     with pytest.raises(HandshakeRefusedError, match="secret"):

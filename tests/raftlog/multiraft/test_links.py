@@ -651,6 +651,34 @@ def test_an_admin_is_refused_what_is_for_nodes(run: Runner) -> None:
     run(main())
 
 
+def test_a_newcomer_may_call_what_is_for_newcomers_and_nobody_else_may(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2, secret=b"s3cret") as nodes:
+            await nodes[2].until_live(1)
+            links = nodes[1].links
+            links.key_of = {-7: b"key"}.get
+            links.serve("records", echo)
+            links.serve_admins("status", echo)
+            links.serve_newcomers("join", echo)
+
+            async def asked(method: str, secret: bytes, number: int) -> bytes:
+                return await asyncio.to_thread(
+                    lambda: ask(*links.address, method, b"hi", 5.0, secret=secret, number=number)
+                )
+
+            assert await asked("join", b"key", -7) == b"-7:hi"
+            for method, secret, number in (("records", b"key", -7), ("status", b"key", -7), ("join", b"s3cret", -1)):
+                with pytest.raises(RemoteError, match="NotAllowed"):
+                    await asked(method, secret, number)
+            for secret, number in ((b"key", -8), (b"key", -1), (b"s3cret", -7)):
+                with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+                    await asked("join", secret, number)
+            with pytest.raises(RemoteError, match="NotAllowed"):
+                await nodes[2].links.call(1, "join", b"hi", 5)
+
+    run(main())
+
+
 def test_a_wrong_cluster_is_refused_in_words_on_both_sides(run: Runner, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 
