@@ -74,6 +74,7 @@ PURE = (
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
             *("absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            "join_tokens",
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
@@ -88,7 +89,7 @@ SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their _
     "barnabas_spark",
 }
 PURE_STDLIB = {
-    *("errno", "ipaddress"),
+    *("errno", "base64"),
     *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
     *(
         "heapq",

@@ -1,4 +1,4 @@
-"""Risk: two nodes hear each other in one direction only, nobody is told, and no TCP connection ends by itself."""
+"""Two nodes hear each other in one direction only, nobody is told, and no TCP connection ends by itself."""
 
 import asyncio
 from collections.abc import AsyncIterator
