@@ -83,8 +83,8 @@ def test_one_forged_directory_and_then_all_are_mended(brokers: cluster_handle.Cl
     brokers.kill(1, 2, 3)
     brokers.stop()  # which waits until they are gone
     forged = {node_id: groups(directory(brokers, node_id)) for node_id in (1, 2, 3)}
-    for node_id, known in forged.items():
-        asyncio.run(forge(directory(brokers, node_id), known, TERM_MAX if node_id == 3 else 1 << 50))
+    for (node_id, known), term in zip(forged.items(), (1 << 50, 1 << 30, TERM_MAX), strict=True):
+        asyncio.run(forge(directory(brokers, node_id), known, term))
     with pytest.raises(cluster_handle.CommandFailedError, match=r"did not start: .*barnabas log mend"):
         brokers.start()
     options = [word for node_id in forged for word in ("--directory", directory(brokers, node_id))]

@@ -5,10 +5,11 @@ could put a term into the hard states of a whole cluster in which no entry can b
 `TERM_MAX`. Today such messages are refused (`multiraft.wire`, `multiraft.groups`); a directory that has one is not
 started from, because every way on from there ends soon.
 
-*Forged* is a hard state above `TERM_HONEST_MAX`, where a million terms and no honest election are left, beside a log
-none of whose entries is of such a term: nobody led in it, so nothing was acknowledged in it. Forged, too, is a log that
-begins behind an entry of a term above `TERM_MAX`, or of an index above `INDEX_MAX`: a snapshot put it there, and took
-all that was before it.
+*Forged* is a hard state above `TERM_HONEST_MAX`, where a million terms and no honest election are left, or more than
+`TERMS_WITHOUT_ENTRY` above the log's last entry, beside a log none of whose entries is of such a term: nobody whom this
+node followed led in it, so nothing was acknowledged in it. Of an empty log, or none, only the first is known: its group
+may be far ahead. Forged, too, is a log that begins behind an entry of a term above `TERM_MAX`, or of an index above
+`INDEX_MAX`: a snapshot put it there, and took all that was before it.
 
 *Mended* the hard state has a term that is `TERMS_SKIPPED` above every honest one that the directory shows (hard states
 that the journal or the checkpoint still has, and the log), and no vote. Why that is safe, for one replica as for all of
@@ -23,6 +24,10 @@ A log that a forged snapshot has replaced is begun anew, *blank*.
 What is not safe is a broker with a forged term beside a mended one; neither starts from such a directory, nor listens
 to the terms of one that runs. So all brokers are stopped, each forged directory is mended, and all are started.
 
+A log that was being filled from its beginning when its node died, in a group that was led so far ahead long ago, looks
+forged and is not. Mended, it hears of its group's terms no more (`groups.TERM_JUMP_MAX`), which is safe, and needs an
+empty directory in the end.
+
 Not here: a log with entries of the last million terms, which were stored in honest elections after a forged term. It
 is left as it is, and works until the terms are used up (`election.campaign`).
 """
@@ -35,9 +40,10 @@ from barnabas_raftlog.raft.messages import INDEX_MAX, TERM_HONEST_MAX, TERM_MAX,
 from .checkpoint import ReplicaRow
 from .recovery import ReplicaPlan
 
-__all__ = ["TERMS_SKIPPED", "Forged", "find_forged", "mended_state"]
+__all__ = ["TERMS_SKIPPED", "TERMS_WITHOUT_ENTRY", "Forged", "find_forged", "mended_state"]
 
 TERMS_SKIPPED = 1 << 19
+TERMS_WITHOUT_ENTRY = 1 << 24  # elections of half a year, one a second, none of which succeeded
 
 
 class Forged(NamedTuple):
@@ -65,8 +71,8 @@ def find_forged(
     terms = {
         group: state.term
         for group, state in hard_states.items()
-        if state.term > TERM_MAX
-        or (state.term > TERM_HONEST_MAX and _last_term(rows.get(group), plans.get(group)) <= TERM_HONEST_MAX)
+        if state.term > TERMS_WITHOUT_ENTRY
+        and state.term > _highest_after(_last_term(rows.get(group), plans.get(group)))
     }
     starts: dict[bytes, tuple[int, int]] = {}
     for group in {*rows, *plans}:
@@ -77,14 +83,23 @@ def find_forged(
 
 
 def mended_state(honest: HardState | None, last_term: int) -> HardState:
-    """Return the hard state for a forged one's place; `honest` is the latest that was not, `last_term` the log's.
+    """Return the hard state for a forged one's place; `honest` is an earlier one if there is, `last_term` the log's.
 
     If so many terms are not left, it is the last one, in which only `honest` may have voted.
     """
+    if honest is not None and honest.term > _highest_after(last_term):
+        honest = None
     known = max(last_term, 0 if honest is None else honest.term)
     term = min(known + TERMS_SKIPPED, TERM_MAX)
     is_same = honest is not None and honest.term == term
     return HardState(term, honest.voted_for if is_same and honest is not None else None)
+
+
+def _highest_after(last_term: int) -> int:
+    """Return the highest term that a hard state may have beside a log that ends in `last_term`; 0: that is empty."""
+    if last_term > TERM_HONEST_MAX:
+        return TERM_MAX
+    return min(TERM_HONEST_MAX, last_term + TERMS_WITHOUT_ENTRY) if last_term else TERM_HONEST_MAX
 
 
 def _start(row: ReplicaRow | None, plan: ReplicaPlan | None) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.forgery import TERMS_SKIPPED, mended_state
+from barnabas_raftlog.log.forgery import TERMS_SKIPPED, TERMS_WITHOUT_ENTRY, mended_state
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.startup import Started, start
 from barnabas_raftlog.raft.messages import INDEX_MAX, TERM_HONEST_MAX, TERM_MAX, HardState
@@ -15,7 +15,7 @@ from barnabas_raftlog.raft.messages import INDEX_MAX, TERM_HONEST_MAX, TERM_MAX,
 from .memory_files import CrashError, MemoryFiles
 from .node import SMALL, Node, fill, group, replayed
 
-FORGED = [TERM_HONEST_MAX + 1, TERM_MAX, TERM_MAX + 1, 1 << 40, (1 << 63) - 1]
+FORGED = [4 + TERMS_WITHOUT_ENTRY + 1, 1 << 30, TERM_HONEST_MAX + 1, TERM_MAX, TERM_MAX + 1, 1 << 40, (1 << 63) - 1]
 VOTE = HardState(9, 2)
 ENDS: dict[str, Callable[[Node], None]] = {
     "stopped": Node.close,
@@ -84,7 +84,7 @@ def test_a_forged_term_is_refused_and_mended(term: int, checkpoints: tuple[bool,
     assert contents(node.files) == before, "a start that is refused changes nothing"
     assert mend(node.files).mended == (f"t-1 has term {term}",)
     again = Node(node.files)
-    has_vote = not (checkpoints[1] or how == "stopped")
+    has_vote = not (checkpoints[1] or how == "stopped") and term > TERM_HONEST_MAX
     known = VOTE.term if has_vote else 4  # else only the log tells what was before
     assert again.storage.hard_state(group(1)) == HardState(known + TERMS_SKIPPED, None)
     assert again.storage.hard_state(group(2)) == HardState(1, 1)
@@ -100,13 +100,17 @@ def test_a_forged_term_is_refused_and_mended(term: int, checkpoints: tuple[bool,
 @pytest.mark.parametrize("how", ENDS)
 def test_an_honest_directory_is_left_as_it_is(how: str) -> None:
     node, _ = life()
-    node.storage.save_hard_state(group(1), HardState(TERM_HONEST_MAX, 3))
+    high = HardState(4 + TERMS_WITHOUT_ENTRY, 3), HardState(TERM_HONEST_MAX, 3)
+    node.log(3)  # Its group may be far ahead of an empty log, and so may one that has no log here.
+    for number, state in ((1, high[0]), (3, high[1]), (4, high[1])):
+        node.storage.save_hard_state(group(number), state)
     node.work()
     ENDS[how](node)
     before = contents(node.files)
     assert mend(node.files).mended == ()
     assert contents(node.files) == before
-    assert Node(node.files).storage.hard_state(group(1)) == HardState(TERM_HONEST_MAX, 3)
+    storage = Node(node.files).storage
+    assert [storage.hard_state(group(number)) for number in (1, 3, 4)] == [high[0], high[1], high[1]]
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -197,5 +201,6 @@ def test_only_a_directory_of_a_broker_is_mended() -> None:
 def test_where_no_terms_are_left_the_last_one_is_taken_with_its_vote() -> None:
     assert mended_state(None, 7) == HardState(7 + TERMS_SKIPPED, None)
     assert mended_state(HardState(9, 2), 7) == HardState(9 + TERMS_SKIPPED, None)
+    assert mended_state(HardState(1 << 30, 2), 7) == HardState(7 + TERMS_SKIPPED, None), "that one was forged, too"
     assert mended_state(HardState(7, 2), TERM_MAX - 3) == HardState(TERM_MAX, None)
     assert mended_state(HardState(TERM_MAX, 2), TERM_MAX) == HardState(TERM_MAX, 2)
