@@ -22,7 +22,7 @@ from pathlib import Path
 import soak_judge
 import torture_faults
 from torture_load import Recorder, audit, log_starts
-from torture_machines import PEER_PORT, Machine, Machines, MissingError, enter
+from torture_machines import PEER_PORT, SECRET, Machine, Machines, MissingError, enter
 from torture_run import FAILED, PARTITIONS, Load, cannot, create_topic, leave_evidence, strike, wait_whole
 
 from barnabas_broker.cli_check import verdict
@@ -76,7 +76,7 @@ def sample(machine: Machine) -> dict[str, float]:
         }
     except (OSError, KeyError, ValueError):
         return {}  # It ended, or its disk did, while we looked.
-    answer = ask(machine.address, PEER_PORT, 1.0)
+    answer = ask(machine.address, PEER_PORT, 1.0, SECRET)
     if isinstance(answer, dict):
         found["tasks"] = float(answer["stats"]["tasks"])
     return found

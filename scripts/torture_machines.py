@@ -51,6 +51,7 @@ __all__ = ["Machine", "Machines", "MissingError", "command", "enter", "missing"]
 
 EXT4_SHUTDOWN, WITHOUT_FLUSHING_ITS_JOURNAL = 0x8004587D, 2
 CLIENT_PORT, PEER_PORT = 9092, 10092
+SECRET = "torture"  # noqa: S105 - nobody else is on their network
 READY_TIMEOUT_S = 180.0  # a few seconds on a quiet computer
 FILLER = "filler"
 SHIM = Path(__file__).with_name("torture_shim.c")
@@ -261,6 +262,7 @@ class Machines:
         self._network = None if wire_delay_ms is None else DelayedNetwork(ids, wire_delay_ms)
         for machine in self.all:
             values: dict[str, str | int] = {
+                "cluster.secret": SECRET,
                 **self.settings,
                 "node.id": machine.node_id,
                 "cluster.id": "torture",

@@ -3,18 +3,22 @@
 Unlike a broker that was suspended, which is one process, a cut wire harms one direction of one client's view; and
 unlike a killed broker it never answers with a reset. New connections are taken while it is cut, and lead nowhere.
 
+Bytes can also vanish in one direction of the connections that there are (`lose`), as where a firewall has forgotten
+them: the other direction and new connections work.
+
 Limit: what was read before the cut is delivered, at most one chunk each way and connection.
 """
 
 import asyncio
 import contextlib
-from typing import Self
+from typing import Literal, Self
 
 import servers
 
-__all__ = ["Proxy"]
+__all__ = ["Proxy", "Way"]
 
 CHUNK_BYTES = 65_536
+Way = Literal["onwards", "back"]  # to the target, to whoever connected
 
 
 class Proxy:
@@ -25,6 +29,7 @@ class Proxy:
         self._whole = asyncio.Event()
         self._whole.set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lost: dict[asyncio.Task[None], set[Way]] = {}  # by the connection that a task serves
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -48,6 +53,11 @@ class Proxy:
         """Let everything through that was held back, and what comes."""
         self._whole.set()
 
+    def lose(self, way: Way) -> None:
+        """Let vanish whatever goes this way on the connections that are open now; nobody is told."""
+        for lost in self._lost.values():
+            lost.add(way)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_closed:
             # Accepted in the moment in which it was closed, when nobody knew of it yet.
@@ -56,12 +66,16 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        lost = self._lost[task] = set[Way]()
+        task.add_done_callback(self._forget)
         with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
             await self._whole.wait()
             upstream, sink = await asyncio.open_connection("127.0.0.1", self.target_port)
             with contextlib.closing(sink):
-                ways = (self._forward(reader, sink), self._forward(upstream, writer))
+                ways = (
+                    self._forward(reader, sink, lost, "onwards"),
+                    self._forward(upstream, writer, lost, "back"),
+                )
                 both = [asyncio.ensure_future(way) for way in ways]
                 try:
                     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -70,9 +84,16 @@ class Proxy:
                         way.cancel()
                     await asyncio.wait(both)
 
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        del self._lost[task]
+
+    async def _forward(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: set[Way], way: Way
+    ) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(CHUNK_BYTES):
                 await self._whole.wait()
-                writer.write(chunk)
-                await writer.drain()
+                if way not in lost:
+                    writer.write(chunk)
+                    await writer.drain()

@@ -31,7 +31,7 @@ PURE = (
     *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols", "barnabas_raftlog.loop_meter"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
-    *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "journal_scan", "journal_entries")),
+    *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "forgery", "journal_scan", "journal_entries")),
     *(f"barnabas_raftlog.log.{name}" for name in ("state_file", "checkpoint", "manifest", "disk_errors", "hampered")),
     *(
         f"barnabas_raftlog.multiraft.{name}"
@@ -74,6 +74,7 @@ PURE = (
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
             *("steps", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            "join_tokens",
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
@@ -88,7 +89,7 @@ SHELL_PARENTS = {  # packages that hold pure modules beside their shell: their _
     "barnabas_spark",
 }
 PURE_STDLIB = {
-    *("errno", "ipaddress"),
+    *("errno", "base64"),
     *("__future__", "array", "bisect", "collections", "contextlib", "dataclasses", "difflib", "enum", "functools"),
     *(
         "heapq",

@@ -17,9 +17,11 @@ __all__ = ["app", "run"]
 app = typer.Typer(help="An event-streaming broker that speaks the Kafka protocol.", **PLAIN)  # type: ignore[arg-type]
 cluster = typer.Typer(help="Run a cluster on this machine.", **PLAIN)  # type: ignore[arg-type]
 broker = typer.Typer(help="Run one broker.", **PLAIN)  # type: ignore[arg-type]
+log = typer.Typer(help="Mend what a stopped broker has on its disk.", **PLAIN)  # type: ignore[arg-type]
 topic = typer.Typer(help="Create, list, describe, alter and delete topics.", **PLAIN)  # type: ignore[arg-type]
 app.add_typer(cluster, name="cluster")
 app.add_typer(broker, name="broker")
+app.add_typer(log, name="log")
 app.add_typer(topic, name="topic")
 app.add_typer(group, name="group")
 app.command("produce")(produce)
@@ -62,6 +64,9 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
     cluster_id: Annotated[
         str | None, typer.Option(help="The cluster's id, which several hosts must agree on.", metavar="ID")
     ] = None,
+    token: Annotated[
+        str | None, typer.Option(help="What `cluster token` has printed on a machine that has the secret.", metavar="T")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A broker setting; may be repeated.", metavar="NAME=VALUE")
     ] = None,
@@ -83,7 +88,24 @@ def cluster_start(  # noqa: PLR0913, PLR0917 - one for each option
         brokers_per_host=brokers_per_host,
         hosts=hosts,
         cluster_id=cluster_id,
+        token=token,
     )
+
+
+@cluster.command("token")
+def cluster_token(
+    data: Annotated[Path | None, typer.Option(help="The cluster's directory on this machine.", metavar="DIR")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Or a broker's configuration, a TOML file.", metavar="FILE")
+    ] = None,
+    valid_for: Annotated[
+        int, typer.Option("--valid-for", help="Seconds until it is worthless.", min=1, max=86_400, metavar="S")
+    ] = 600,
+) -> int:
+    """Print a one-time token: with it another machine of the cluster gets the secret from a broker of this one."""
+    from . import cli_token  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_token.issue(data, config, valid_for)
 
 
 @cluster.command("stop")
@@ -109,12 +131,36 @@ def cluster_status(
 @broker.command("run")
 def broker_run(
     config: Annotated[Path, typer.Option(help="The broker's configuration, a TOML file.", metavar="FILE")],
+    token: Annotated[
+        str | None,
+        typer.Option(help="Get the cluster's secret, if the file has none, and write it there.", metavar="T"),
+    ] = None,
 ) -> int:
     """Run one broker in the foreground until SIGTERM or Ctrl-C."""
     # cli.main does this without typer; here it stands for --help, and for callers of `run`.
     from .main import main  # noqa: PLC0415 - loaded by those who use it
 
-    return main(["--config", str(config)])
+    return main(["--config", str(config), *(["--token", token] if token is not None else [])])
+
+
+@log.callback()
+def log_commands() -> None:
+    """Keep `mend` a word of its own while there is no other."""
+
+
+@log.command("mend")
+def log_mend(
+    directory: Annotated[
+        list[Path], typer.Option(help="A broker's data directory (log.dir); may be repeated.", metavar="D")
+    ],
+) -> int:
+    """Take terms and indexes that no honest cluster reaches out of the data of stopped brokers; loses no record.
+
+    Stop all brokers of the cluster first, mend every directory that does not start, then start all.
+    """
+    from . import cli_log  # noqa: PLC0415 - loaded by those who use it
+
+    return cli_log.mend(directory)
 
 
 @app.command("check")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .cli_output import complain, print_table, say, say_json
-from .cluster_files import ClusterError, ClusterFiles
+from .cluster_files import KEY_SETTING, ClusterError, ClusterFiles
 from .cluster_plan import Request
 from .interrupts import Interrupts
 from .supervisor import Started, Stopped, start_cluster, stop_brokers
@@ -17,6 +17,10 @@ from .supervisor import Started, Stopped, start_cluster, stop_brokers
 __all__ = ["settings_from", "start", "status", "stop"]
 
 STOP_TIMEOUT_S = 15.0
+UNKEYED = (
+    "no cluster.secret: whoever reaches the node ports is believed; to have one, stop the whole cluster, and start it "
+    'with --set cluster.secret="$(openssl rand -hex 32)"'
+)
 COLOURS = {"running": "green", "starting": "yellow", "fenced": "yellow", "unreachable": "red", "stopped": "red"}
 
 
@@ -33,6 +37,7 @@ def start(  # noqa: PLR0913 - one for each option
     brokers_per_host: str | None = None,
     hosts: str | None = None,
     cluster_id: str | None = None,
+    token: str | None = None,
 ) -> int:
     """Start what is down; then return, or stay until Ctrl-C and stop what was started."""
     began = time.monotonic()
@@ -47,6 +52,7 @@ def start(  # noqa: PLR0913 - one for each option
         brokers_per_host=brokers_per_host,
         hosts=tuple(name.strip() for name in hosts.split(",")) if hosts is not None else None,
         cluster_id=cluster_id,
+        token=token,
     )
     with Interrupts() as interrupts:
         try:
@@ -144,7 +150,12 @@ def _summary(started: Started, took_s: float, settings: Sequence[str]) -> list[s
         names = ", ".join(map(str, started.children))
         of = f" ({names}; the others were running)" if started.running else ""
         text = f"cluster {files.cluster_id} is ready after {took_s:.1f} s: {_count(len(started.children))} started{of}"
-    lines = [text, f"bootstrap.servers {files.bootstrap}", f"data {files.directory}"]
+    lines = [text]
+    if KEY_SETTING not in files.settings and not any(
+        files.config(node_id).cluster_secret for node_id in files.local_ids
+    ):
+        lines.append(UNKEYED)
+    lines += [f"bootstrap.servers {files.bootstrap}", f"data {files.directory}"]
     if settings and started.running:
         lines.append(
             f"brokers that were running keep their settings until they are restarted: {_names(started.running)}"

@@ -21,6 +21,7 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "--hosts": ("hosts", str),
     "--brokers-per-host": ("brokers_per_host", str),
     "--cluster-id": ("cluster_id", str),
+    "--token": ("token", str),
     "--set": ("settings", str),
     "--timeout": ("timeout_s", float),
 }

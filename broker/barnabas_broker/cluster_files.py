@@ -8,6 +8,9 @@
 
 Starts and stops keep each other out by a lock on the directory itself, which leaves no file.
 
+The secret of a cluster stands in each `broker.toml`, and in `cluster.json` only if it was given with --set. A file that
+holds it can be read by its owner only.
+
 `cluster.json` decides. A `broker.toml` may be edited by hand: a start changes in it only identity, addresses, the
 data directory (so that a moved directory works) and what --set names, and leaves the rest as it is.
 """
@@ -30,13 +33,15 @@ from .config import BrokerConfig, ConfigError
 from .ports import PortPlan
 from .processes import ProcessIdentity, is_running
 
-__all__ = ["BROKERS_MAX", "ClusterError", "ClusterFiles", "new_cluster_id"]
+__all__ = ["BROKERS_MAX", "KEY_SETTING", "ClusterError", "ClusterFiles", "new_cluster_id", "new_secret", "replace_file"]
 
 FORMAT = 1
 # Has `hosts`, too: a version that knows one host only must not take all brokers for its own.
 FORMAT_OF_SEVERAL_HOSTS = 2
 # Each broker is a process with a journal of its own. More on one machine is a mistake in the number.
 BROKERS_MAX = 64
+KEY_SETTING = "cluster.secret"
+SECRET_BYTES = 32
 LOG_BYTES_MAX = 64 * 1024 * 1024
 # What makes a broker this broker. `cluster start` writes these; --set may not.
 MANAGED = ("node.id", "cluster.id", "cluster.nodes", "listeners", "advertised.listeners", "log.dir")
@@ -54,6 +59,8 @@ class ClusterFiles:
     cluster_id: str
     ports: PortPlan
     settings: Mapping[str, str]
+    # Drawn for a cluster that is being made, or come with a token; afterwards its brokers' files have it.
+    secret: str = dataclasses.field(default="", compare=False, repr=False)
 
     @classmethod
     def load(cls, directory: Path) -> Self:
@@ -130,6 +137,8 @@ class ClusterFiles:
             if (other := values.get("cluster.id", self.cluster_id)) != self.cluster_id:
                 raise ClusterError(f"{path} belongs to cluster {other}, {self.directory} to {self.cluster_id}")
             values = {name: value for name, value in values.items() if not name.startswith("cluster.nodes")}
+        if not values.get(KEY_SETTING) and (secret := self._shared_secret() if not path.exists() else self.secret):
+            values[KEY_SETTING] = secret
         ours: dict[str, str | int] = {
             **self.settings,
             "node.id": node_id,
@@ -145,6 +154,14 @@ class ClusterFiles:
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
+    def _shared_secret(self) -> str:
+        """Return the secret for a broker without a file: that of the others, as far as this machine knows them."""
+        for path in map(self.config_file, self.local_ids):
+            with contextlib.suppress(OSError, ValueError):
+                if secret := _flatten(tomllib.loads(path.read_text())).get(KEY_SETTING):
+                    return str(secret)
+        return self.secret
+
     def write(self, configs: Mapping[int, BrokerConfig]) -> None:
         """Write cluster.json and the given brokers' configurations, each file whole or not at all."""
         described: dict[str, Any] = {
@@ -158,14 +175,15 @@ class ClusterFiles:
         }
         if self.ports.hosts:
             described["hosts"] = list(self.ports.hosts)
-        _replace(self.directory / "cluster.json", json.dumps(described, indent=2) + "\n")
+        text = json.dumps(described, indent=2) + "\n"
+        replace_file(self.directory / "cluster.json", text, is_secret=bool(self.settings.get(KEY_SETTING)))
         for node_id, config in configs.items():
             self.data(node_id).mkdir(parents=True, exist_ok=True)
             text = config.to_toml()
             path = self.config_file(node_id)
             # Left alone while it says the same, comments and all.
             if not path.exists() or BrokerConfig.from_toml(path.read_text()) != config:
-                _replace(path, text)
+                replace_file(path, text, is_secret=bool(config.cluster_secret))
 
     def check_data(self, node_id: int) -> None:
         """Refuse data that another cluster or another node wrote.
@@ -200,7 +218,7 @@ class ClusterFiles:
         return process if is_running(process) else None
 
     def note_process(self, node_id: int, process: ProcessIdentity) -> None:
-        _replace(self.broker(node_id) / "broker.pid", json.dumps(process._asdict()) + "\n")
+        replace_file(self.broker(node_id) / "broker.pid", json.dumps(process._asdict()) + "\n")
 
     def forget_process(self, node_id: int) -> None:
         (self.broker(node_id) / "broker.pid").unlink(missing_ok=True)
@@ -252,6 +270,11 @@ def new_cluster_id() -> str:
             return text
 
 
+def new_secret() -> str:
+    """Return a secret that nobody can guess."""
+    return os.urandom(SECRET_BYTES).hex()
+
+
 def check_settable(name: str) -> None:
     """Refuse a setting that `cluster start` decides for each broker.
 
@@ -269,7 +292,11 @@ def _flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str, *, is_secret: bool = False) -> None:
+    """Write a file whole or not at all; one that `is_secret` can be read by its owner only."""
     temporary = path.with_name(path.name + ".new")
-    temporary.write_text(text)
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if is_secret else 0o666)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
     temporary.replace(path)

@@ -4,10 +4,15 @@ On several machines the same command is given on each, and nothing but `--host` 
 follow from the hosts, in their order, and from the number of brokers on each. They must also be of one cluster before
 they have ever met, so its id is given, too.
 
+A cluster on one host gets a secret when it is made, unless one is given. Several machines must have the same, so the
+first of them draws it, and hands it on to the others by one-time tokens (`join_tokens`), unless it is given to all of
+them with `--set cluster.secret=...`; machines that are all on the loopback are none, and have none.
+
 A cluster with more than three brokers that is planned by `--brokers-per-host` keeps its metadata on the first three of
 them, or five if there are as many hosts; these are on different hosts, as far as there are.
 """
 
+import dataclasses
 import math
 import os
 import sys
@@ -15,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from .cluster_files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id
+from .cluster_files import BROKERS_MAX, ClusterError, ClusterFiles, check_settable, new_cluster_id, new_secret
 from .config import is_wildcard
 from .ports import PEER_PORT_DISTANCE, PortPlan
 
@@ -47,6 +52,7 @@ class Request(NamedTuple):
     brokers_per_host: str | None = None
     hosts: tuple[str, ...] | None = None
     cluster_id: str | None = None
+    token: str | None = None
 
 
 def cores(cpu_limit: Path = CPU_LIMIT) -> int:
@@ -79,7 +85,10 @@ def plan(request: Request) -> tuple[ClusterFiles, bool]:
             raise ClusterError(f"host {host!r} does not work: clients are told this address; name one they can reach")
     files.ports.check()
     # A bad setting is bad for every broker; the brokers' own files are read later, for those that are down.
-    files.config(files.local_ids[0])
+    config = files.config(files.local_ids[0])
+    if request.token is None and not any(files.broker(node_id).exists() for node_id in files.local_ids):
+        draws = not files.ports.hosts or (files.ports.host_index == 0 and config.exposed_nodes)
+        files = dataclasses.replace(files, secret=new_secret() if draws else "")
     return files, is_new
 
 

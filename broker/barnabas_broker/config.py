@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
-__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "settings"]
+__all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "quoted", "settings"]
 
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
@@ -295,6 +295,25 @@ class BrokerConfig:
         return {node_id: _address("cluster.nodes", text) for node_id, text in sorted(self.cluster_nodes.items())}
 
     @property
+    def exposed_nodes(self) -> list[Address]:
+        """The nodes that others than this machine may reach: those that are not on the loopback."""
+        return [address for address in self.nodes.values() if not _is_loopback(address)]
+
+    def check_keyed(self) -> None:
+        """Refuse to run without a secret where strangers may reach the nodes.
+
+        Raises:
+            ConfigError: there is none, and the text says where it is to come from.
+        """
+        if not self.cluster_secret and (exposed := self.exposed_nodes):
+            where = ", ".join(map(str, exposed))
+            raise ConfigError(
+                f"cluster.secret is not set, and whoever reaches {where} would be believed to be a broker; give all "
+                "brokers the same one (openssl rand -hex 32) while all are stopped, or --token with what `barnabas "
+                "cluster token` prints on a machine that has it"
+            )
+
+    @property
     def voters(self) -> tuple[int, ...]:
         """Ids of the metadata quorum's voters, sorted."""
         if self.controller_quorum_voters:
@@ -371,9 +390,9 @@ class BrokerConfig:
         for field in dataclasses.fields(self):
             value, name = getattr(self, field.name), field.name.replace("_", ".")
             if field.metadata["kind"] is dict:
-                lines += [f"{_NODES_PREFIX}{key} = {_quoted(text)}" for key, text in sorted(value.items())]
+                lines += [f"{_NODES_PREFIX}{key} = {quoted(text)}" for key, text in sorted(value.items())]
             elif value != field.default:
-                lines.append(f"{name} = {_quoted(value)}")
+                lines.append(f"{name} = {quoted(value)}")
         return "\n".join(lines) + "\n"
 
 
@@ -467,6 +486,13 @@ def _nodes(text: str) -> dict[int, str]:
     return nodes
 
 
+def _is_loopback(address: Address) -> bool:
+    try:
+        return ipaddress.ip_address(address.host).is_loopback
+    except ValueError:
+        return address.host == "localhost"
+
+
 def is_wildcard(host: str) -> bool:
     """Say whether a host means "every address of this machine", which can be listened on and not connected to."""
     try:
@@ -496,6 +522,7 @@ def _unknown(name: str, known: list[str]) -> str:
     return f"unknown setting: {name}" + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def _quoted(value: SettingValue) -> str:
+def quoted(value: SettingValue) -> str:
+    """Return a value as TOML has it."""
     # A JSON string is a valid TOML basic string but for DEL; numbers and booleans are spelled alike in both.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

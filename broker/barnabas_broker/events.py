@@ -33,11 +33,14 @@ LEVELS = {
     "storage failed": logging.ERROR,
     "segment damaged": logging.ERROR,
     "segment not repaired": logging.ERROR,
+    "no term left": logging.ERROR,
     "replica suspended": logging.WARNING,
     "storage hampered": logging.WARNING,
     "long callback": logging.WARNING,
     "no room": logging.WARNING,
     "connections limited": logging.WARNING,
+    "message refused": logging.WARNING,
+    "token redeemed": logging.WARNING,
     "acknowledged records may be missing": logging.WARNING,
 }
 

@@ -1,4 +1,4 @@
-"""The process of one broker: `python -m barnabas_broker.main --config FILE [--ready-fd N]`.
+"""The process of one broker: `python -m barnabas_broker.main --config FILE [--token T] [--ready-fd N]`.
 
 Signals: SIGTERM and SIGINT stop the broker in good order, once; a second one ends it at once, as `kill -9` would, which
 costs nothing but a scan at the next start. Exit status: 0 stopped as asked, 1 could not start, 70 a bug, or a
@@ -27,7 +27,7 @@ from typing import Any
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.printable import printable
 
-from .config import BrokerConfig, ConfigError
+from .config import BrokerConfig
 from .heap_upkeep import HeapUpkeep
 from .log_lines import log_to_stderr
 from .loop_errors import end_on_bugs
@@ -51,11 +51,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     parser = argparse.ArgumentParser(prog="barnabas broker run", description="Run one broker in the foreground.")
     parser.add_argument("--config", type=Path, required=True, help="the broker's configuration, a TOML file")
+    parser.add_argument("--token", help="get the cluster's secret, if the file has none, and write it there")
     parser.add_argument("--ready-fd", type=int, help="write one line there when the broker is ready")
     options = parser.parse_args(argv)
     try:
         config = BrokerConfig.from_bytes(options.config.read_bytes())
-    except (ConfigError, OSError) as error:
+        if options.token is not None and not config.cluster_secret:
+            from .joining import keep_secret  # noqa: PLC0415 - needed once in the life of a broker
+
+            config = keep_secret(options.config, options.token)
+        config.check_keyed()
+    except (BarnabasError, OSError) as error:
         return _refuse(f"{options.config}: {error}", options.ready_fd)
     log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -45,6 +45,7 @@ from .environment import NodeEnvironment, configured_delay
 from .events import EventHistory
 from .failed_replicas import METHOD as REPLICA_FAILED
 from .hosted_topic import place_of
+from .join_tokens import ISSUE, JOIN, JoinTokens
 from .lost_voters import METHOD as LOST_VOTER
 from .lost_voters import LostVoters
 from .no_room import Led, LedGroup, NoRoom
@@ -296,16 +297,28 @@ class Node:
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
-        self.links.serve("status", self._on_status)
+        self.links.serve_admins("status", self._on_status)
         self.links.serve(PING, self.partitions.pings.answer)
         self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
-        self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
+        self.links.serve_admins(LOST_VOTER, LostVoters(self.partitions).answer)
+        self._serve_tokens()
         self.broker = BrokerContext(
             *(config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id),
             self.meter,
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
+
+    def _serve_tokens(self) -> None:
+        config = self.config
+        tokens = JoinTokens(
+            config.cluster_secret.encode() or None,
+            self._environment.monotonic_ms,
+            lambda kind, text: self.events.add(kind, f"node {config.node_id}", text),
+        )
+        self.links.key_of = tokens.key
+        self.links.serve_admins(ISSUE, tokens.issue)
+        self.links.serve_newcomers(JOIN, tokens.join)
 
     async def _let_clients_in(self) -> None:
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)

@@ -15,6 +15,7 @@ Nothing heavy is imported here before the brokers run: on two cores every millis
 """
 
 import contextlib
+import dataclasses
 import os
 import selectors
 import signal
@@ -80,6 +81,11 @@ def start_cluster(request: Request, interrupts: Interrupts | None = None) -> Sta
                 files.check_data(node_id)
             configs = {node_id: files.config(node_id) for node_id in down}
             _check_ports(files, down)
+            if request.token is not None and not all(config.cluster_secret for config in configs.values()):
+                files = _joined(files, request.token)
+                configs = {node_id: files.config(node_id) for node_id in down}
+            for config in configs.values():
+                config.check_keyed()
             files.write(configs)
             made = None
             try:
@@ -186,6 +192,12 @@ def _check_unmoved(files: ClusterFiles, request: Request, running: Mapping[int, 
         )
 
 
+def _joined(files: ClusterFiles, token: str) -> ClusterFiles:
+    from .joining import redeem  # noqa: PLC0415 - only where there is a token
+
+    return dataclasses.replace(files, secret=redeem(token, files.cluster_id))
+
+
 def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:
     host = files.ports.host
     for node_id in node_ids:
@@ -204,10 +216,12 @@ def _check_ports(files: ClusterFiles, node_ids: Iterable[int]) -> None:
 
 
 def _neighbour(files: ClusterFiles, node_id: int) -> str:
-    """Say which broker has the ports of ours, if it is one and answers."""
-    from .cluster_status import ask  # noqa: PLC0415 - only on the way to an error
+    """Say which broker has the ports of ours, if it is one and answers: one without a secret, or with ours."""
+    from .cluster_status import ask, ask_broker  # noqa: PLC0415 - only on the way to an error
 
-    answer = ask(files.ports.host, files.ports.node_port(node_id), timeout_s=1.0)
+    answer = ask_broker(files, node_id, timeout_s=1.0)
+    if isinstance(answer, str):
+        answer = ask(files.ports.host, files.ports.node_port(node_id), timeout_s=1.0)
     if isinstance(answer, str):
         return ""
     return f" by broker {answer.get('node_id')} of cluster {answer.get('cluster_id')} (process {answer.get('pid')})"

@@ -14,6 +14,14 @@ class MalformedMessageError(BarnabasError):
     """Bytes from outside that cannot be what they claim to be; names what was wrong and where."""
 
 
+class ImpossibleMessageError(BarnabasError):
+    """A node says what contradicts what is certain here; nothing has changed for it. `source` is that node's id."""
+
+    def __init__(self, source: int, text: str) -> None:
+        super().__init__(text)
+        self.source = source
+
+
 class TooManyElementsError(MalformedMessageError):
     """A message that names more than its receiver takes in one message."""
 

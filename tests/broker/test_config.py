@@ -1,6 +1,7 @@
 """The table of settings: what it reads, refuses and writes."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -87,3 +88,27 @@ def test_every_setting_is_documented() -> None:
     fields = [field.name.replace("_", ".") for field in dataclasses.fields(BrokerConfig)]
     assert [setting.name for setting in all_settings()] == [name for name in fields if not name.startswith("test.")]
     assert all(setting.doc.endswith(".") for setting in all_settings())
+
+
+@pytest.mark.parametrize(
+    ("addresses", "secret", "exposed"),
+    [
+        (("127.0.0.1:1", "127.9.0.2:1", "localhost:1", "[::1]:1"), "", ""),
+        (
+            ("127.0.0.1:1", "10.77.0.1:2", "a.example:3", "[fd00::1]:4"),
+            "",
+            "10.77.0.1:2, a.example:3, [fd00::1]:4",
+        ),
+        (("0.0.0.0:1",), "", "0.0.0.0:1"),
+        (("10.77.0.1:2", "a.example:3"), "s", ""),
+    ],
+)
+def test_nodes_that_strangers_reach_need_a_secret(addresses: tuple[str, ...], secret: str, exposed: str) -> None:
+    nodes: dict[str, str | int | bool] = {f"cluster.nodes.{number}": text for number, text in enumerate(addresses, 1)}
+    settings: dict[str, str | int | bool] = {"node.id": 1, "cluster.id": "c", "log.dir": "/d", "cluster.secret": secret}
+    config = BrokerConfig.from_settings(settings | nodes)
+    if exposed:
+        with pytest.raises(ConfigError, match=f"whoever reaches {re.escape(exposed)} would be believed"):
+            config.check_keyed()
+    else:
+        config.check_keyed()

@@ -1,5 +1,6 @@
 """The broker as a process: readiness, one clear line when it cannot start, a clean stop."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -38,17 +39,25 @@ def config(tmp_path: Path) -> BrokerConfig:
 class Process:
     """One broker process and what it says about being ready."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *options: str) -> None:
         reader, writer = os.pipe()
         command = [sys.executable, "-m", "barnabas_broker.main", "--config", str(file), "--ready-fd", str(writer)]
+        command += options
         env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         self.popen = subprocess.Popen(command, pass_fds=[writer], stderr=subprocess.PIPE, text=True, env=env)
         os.close(writer)
-        with os.fdopen(reader) as lines:
-            self.line = lines.readline().strip()
+        self._lines = os.fdopen(reader)
+        if "--token" not in options:
+            self.wait()
+
+    def wait(self) -> str:
+        """Return what it says when it is ready, or cannot be."""
+        self.line = self._lines.readline().strip()
+        return self.line
 
     def end(self) -> tuple[int, str]:
         _, errors = self.popen.communicate(timeout=20)
+        self._lines.close()
         return self.popen.returncode, errors
 
 
@@ -70,6 +79,25 @@ def test_it_says_ready_and_stops_cleanly_when_told(started: Process) -> None:
     assert status == 0
     assert log.splitlines()[-1].endswith("node 1 has stopped")
     assert "Traceback" not in log
+
+
+def test_it_does_not_start_where_strangers_would_be_believed(
+    started: Process, config: BrokerConfig, tmp_path: Path
+) -> None:
+    """Not this one: nobody else reaches the loopback. With a secret the other one gets as far as its disk."""
+    assert started.line == "ready"
+    nodes = {1: "0.0.0.0:1", 2: "192.0.2.1:1"}
+    exposed = dataclasses.replace(config, cluster_nodes=nodes, log_dir="/dev/null/data")
+    file = tmp_path / "open.toml"
+    file.write_text(exposed.to_toml())
+    process = Process(file)
+    status, errors = process.end()
+    assert status == 1
+    assert len(errors.splitlines()) == 1
+    assert "cluster.secret is not set, and whoever reaches 0.0.0.0:1, 192.0.2.1:1 would be believed" in errors
+    assert process.line.startswith(f"error: {file}: cluster.secret is not set")
+    file.write_text(exposed.to_toml() + 'cluster.secret = "s"\n')
+    assert "cannot use /dev/null/data" in Process(file).end()[1]
 
 
 @pytest.mark.parametrize("name", ["listeners", "cluster.nodes.1", "log.dir"])
@@ -118,3 +146,44 @@ def test_it_refuses_to_run_without_its_assertions(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 1
     assert "refuses to run under -O" in done.stderr
+
+
+def test_a_broker_joins_with_a_token_of_another_once(config: BrokerConfig, tmp_path: Path) -> None:
+    nodes = {1: config.cluster_nodes[1], 2: f"127.0.0.1:{free_port()}", 3: f"127.0.0.1:{free_port()}"}
+    common = {"cluster_nodes": nodes, "controller_quorum_voters": "1"}
+    files = [tmp_path / f"{node_id}.toml" for node_id in nodes]
+    for node_id, path in enumerate(files, 1):
+        own = {"node_id": node_id, "listeners": f"127.0.0.1:{free_port()}", "log_dir": str(tmp_path / f"d{node_id}")}
+        path.write_text(dataclasses.replace(config, **common, **own).to_toml())  # type: ignore[arg-type]
+    shared = "of the first"
+    files[0].write_text(files[0].read_text() + f'cluster.secret = "{shared}"\n')
+    running: list[Process] = []
+    try:
+        # It is ready only when all are there, or after a while; nobody waits for that here.
+        running.append(Process(files[0], "--token", "not needed where there is a secret"))
+        token = until_issued(files[0])
+        running.append(Process(files[1], "--token", token))
+        assert running[1].wait() == "ready"
+        assert BrokerConfig.from_toml(files[1].read_text()).cluster_secret == shared
+        assert files[1].stat().st_mode & 0o777 == 0o600
+        before = files[2].read_text()
+        third = Process(files[2], "--token", token)
+        assert "the token was not redeemed by" in third.wait()
+        assert third.end()[0] == 1
+        assert files[2].read_text() == before
+    finally:
+        for process in running:
+            process.popen.kill()
+            process.end()
+
+
+def until_issued(file: Path) -> str:
+    """Ask until the broker listens."""
+    command = [sys.executable, "-m", "barnabas_broker.cli", "cluster", "token", "--config", str(file)]
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if not done.returncode:
+            assert "valid once, for 600 s, while broker 1 runs" in done.stderr
+            assert "of the first" not in done.stdout
+            return done.stdout.strip()
+        assert "no broker of this machine keeps a token" in done.stderr

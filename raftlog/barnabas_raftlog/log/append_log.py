@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
@@ -233,13 +233,25 @@ class AppendLog:
         """Append a leader's entries verbatim, as follower. Their checksums were checked when they arrived.
 
         Not refused when the queues are full: leaders hold back what is for a busy node (`LogHost.is_busy`).
+
+        Raises:
+            CorruptBatchError: the first one's offset or term does not continue this log; nothing was changed. That
+                those of the others continue each other, whoever decodes them has seen.
+            DiskFullError, StorageFailedError: as `append_batch`.
         """
         if self.failed is not None:
             raise self.failed.with_traceback(None)
         if self._host.refusal is not None:
             self._refuse(self._host.refusal)
         if entries:
-            assert entries[0].index == self.last_index + 1, (entries[0].index, self.last_index)
+            first = entries[0]
+            assert first.index == self.last_index + 1, (first.index, self.last_index)
+            base_offset = _unpack_fields(first.frame)[0]
+            if base_offset != self.log_end_offset or first.term < self.last_term:
+                raise CorruptBatchError(
+                    f"entry {first.index} at offset {base_offset} and of term {first.term}, behind a log that ends at "
+                    f"offset {self.log_end_offset} in term {self.last_term}"
+                )
             self._place(entries)
 
     def _check(self) -> None:

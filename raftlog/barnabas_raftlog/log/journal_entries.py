@@ -70,6 +70,11 @@ class JournalEntries:
         return self._runs[0].first_index if self._runs else None
 
     @property
+    def last_term(self) -> int:
+        """The highest term of an entry; 0 if there is none."""
+        return max((run.term for run in self._runs), default=0)
+
+    @property
     def last_stored(self) -> int:
         """The last entry whose frame is in its segment file for sure; 0 if there is none."""
         return max((run.end_index - 1 for run in self._runs if run.sequence == STORED), default=0)

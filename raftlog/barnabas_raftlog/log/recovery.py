@@ -42,7 +42,7 @@ What is not here: reading files, and the scan of segment tails (`replica_recover
 from collections.abc import Mapping
 from typing import Literal
 
-from barnabas_raftlog.raft.messages import HardState, Place
+from barnabas_raftlog.raft.messages import TERM_HONEST_MAX, HardState, Place
 
 from .checkpoint import ReplicaRow, decode_row
 from .journal_entries import STORED, JournalEntries
@@ -52,6 +52,7 @@ from .journal_scan import JournalRecord
 __all__ = ["WITH_PAYLOAD", "Replay", "ReplicaPlan", "merge_hard_state"]
 
 _ENTRY = int(RecordKind.ENTRY)
+_TAKES_AWAY = frozenset({RecordKind.TRUNCATE, RecordKind.INSTALL, RecordKind.ADOPT})
 
 WITH_PAYLOAD = frozenset(
     {RecordKind.REPLICA, RecordKind.INSTALL, RecordKind.PREFIX, RecordKind.ADOPT, RecordKind.MEMBERS, RecordKind.STORED}
@@ -195,7 +196,12 @@ class Replay:
             group: ReplicaPlan(row.name, row.last_index, page_cache=row.page_cache, shown=row.truncations)
             for group, row in rows.items()
         }
-        self.hard_states = dict(hard_states)
+        self.hard_states: dict[bytes, HardState] = {}
+        # Later ones than all of these, by group, which may be nobody's (`forgery`).
+        self.beyond: dict[bytes, HardState] = {}
+        self.cut_beyond: set[bytes] = set()  # of whose logs something was taken away in those terms
+        for group, state in hard_states.items():
+            self._note(group, state)
         self.deleted: set[str] = set()  # directories to remove
         self.tickets: set[int] = set()  # of the deletions
 
@@ -211,27 +217,33 @@ class Replay:
                 plan.entries.put(record.index, record.term, STORED, 0, stored_size(payload))
         elif kind == RecordKind.HARD_STATE:
             voted_for = record.index - 1 if record.index else None
-            found = HardState(record.term, voted_for)
-            self.hard_states[group] = merge_hard_state(self.hard_states.get(group), found)
+            self._note(group, HardState(record.term, voted_for))
         elif kind == RecordKind.REPLICA:
             self._make(group, payload.decode(), record)
         elif kind == RecordKind.DELETE:
             self._delete(group, record)
         elif (plan := self.plans.get(group)) is not None:
             plan.apply(record, payload)
+            if kind in _TAKES_AWAY and group in self.beyond:
+                self.cut_beyond.add(group)
         # A group that is not known is left over from before a DELETE that an earlier checkpoint already contains.
+
+    def _note(self, group: bytes, found: HardState) -> None:
+        states = self.hard_states if found.term <= TERM_HONEST_MAX else self.beyond
+        states[group] = merge_hard_state(states.get(group), found)
 
     def _make(self, group: bytes, name: str, record: JournalRecord) -> None:
         self.deleted.discard(name)
         before = self.plans.get(group)
         is_new = before is None or before.is_new
         plan = ReplicaPlan(name, record.index, page_cache=record.term == 1, before=before, is_new=is_new)
-        plan.is_blank |= before is None and group in self.hard_states
+        plan.is_blank |= before is None and (group in self.hard_states or group in self.beyond)
         self.plans[group] = plan
 
     def _delete(self, group: bytes, record: JournalRecord) -> None:
         self.tickets.add(record.index)
         if record.term != LEFT_BEHIND:
             self.hard_states.pop(group, None)
+            self.beyond.pop(group, None)
         if (gone := self.plans.pop(group, None)) is not None:
             self.deleted.add(gone.name)

@@ -7,6 +7,9 @@ on and brings every replica's files in order; then it writes a new checkpoint, a
 Failures: a replica whose files cannot be written, not even new ones in their place, fails alone, as at any other time.
 If those are many, or all, or the checkpoint cannot be written, it is the disk: the start is refused, nothing is
 changed for good, and the next start begins with the same sources. So is a start without room.
+
+A start is refused, too, from a directory with terms that no honest cluster reaches, before anything in it is changed.
+One that *mends* recovers such a directory and takes them out (`forgery`); of any other it changes nothing.
 """
 
 import json
@@ -19,6 +22,7 @@ from barnabas_raftlog.errors import StorageFailedError
 
 from .checkpoint import Checkpoint, JournalPlace, ReplicaRow, decode, encode, encode_row
 from .files import Files, read_file
+from .forgery import Forged, find_forged, mended_state
 from .journal_entries import Location
 from .journal_format import FILE_HEADER_BYTES, FileHeader, is_journal_file, parse_file_header
 from .journal_note import Begun, read_note
@@ -50,6 +54,13 @@ class Started(NamedTuple):
     was_clean: bool
     written_count: int
     cut_bytes: int
+    mended: tuple[str, ...] = ()  # what was forged, in words; only of one that mends
+
+
+class _Replayed(NamedTuple):
+    replay: Replay
+    chain: list[int]  # the journal files that count, oldest first
+    last_batch: int
 
 
 def save(files: Files, path: str, data: bytes) -> None:
@@ -65,6 +76,8 @@ def start(
     node_id: int | None,
     new_id: Callable[[], str],
     boot_id: str | None = None,
+    *,
+    mends: bool = False,
 ) -> Started:
     """Make the directory usable.
 
@@ -75,6 +88,8 @@ def start(
             every replica. The text says what, where, and what can be done.
     """
     try:
+        if mends and not files.exists(f"{directory}/meta.json"):
+            raise StorageFailedError(f"{directory} is not the data directory of a broker: it has no meta.json")
         for part in ("", "/journal", "/replicas"):
             files.make_directory(directory + part)
         lock_fd = files.lock(f"{directory}/lock")
@@ -84,7 +99,7 @@ def start(
         raise StorageFailedError(f"cannot use {directory}: {error}") from error
     try:
         directory_id = _identify(files, directory, cluster_id, node_id, new_id)
-        return _Start(files, directory, config, boot_id).run(lock_fd, directory_id)
+        return _Start(files, directory, config, boot_id, mends=mends).run(lock_fd, directory_id)
     except (OSError, ValueError) as error:
         files.close(lock_fd)
         raise StorageFailedError(f"cannot start from {directory}: {error}") from error
@@ -127,8 +142,11 @@ def _identify(
 
 
 class _Start:
-    def __init__(self, files: Files, directory: str, config: StorageConfig, boot_id: str | None) -> None:
+    def __init__(
+        self, files: Files, directory: str, config: StorageConfig, boot_id: str | None, *, mends: bool
+    ) -> None:
         self._files = files
+        self._mends = mends
         self._directory = directory
         self._config = config
         self._boot_id = boot_id
@@ -153,16 +171,23 @@ class _Start:
             and bytes(marker) == str(checkpoint.number).encode()
             and newest < checkpoint.journal.sequence
         )
+        # What has failed is looked at again, and with it all else: a checkpoint must say that it is good before it is
+        # appended to.
+        has_failed = any(row.failed for row in checkpoint.rows.values())
+        recovers = bool((not was_clean or has_failed) and (data or self._journal))
+        replayed = self._replay_all(checkpoint, newest) if recovers or self._mends else None
+        forged = self._find_forged(checkpoint, replayed)
+        if self._mends and not forged.groups:
+            return Started(lock_fd, directory_id, checkpoint, paths, was_clean, 0, 0)
         if not was_clean:
             # A killed process may have made files whose names are not durable yet, and they are used from here on.
             for part in ("", "/journal", "/replicas"):
                 files.sync_directory(directory + part)
         written = cut = 0
-        # What has failed is looked at again, and with it all else: a checkpoint must say that it is good before it is
-        # appended to.
-        has_failed = any(row.failed for row in checkpoint.rows.values())
-        if (not was_clean or has_failed) and (data or self._journal):
-            checkpoint, written, cut = self._recover(checkpoint, newest, was_clean=was_clean)
+        mended: tuple[str, ...] = ()
+        if replayed is not None:
+            mended = _take_out(forged, replayed.replay)
+            checkpoint, written, cut = self._recover(checkpoint, replayed, newest, forged, was_clean=was_clean)
         elif not data:
             was_clean = True
         for name in files.list_directory(f"{directory}/replicas"):
@@ -174,7 +199,7 @@ class _Start:
         if marker is not None:
             files.remove(f"{directory}/{CLEAN_STOP}")
             files.sync_directory(directory)
-        return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut)
+        return Started(lock_fd, directory_id, checkpoint, paths, was_clean, written, cut, mended)
 
     def _check_begun(self, place: JournalPlace, newest: int) -> None:
         """See whether the journal file is there that was written to last, if anything in it counts.
@@ -206,20 +231,49 @@ class _Start:
                     self._copies.setdefault(header.sequence, [self._journal[header.sequence][0]]).append(path)
                 self._journal[header.sequence] = (path, header)
 
-    def _recover(self, checkpoint: Checkpoint, newest: int, *, was_clean: bool) -> tuple[Checkpoint, int, int]:
-        """Replay the journal over the checkpoint, bring every replica in order, and write a new checkpoint."""
-        files, directory = self._files, self._directory
+    def _replay_all(self, checkpoint: Checkpoint, newest: int) -> _Replayed:
+        """Replay the journal over the checkpoint; changes nothing."""
         replay = Replay(checkpoint.rows, checkpoint.hard_states)
         last_batch = checkpoint.journal.batch
         chain = self._chain(checkpoint.journal.sequence, newest)
         for sequence, end in chain:
             last_batch = self._replay(checkpoint, sequence, end, last_batch, replay)
+        return _Replayed(replay, [sequence for sequence, _ in chain], last_batch)
+
+    def _find_forged(self, checkpoint: Checkpoint, replayed: _Replayed | None) -> Forged:
+        """Return what is forged in the directory. Other terms that are as high then count as all others do.
+
+        Raises:
+            ValueError: something is, and this start does not mend.
+        """
+        if replayed is None:
+            forged = find_forged(checkpoint.hard_states, checkpoint.rows, {})
+        else:
+            replay = replayed.replay
+            forged = find_forged(replay.hard_states | replay.beyond, checkpoint.rows, replay.plans)
+            replay.hard_states |= {group: state for group, state in replay.beyond.items() if group not in forged.terms}
+        if forged.groups and not self._mends:
+            group = forged.groups[0]
+            known = checkpoint.rows.get(group) if replayed is None else replayed.replay.plans.get(group)
+            found = forged.describe(group, known.name if known is not None else "")
+            raise ValueError(
+                f"{found}, which no honest cluster reaches ({len(forged.groups)} groups have such). Stop all brokers, "
+                f"give each one's directory to `barnabas log mend --directory {self._directory}`, and start them"
+            )
+        return forged
+
+    def _recover(
+        self, checkpoint: Checkpoint, replayed: _Replayed, newest: int, forged: Forged, *, was_clean: bool
+    ) -> tuple[Checkpoint, int, int]:
+        """Bring every replica in order, as the journal says, and write a new checkpoint."""
+        files, directory = self._files, self._directory
+        replay = replayed.replay
         # A start that was interrupted may have left no boot id: then it cannot be told either.
         is_other_boot = self._boot_id is not None and (not self._boot_id or self._boot_id != self._known_boot_id())
         power_lost = is_other_boot and not was_clean
         rows: dict[bytes, ReplicaRow] = {}
         written = cut = 0
-        descriptors = {sequence: files.open(self._journal[sequence][0], create=False) for sequence, _ in chain}
+        descriptors = {sequence: files.open(self._journal[sequence][0], create=False) for sequence in replayed.chain}
 
         def payload_of(location: Location) -> bytearray:
             return files.read(descriptors[location.sequence], location.position, location.size_bytes)
@@ -256,7 +310,8 @@ class _Start:
             raise next(iter(unwritable.values()))
         for group, error in unwritable.items():
             rows[group].failed, rows[group].durable = str(error), promised(rows[group], replay.plans[group])
-        place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, last_batch)
+        _mend_states(forged, replay, rows)
+        place = JournalPlace(max(newest, checkpoint.journal.sequence) + 1, FILE_HEADER_BYTES, replayed.last_batch)
         fresh = Checkpoint(checkpoint.number + 1, place, rows, replay.hard_states)
         packed = [encode_row(row) for row in rows.values()]
         files.sync_directory(f"{directory}/replicas")
@@ -331,6 +386,27 @@ def _decoded(data: bytearray | None, path: str) -> Checkpoint:
         return decode(data)
     except ValueError as error:
         raise ValueError(f"{path}: {error}. {WAY_OUT}") from error
+
+
+def _take_out(forged: Forged, replay: Replay) -> tuple[str, ...]:
+    """Begin logs anew that begin where none does. Returns in words what is forged."""
+    plans, found = replay.plans, list[str]()
+    for group in forged.groups:
+        plan = plans.get(group)
+        found.append(forged.describe(group, plan.name if plan is not None else ""))
+        if group in forged.starts and plan is not None:
+            plans[group] = ReplicaPlan(plan.name, 0, page_cache=plan.page_cache, is_new=True)
+            plans[group].is_blank = True
+    return tuple(found)
+
+
+def _mend_states(forged: Forged, replay: Replay, rows: dict[bytes, ReplicaRow]) -> None:
+    for group in forged.terms:
+        row = rows.get(group)
+        last_term = row.epochs[-1][0] if row is not None and row.epochs else 0
+        replay.hard_states[group] = mended_state(replay.hard_states.get(group), last_term)
+        if row is not None:
+            row.uncertain |= group in replay.cut_beyond
 
 
 def _lost(what: str) -> str:

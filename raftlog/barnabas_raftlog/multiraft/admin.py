@@ -19,9 +19,18 @@ __all__ = ["ask"]
 
 
 def ask(
-    host: str, port: int, method: str, body: bytes = b"", timeout_s: float = 5.0, *, secret: bytes | None = None
+    host: str,
+    port: int,
+    method: str,
+    body: bytes = b"",
+    timeout_s: float = 5.0,
+    *,
+    secret: bytes | None = None,
+    number: int = ADMIN,
 ) -> bytes:
     """Connect to a node's peer port, call `method`, and return the answer.
+
+    A newcomer has the `number` of its token, and the token's key for a `secret`.
 
     Raises:
         LinkDownError: nobody listens there, or it hung up.
@@ -32,7 +41,7 @@ def ask(
     deadline_s = time.monotonic() + timeout_s
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as sock:
-            dialler = Dialler(Identity("", ADMIN, 0), ADMIN, secret, os.urandom(NONCE_BYTES))
+            dialler = Dialler(Identity("", number, 0), ADMIN, secret, os.urandom(NONCE_BYTES))
             sock.sendall(b"".join(encode_frame(dialler.first())))
             while not dialler.done:
                 answer = dialler.receive(_receive(sock, deadline_s)[0])

@@ -195,14 +195,14 @@ class Connection(asyncio.BufferedProtocol):
             node_id = self._handshake.target
         else:
             node_id = ADMIN if self._handshake.peer is None else self._handshake.peer.node_id
-        return None if node_id == ADMIN else node_id
+        return None if node_id <= ADMIN else node_id
 
     def _shake(self, header: tuple[Any, ...]) -> None:
         answer = self._handshake.receive(header)
         if answer is not None:
             self.send(encode_frame(answer))
         if self._handshake.done:
-            takes_entries = not self.is_outgoing and self.peer.node_id != ADMIN
+            takes_entries = not self.is_outgoing and self.peer.node_id > ADMIN
             self._splitter.bytes_max = ENTRY_FRAME_BYTES_MAX if takes_entries else FRAME_BYTES_MAX
             self._owner.on_authenticated(self)
             if not self.authenticated.done():

@@ -15,6 +15,9 @@ made anew from what is stored, as after a crash, and the leader sends again; the
 *No room, and no leader.* A node whose disk is full stands for no election, except in a group of which it is the only
 voter: what it won it could not begin.
 
+*A peer that breaks the protocol.* What a core refuses (`raft.refusals`) has changed nothing. What its log refuses finds
+the core ahead of the log, which is made anew in the same way. `on_refused` hears of both, and the group goes on.
+
 *Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. The metadata group, without which no broker
 knows of any change, does not wait behind thousands of others. What was received comes first, then
 heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
@@ -37,7 +40,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import CorruptBatchError, ImpossibleMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import NOTHING, Role
@@ -74,6 +77,7 @@ EVENTS_PER_DRIVE = 1024
 BULK_PER_DRIVE = 100
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 EVENTS_MAX = 100_000
+PLACE_MAX = 1 << 62  # of a snapshot: what follows must have indexes and offsets, too, and those have 63 bits
 NO_ROOM_MS = 1_000  # how long a group that would stand is left alone while the disk is full
 
 PROPOSED, TICK, TICK_BEHIND, STALLED = Proposed(), Tick(), Tick(is_behind=True), Stalled()
@@ -100,6 +104,7 @@ class Driver:
         meter: LoopMeter,
     ) -> None:
         self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
+        self.on_refused: Callable[[int, str], None] | None = None  # hears of peers that broke the protocol
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
         self.deadlines: Deadlines[Group] = Deadlines()
         self.candidacies: Candidacies[Group] = Candidacies()
@@ -115,6 +120,7 @@ class Driver:
         self._bulk: deque[tuple[Event, deque[Group]]] = deque()
         self._touched: dict[Group, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
+        self._refused: list[tuple[int, str]] = []  # (node id, what it said), to be told after the steps
         self._is_scheduled = self._has_durable_news = self._has_due = False
         self.stirred = asyncio.Event()  # set while some group has a deadline
 
@@ -291,6 +297,7 @@ class Driver:
             text = f"a message of {type(message).__name__} is larger than any frame may be"
             self._facts.append((group_id, Fact("message too large", message.term, text)))
         self._tell()
+        self._tell_refused()
         if self.deadlines:
             self.stirred.set()
         if not self.is_idle or self._bulk or (self._has_due and not self.is_paused):
@@ -353,14 +360,23 @@ class Driver:
         self._touched[group] = None
         if event is PROPOSED:
             group.proposed = None
-        ready = group.core.step(event, now_ms)
+        try:
+            ready = group.core.step(event, now_ms)
+        except ImpossibleMessageError as error:
+            self._refuse(group, error)
+            return
         if event is START_ROUND:
             group.on_round_started()
         if ready is not NOTHING:
             try:
                 self._apply(group, ready, now_ms)
             except DiskFullError as error:
-                self._begin_anew(group, error)
+                self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
+                self._begin_anew(group)
+                return
+            except ImpossibleMessageError as error:
+                self._refuse(group, error)
+                self._begin_anew(group)
                 return
             except StorageFailedError as error:
                 self.leave(group, error)
@@ -372,10 +388,13 @@ class Driver:
         elif group.core.is_witness:
             group.forget()
 
-    def _begin_anew(self, group: Group, error: DiskFullError) -> None:
+    def _refuse(self, group: Group, error: ImpossibleMessageError) -> None:
+        self.stats.messages_refused += 1
+        self._refused.append((error.source, f"of group {group.group_id.hex()}: {error}"))
+
+    def _begin_anew(self, group: Group) -> None:
         self.resign(group)
         group.renew_core()
-        self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
         self._greet(group, group.members)
 
     def _begin_from_nothing(self, group: Group) -> None:
@@ -403,7 +422,13 @@ class Driver:
             group.proposed = None  # What is proposed next is another story than what was cut.
             notices.append((listener.on_truncated, ready.truncate_from))
         if ready.append:
-            log.append(ready.append)
+            try:
+                log.append(ready.append)
+            except CorruptBatchError as error:
+                assert group.core.leader_id is not None
+                raise ImpossibleMessageError(
+                    group.core.leader_id, f"sends entries that cannot follow: {error}"
+                ) from error
             notices.append((listener.on_appended, ready.append))
         if ready.append_no_op:
             no_op = log.append_control(group.core.term, ControlKind.NO_OP)
@@ -434,8 +459,10 @@ class Driver:
             self.catch_up.adopt(group, prepared)
             group.notices.append((partial(self.catch_up.on_adopted, group), prepared))
         else:
-            assert data, "files were offered, and none were fetched"
             offset = int.from_bytes(data[:8], "big")
+            if len(data) < 8 or max(offset, index) > PLACE_MAX:
+                text = f"sends a snapshot of {len(data)} bytes that ends at entry {index} and offset {offset}"
+                raise ImpossibleMessageError(install.source, text)
             put = partial(group.log.install_snapshot, partial_since=install.witness_since)
             put(index, term, offset, data[8:], install.configuration)
         state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
@@ -468,6 +495,12 @@ class Driver:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:
                 self._on_fact(group_id, fact)
+
+    def _tell_refused(self) -> None:
+        refused, self._refused = self._refused, []
+        for node_id, text in refused:
+            if self.on_refused is not None:
+                self.on_refused(node_id, text)
 
     def _tell_notices(self, group: Group) -> None:
         notices, group.notices = group.notices, []

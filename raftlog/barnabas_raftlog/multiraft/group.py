@@ -179,6 +179,8 @@ class Group:
         "deadline_ms",
         "durable_index",
         "failed",
+        "first_ms",
+        "first_term",
         "forgotten_index",
         "group_id",
         "high_watermark",
@@ -197,6 +199,7 @@ class Group:
         "readers",
         "sends_files",
         "stall_pending",
+        "term_bound",
     )
 
     def __init__(
@@ -219,6 +222,8 @@ class Group:
         self.high_watermark = log.offset_after(core.commit_index)
         self.durable_index = log.durable_index
         self.deadline_ms: int | None = None
+        # The first term that it knew in this life, and when; what others may say by that, 0: to be looked at.
+        self.first_term = self.first_ms = self.term_bound = 0
         self.leadership: tuple[int, int | None, bool, bool] = (core.term, None, False, False)
         self.proposed: list[Entry] | None = None  # appended here, the core has not heard of it
         # Who waits for leadership to be confirmed: the round that will do it, None before it has begun.

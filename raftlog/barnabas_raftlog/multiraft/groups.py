@@ -28,6 +28,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
+    TERM_HONEST_MAX,
     EntriesLoaded,
     Fact,
     GroupId,
@@ -49,7 +50,10 @@ from .wire import METADATA_GROUP, Heard
 __all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
 
 TICK_MS = 25
-TERM_JUMP_MAX = 1 << 20  # Elections of twelve days, one after the other: no node that was away has missed so many.
+# Elections of twelve days, one after the other: no node that was away has missed so many. It is counted once in a life,
+# beside the elections that there may have been since; so nobody can lead a group through all terms by many small steps.
+TERM_JUMP_MAX = 1 << 20
+ELECTION_MS_MIN = 100
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
@@ -75,6 +79,8 @@ class NodeLinks(FrameSender, Protocol):
     def busy_peers(self) -> Container[int]: ...
 
     def silence_ms(self, node_id: int) -> int: ...
+
+    def refuse(self, node_id: int, text: str) -> None: ...
 
 
 class MultiRaft:
@@ -104,6 +110,7 @@ class MultiRaft:
             *(lambda: links.live_peers, self._on_members),
             meter=self._meter,
         )
+        self._driver.on_refused = links.refuse
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
         self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
@@ -331,9 +338,8 @@ class MultiRaft:
             return
         for group_id, message in messages:
             group = groups.get(group_id)
-            if group is not None and 0 < group.core.term < message.term - TERM_JUMP_MAX:
-                text = f"node {source} is in term {message.term} of a group that is in term {group.core.term} here"
-                raise MalformedMessageError(text)
+            if group is not None and message.term > group.term_bound:
+                self._check_term(source, group, message.term)
             if group is None:
                 self._strays.keep(group_id, message, driver.now())
             elif type(message) is InstallSnapshot and not message.data:
@@ -343,6 +349,17 @@ class MultiRaft:
             else:
                 # Member or not is for the core to say: the newest members may be in entries that it has not got yet.
                 driver.post(group, message)
+
+    def _check_term(self, source: int, group: Group, term: int) -> None:
+        """Refuse a term that no elections can have reached since this node has known one."""
+        known, now_ms, bound = group.core.term, self._driver.now(), TERM_HONEST_MAX
+        if known:
+            if not group.first_term:
+                group.first_term, group.first_ms = known, now_ms
+            bound = group.first_term + TERM_JUMP_MAX + (now_ms - group.first_ms) // ELECTION_MS_MIN
+            group.term_bound = bound
+        if term > bound:
+            raise MalformedMessageError(f"node {source} is in term {term} of a group that is in term {known} here")
 
     def _on_digest(self, source: int, group: Group, digest: PeerDigest) -> None:
         """Hand on what another node says. Whoever asks or claims to lead is answered: its log may be the newer one.

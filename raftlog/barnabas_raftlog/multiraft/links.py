@@ -12,7 +12,7 @@ sends over it would have followers trust it again, for a whole election timeout.
 live afterwards, because nothing that its predecessor promised may be trusted. When datagrams come through again after
 a silence, both connections are made anew: the old ones would wait for TCP's retransmission timer, which has doubled
 all the while. So are they when one of them swallows bytes while datagrams flow, which both ends find out
-(`byte_counts`).
+(`byte_counts`), and when for a timeout no datagram that comes is one that could follow the last (`liveness`).
 
 *Strangers.* Anybody can connect to the port. Unauthenticated connections are counted, and the oldest is closed when
 there are too many; a handshake that takes longer than `HANDSHAKE_MS` is swept away by the one tick of this object. A
@@ -43,7 +43,7 @@ from .busy_peers import BusyPeers
 from .connection import Connection
 from .datagrams import Datagrams, DatagramSocket
 from .framing import FRAME_BYTES_MAX, SCRATCH_BYTES, Buffer, Frame, FrameKind, encode_frame
-from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity
+from .handshake import ADMIN, NONCE_BYTES, Acceptor, Dialler, Identity, KeyOf
 from .link_delay import DelayedNetwork, LinkDelay
 from .liveness import INTERVAL_MS, PeerLiveness, cluster_mark, decode_datagram, encode_datagram
 from .notices import Notices
@@ -96,6 +96,7 @@ class Links:
         self.stats = LinkStats()
         self.on_peer: list[Callable[[int, bool], None]] = []
         self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
+        self.key_of: KeyOf = lambda _: None  # of the tokens by which newcomers are known
         self.on_fact: Callable[[Fact], None] | None = None
         self.is_busy: Callable[[], bool] = lambda: False  # whether this node must not be sent entries now
         self.busy_peers = BusyPeers(self._say)
@@ -175,8 +176,16 @@ class Links:
             self._broken.set_result(None)
 
     def serve(self, method: str, handler: Handler) -> None:
-        """Answer calls and posts of `method`. The source is a node id, or -1 for an admin connection."""
+        """Answer calls and posts of `method` that other nodes send; the source is their id."""
         self._services.add(method, handler)
+
+    def serve_admins(self, method: str, handler: Handler) -> None:
+        """As `serve`, and answer those who are no nodes, too: their source is -1."""
+        self._services.add(method, handler, for_admins=True)
+
+    def serve_newcomers(self, method: str, handler: Handler) -> None:
+        """Answer those who have a token, and nobody else: their source is its number."""
+        self._services.add(method, handler, for_newcomers=True)
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         """Ask another node and return its answer.
@@ -210,6 +219,15 @@ class Links:
         """Return how long ago the newest datagram was sent of which a peer said that it came; 0 for a stranger."""
         peer = self._peers.get(node_id)
         return 0 if peer is None else max(0, self._clock() - peer.liveness.fresh_at_ms)
+
+    def refuse(self, node_id: int, text: str) -> None:
+        """Close the link with a node that has said what cannot be, and say so; it may connect again."""
+        peer = self._peers.get(node_id)
+        if peer is not None and peer.incoming is not None:
+            peer.incoming.abort("it broke the protocol")
+        told = f"refused a message of node {node_id}, {text}"
+        if self._notices.warn(f"refused a message {node_id}", told):
+            self._say(Fact("message refused", 0, told))
 
     def is_connected(self, node_id: int) -> bool:
         """True if we can send; whether anybody answers is what `is_live` says."""
@@ -267,7 +285,7 @@ class Links:
     def _accept(self) -> Connection:
         return Connection(
             self,
-            Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES)),
+            Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES), self.key_of),
             self._scratch,
             self._delayed,
             self._meter,
@@ -333,7 +351,7 @@ class Links:
     def on_authenticated(self, connection: Connection) -> None:
         self._strangers.pop(connection, None)
         identity = connection.peer
-        if identity.node_id == ADMIN:
+        if identity.node_id <= ADMIN:
             self._admins[connection] = None
             if len(self._admins) > ADMINS_MAX:
                 next(iter(self._admins)).abort(f"more than {ADMINS_MAX} admin connections")
@@ -350,7 +368,7 @@ class Links:
             peer.incoming = connection
             peer.wake.set()
         if peer.outgoing is not None and peer.incoming is not None:
-            peer.liveness.connected(identity.incarnation, self._clock())
+            peer.liveness.connected(identity.incarnation, self._clock(), peer.outgoing.counts.mark)
         self._judge(peer)
 
     def _replace(self, old: Connection | None, identity: Identity | None, reason: str) -> None:
@@ -373,11 +391,11 @@ class Links:
             raise MalformedMessageError(f"frame of kind {kind} on a connection that we dialled")
         elif kind == FrameKind.CALL:
             self._services.on_call(source, connection, header, frame.payload)
-        elif kind in {FrameKind.RAFT, FrameKind.DIGEST} and source != ADMIN:
+        elif kind in {FrameKind.RAFT, FrameKind.DIGEST} and source > ADMIN:
             messages = decode_frame(header, frame.payload, source, self.node_id, owned=frame.owned)
             if self.on_messages is not None:
                 self.on_messages(source, messages)
-        elif kind == FrameKind.POST and source != ADMIN:
+        elif kind == FrameKind.POST and source > ADMIN:
             self._services.on_post(source, connection, header, frame.payload)
         else:
             raise MalformedMessageError(f"frame of kind {kind} is not allowed here")
@@ -461,6 +479,8 @@ class Links:
             self.busy_peers.hear(peer.node_id, is_busy=datagram.is_busy)
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
+        elif peer.is_not_understood(self._clock()):
+            self._make_anew(peer, "its datagrams do not count")
         elif counted and peer.is_swallowed(datagram, self._clock()):
             self.stats.links_swallowing += 1
             self._make_anew(peer, "swallows bytes")

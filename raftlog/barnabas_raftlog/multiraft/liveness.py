@@ -17,6 +17,12 @@ name the cluster by a hash, so that two clusters that share ports by mistake can
 or reordered ones have an old sequence and change nothing. They carry what `byte_counts` compares, too, and whether
 the sender's disk is far behind (`busy_peers`).
 
+*Sequences that nobody can have reached.* Were any sequence believed, one forged datagram would make all true ones old
+for ever. So the first of a link counts only if it names the connection that we dialled, by a number that only its two
+ends know (`ByteCounts.mark`); those that follow may be ahead of the last one by what is sent in the time since then,
+twice over, and `SENT_REMEMBERED`. When for a timeout datagrams come and none counts, the peer *is not understood*: the
+link is made anew, and with it begins what is counted.
+
 Not here: membership, and any decision about groups. TCP says when a process died; this says when it fell silent.
 """
 
@@ -40,6 +46,7 @@ __all__ = [
 INTERVAL_MS = 100
 DATAGRAM_BYTES_MAX = 116
 SENT_REMEMBERED = 128  # Send times of the newest datagrams, 12.8 s: older echoes prove nothing worth knowing.
+PACE_MAX = 2  # how many times as fast as ours a peer's clock may run
 FORGIVEN_INTERVALS = 5
 
 _LAYOUT = struct.Struct(">HBBQiQQQQiQIQQIQQ")
@@ -109,11 +116,13 @@ class PeerLiveness:
         "_age_deviation_ms",
         "_age_ms",
         "_base_ms",
+        "_discarded_since_ms",
         "_has_rtt",
         "_last_at_ms",
         "_last_echoed",
         "_last_sequence",
         "_learns_from_ms",
+        "_mark",
         "_sent_at_ms",
         "_sequence",
         "fresh_at_ms",
@@ -136,26 +145,37 @@ class PeerLiveness:
         self._last_sequence = self._last_echoed = 0
         self._last_at_ms = self._learns_from_ms = now_ms
         self.fresh_at_ms = now_ms - 10 * timeout_ms_min
+        self._mark = NO_CONNECTION.mark
+        self._discarded_since_ms: int | None = None  # Since then none has counted, and this is when the first came.
 
     @property
     def timeout_ms(self) -> int:
         observed = 3 * (self._age_ms + 4 * self._age_deviation_ms)
         return int(min(max(self._base_ms, observed), 5 * self._base_ms))
 
-    def connected(self, incarnation: int, now_ms: int) -> None:
-        """TCP has just spoken with this life of the peer: that is as good as a fresh echo."""
+    def connected(self, incarnation: int, now_ms: int, mark: int = NO_CONNECTION.mark) -> None:
+        """TCP has just spoken with this life of the peer: that is as good as a fresh echo.
+
+        `mark`: of the connection that we dialled. Nothing is known from here on of how far the peer has counted.
+        """
         if incarnation != self.incarnation:
             self.incarnation = incarnation
-            self._last_sequence = 0
             self.loss = 0.0
+        self._last_sequence, self._mark, self._discarded_since_ms = 0, mark, None
         self.fresh_at_ms = now_ms
 
     def is_fresh(self, now_ms: int) -> bool:
         return now_ms - self.fresh_at_ms < self.timeout_ms
 
+    def is_not_understood(self, now_ms: int) -> bool:
+        """Datagrams of the peer's known life have come for a timeout, and none of them counted."""
+        since_ms = self._discarded_since_ms
+        return since_ms is not None and now_ms - since_ms >= self.timeout_ms
+
     def forgive(self, now_ms: int) -> None:
         """We were away: whoever was fresh before gets a few intervals to prove that it still is."""
         self.fresh_at_ms = max(self.fresh_at_ms, now_ms - self.timeout_ms + FORGIVEN_INTERVALS * INTERVAL_MS)
+        self._discarded_since_ms = None
 
     def next(
         self,
@@ -175,9 +195,14 @@ class PeerLiveness:
         return Datagram(node_id, incarnation, self._sequence, *echo, dialled, accepted, is_busy)
 
     def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
-        """Take one in; True if it counted: of the peer's known life, and newer than what came before."""
-        if datagram.incarnation != self.incarnation or datagram.sequence <= self._last_sequence:
+        """Take one in; True if it counted: of the peer's known life, newer than what came before, and not too new."""
+        if datagram.incarnation != self.incarnation:
             return False
+        if not self._can_be_next(datagram, now_ms):
+            if self._discarded_since_ms is None:
+                self._discarded_since_ms = now_ms
+            return False
+        self._discarded_since_ms = None
         if self._last_sequence:
             # One in sixteen: about the last second and a half.
             for _ in range(min(datagram.sequence - self._last_sequence - 1, SENT_REMEMBERED)):
@@ -197,6 +222,12 @@ class PeerLiveness:
             self._last_echoed = echoed
             self._on_echo(self._sent_at_ms[echoed % SENT_REMEMBERED], datagram.echo_delay_ms, now_ms)
         return True
+
+    def _can_be_next(self, datagram: Datagram, now_ms: int) -> bool:
+        if not self._last_sequence:
+            return datagram.sequence > 0 and datagram.accepted.mark == self._mark
+        sent_since = PACE_MAX * (now_ms - self._last_at_ms) // INTERVAL_MS
+        return 0 < datagram.sequence - self._last_sequence <= SENT_REMEMBERED + sent_since
 
     def _on_echo(self, sent_at_ms: int, delay_ms: int, now_ms: int) -> None:
         age_ms = max(0, now_ms - sent_at_ms)

@@ -100,6 +100,10 @@ class Peer:
         """Its datagrams echo ours once more, and both connections are from before they ceased to."""
         return not self.live and self.is_fit(now_ms)
 
+    def is_not_understood(self, now_ms: int) -> bool:
+        """Both connections stand, and of the datagrams that have come since for a timeout none counted."""
+        return self.outgoing is not None and self.incoming is not None and self.liveness.is_not_understood(now_ms)
+
     @property
     def counts(self) -> tuple[ByteCounts, ByteCounts]:
         """What we say of the connection that we dialled, and of the one that we accepted."""

@@ -6,6 +6,10 @@ bytes. A handler that raises a `BarnabasError` (or `OSError`, `TimeoutError`) an
 and the caller sees `RemoteError`. Anything else is a bug in the handler: the caller is told so, the loop's exception
 handler gets the traceback, and an `AssertionError` ends the node.
 
+Nodes may call every method; an admin only those that were added for admins, and is refused ("NotAllowed") the others,
+which hand out records, or change what others rely on. A newcomer may call only what is for newcomers, and nobody else
+may.
+
 Limits: `CALLS_MAX` unanswered calls per connection on either side; the caller beyond it gets `LinkDownError`, the
 server answers "Overloaded". A reply that no frame holds is answered "ReplyTooLarge".
 """
@@ -17,6 +21,7 @@ from typing import Any, Protocol
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 
 from .framing import FRAME_BYTES_MAX, Buffer, FrameKind, encode_frame
+from .handshake import ADMIN
 
 __all__ = ["CALLS_MAX", "Calls", "Handler", "LinkDownError", "RemoteError", "Services"]
 
@@ -95,13 +100,18 @@ class Services:
 
     def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._for_admins, self._for_newcomers = set[str](), set[str]()
         self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         self._running: dict[int, int] = {}  # id of a connection: its calls in progress
         self._on_bug = on_bug
 
-    def add(self, method: str, handler: Handler) -> None:
+    def add(self, method: str, handler: Handler, *, for_admins: bool = False, for_newcomers: bool = False) -> None:
         assert method not in self._handlers, f"{method} is served twice"
         self._handlers[method] = handler
+        if for_admins:
+            self._for_admins.add(method)
+        if for_newcomers:
+            self._for_newcomers.add(method)
 
     def on_call(self, source: int, wire: Wire, header: tuple[Any, ...], payload: memoryview) -> None:
         if len(header) != 3 or type(header[1]) is not int or type(header[2]) is not str:
@@ -118,6 +128,8 @@ class Services:
         running = self._running.get(id(wire), 0)
         if handler is None:
             self._reply(wire, call_id, "UnknownMethod", f"nobody serves {method[:100]!r} here")
+        elif not self._may_call(source, method):
+            self._reply(wire, call_id, "NotAllowed", f"{method!r} is for nodes of the cluster only")
         elif running >= CALLS_MAX:
             self._reply(wire, call_id, "Overloaded", f"{running} calls of this connection are being served")
         else:
@@ -125,6 +137,11 @@ class Services:
             task = asyncio.get_running_loop().create_task(self._serve(handler, source, wire, call_id, body))
             self._tasks[task] = None
             task.add_done_callback(lambda task: self._on_done(task, wire, call_id))
+
+    def _may_call(self, source: int, method: str) -> bool:
+        if (source < ADMIN) != (method in self._for_newcomers):
+            return False
+        return source != ADMIN or method in self._for_admins
 
     async def _serve(self, handler: Handler, source: int, wire: Wire, call_id: int | None, body: bytes) -> None:
         try:

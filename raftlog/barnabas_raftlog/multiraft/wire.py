@@ -11,8 +11,8 @@ steady state); their sizes are listed; their frames follow the header as raw byt
 forget is one number more, in appends to witnesses only.
 
 Decoding trusts nothing. Every count and size is checked against what is there, every entry's CRC and its stamped
-leader epoch are verified (`records.header.verify`), and a contradiction raises `MalformedMessageError`, which closes
-that connection.
+leader epoch are verified (`records.header.verify`), its term and offset must continue the entry before, and a
+contradiction raises `MalformedMessageError`, which closes that connection.
 
 *Size.* A frame has at most `FRAME_BYTES_MAX`, and no more than `BATCH_BYTES_MAX` are taken into a log. An older log may
 hold a larger batch: that entry travels alone in a frame, the only kind of frame that may be larger (up to
@@ -30,6 +30,7 @@ from typing import Any, TypeAlias
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
 from barnabas_raftlog.raft.membership import DIRECTORY_ID_BYTES, UNKNOWN_DIRECTORY, Configuration
 from barnabas_raftlog.raft.messages import (
+    INDEX_MAX,
     TERM_MAX,
     AppendEntries,
     AppendResponse,
@@ -293,13 +294,18 @@ def _decode_append(
     if prev_index + len(sizes) > INT_MAX or max(entry_terms) > term:
         raise MalformedMessageError(f"entries of terms up to {max(entry_terms)} after {prev_index} in term {term}")
     entries: list[Entry] = []
-    start = 0
+    start = before_term = 0
+    end_offset: int | None = None
     for number, (entry_term, size) in enumerate(zip(entry_terms, sizes, strict=True), prev_index + 1):
         frame = taken[start : start + size]
         start += size
         batch = verify(frame)
         if batch.leader_epoch != entry_term:
             raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
+        if entry_term < before_term or end_offset not in {None, batch.base_offset}:
+            place = f"of term {entry_term} at offset {batch.base_offset}"
+            raise MalformedMessageError(f"entry {number} {place} follows term {before_term} and offset {end_offset}")
+        before_term, end_offset = entry_term, batch.end_offset
         entries.append(Entry(number, entry_term, frame))
     fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
     append = AppendEntries(*fields, entries, certain, released_index)
@@ -325,6 +331,8 @@ def _decode_install(
         raise MalformedMessageError(f"a snapshot of {len(item)} fields")
     if type(members) is not bytes:
         raise MalformedMessageError("the members that come with a snapshot are bytes")
+    if snapshot_index > INDEX_MAX:
+        raise MalformedMessageError(f"a snapshot up to entry {snapshot_index}; no log reaches beyond {INDEX_MAX}")
     data = _take(payload, position, size, share=share)
     place = (term, source, target, snapshot_index, snapshot_term)
     install = InstallSnapshot(*place, data, Configuration.decode(members), (since[0], since[1]) if since else None)

@@ -17,13 +17,13 @@ stands in the log, committed or not, and truncation takes it back (thesis 4.1). 
 `membership_change`; nobody else writes who they are.
 
 Not here: joint consensus (one voter changes at a time), leases on a clock (a round through the network confirms
-leadership), and Byzantine members: a peer that breaks the protocol is met with `assert`.
+leadership), and Byzantine members: what a peer cannot mean is refused (`refusals`), all else is believed.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from . import election, follower, leadership, membership_change, reconnect, uncertainty
+from . import election, follower, leadership, membership_change, reconnect, refusals, uncertainty
 from .membership import Configuration
 from .messages import (
     AppendEntries,
@@ -69,6 +69,9 @@ class RaftCore(RaftState):
         Args:
             event: A message addressed to this node, or a local event.
             now_ms: Monotonic milliseconds; never goes back between calls.
+
+        Raises:
+            ImpossibleMessageError: a message that cannot be (`refusals`); it has changed nothing.
         """
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
@@ -139,6 +142,7 @@ def _catch_up(raft: RaftState, term: int, source: int) -> None:
 
 
 def _on_append_entries(raft: RaftState, message: AppendEntries) -> None:
+    refusals.check_append(raft, message)
     if message.term != raft.term:
         if message.term < raft.term:
             _refuse_old_leader(raft, message)
@@ -151,6 +155,7 @@ def _on_install_snapshot(raft: RaftState, message: InstallSnapshot) -> None:
     if message.term < raft.term:
         _refuse_old_leader(raft, message)
         return
+    refusals.check_snapshot(raft, message)
     _catch_up(raft, message.term, message.source)
     follower.on_install_snapshot(raft, message)
 
@@ -165,6 +170,7 @@ def _refuse_old_leader(raft: RaftState, message: AppendEntries | InstallSnapshot
 def _on_append_response(raft: RaftState, message: AppendResponse) -> None:
     if message.term == raft.term:
         if raft.role is Role.LEADER:
+            refusals.check_answer(raft, message)
             leadership.on_append_response(raft, message)
     else:
         _catch_up(raft, message.term, message.source)

@@ -27,6 +27,7 @@ from .consent import has_consent, term_to_stand_in
 from .log_ends import LogEnds
 from .membership import Member
 from .messages import (
+    TERM_MAX,
     LeadershipEnded,
     PeerLive,
     PeerSilent,
@@ -75,11 +76,18 @@ def on_deadline(raft: RaftState) -> None:
 def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) -> None:
     """Ask every voter for a pre-vote, or enter a new term and ask for a vote.
 
-    A learner asks for a pre-vote too, which nobody grants: it is how a leader learns that it is missed.
+    A learner asks for a pre-vote too, which nobody grants: it is how a leader learns that it is missed. Nobody stands
+    for a term that no entry can have.
     """
     assert raft.role is not Role.LEADER
     stands = raft.may_stand
     assert stands or pre
+    if raft.term >= TERM_MAX:
+        if not raft.attempts:
+            raft.note("no term left", f"{cause}, and terms end at {TERM_MAX}")
+        raft.attempts += 1
+        raft.deadline_ms = raft.now_ms + raft.election_timeout_ms()
+        return
     if (pre or transfer or raft.consents) and not raft.attempts:
         raft.note("campaign" if stands else "leader missed", cause)
     raft.role = Role.CANDIDATE if stands else Role.FOLLOWER

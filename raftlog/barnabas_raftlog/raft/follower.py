@@ -7,7 +7,8 @@ what is verified and durable. A heartbeat may move `commit_index` only within wh
 would call an old leader's leftovers committed.
 
 Appends may arrive twice, late, and in any order. What is here already is skipped; only an entry of another term at
-the same index truncates, and never at or below the commit index: that would be a broken promise, so it asserts.
+the same index truncates, and never at or below the commit index, nor what this term's leader has sent before: that
+would be a broken promise, and is refused before it gets here (`refusals`).
 
 An append that brings something new is answered when the disk has it (`Persisted`). Everything else is answered at
 once, so that a leader can tell a slow disk from a dead node.
@@ -30,8 +31,6 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     raft.heard_ms = raft.now_ms
     if append.certain:
         become_certain(raft, append.certain)
-    if append.released_index:
-        raft.released_index = max(raft.released_index, append.released_index)
     is_newest_round = append.round >= raft.leader_round
     if is_newest_round:
         raft.leader_round = append.round
@@ -56,6 +55,9 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     committed_index = min(append.commit_index, raft.verified_index)
     if committed_index > commit_index:
         raft.commit_index = commit_index = committed_index
+    if append.released_index:
+        # Not beyond what is committed here: a leader later, this node says the same to others, of its own log.
+        raft.released_index = max(raft.released_index, min(append.released_index, commit_index))
     if append.quiesce and is_newest_round and not entries and not raft.uncertain:
         if end_index == last_index == commit_index == log.durable_index:
             raft.quiescent = True

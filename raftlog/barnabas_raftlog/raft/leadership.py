@@ -83,7 +83,8 @@ def on_append_response(raft: RaftState, response: AppendResponse) -> None:
         mark_lost(raft, progress)
         return
     progress.last_answer_ms = raft.now_ms
-    progress.round = max(progress.round, response.round)
+    if response.round <= raft.round:  # else it answers what was never asked
+        progress.round = max(progress.round, response.round)
     if not progress.live:
         _mark_live(raft, progress)
     elif raft.quiescent and (response.rejected or response.uncertain or response.match_index < raft.log.last_index):

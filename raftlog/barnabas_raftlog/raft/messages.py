@@ -15,6 +15,8 @@ import msgspec
 from .membership import NOBODY, UNKNOWN_DIRECTORY, Configuration
 
 __all__ = [
+    "INDEX_MAX",
+    "TERM_HONEST_MAX",
     "TERM_MAX",
     "AppendEntries",
     "AppendResponse",
@@ -51,6 +53,10 @@ __all__ = [
 
 TERM_MAX = (1 << 31) - 1
 """Terms are stamped into batches as leader epochs, which have 32 bits."""
+TERM_HONEST_MAX = TERM_MAX - (1 << 20)
+"""An election every second takes 68 years to come here, and leaves twelve days of them."""
+INDEX_MAX = (1 << 53) - 1
+"""No log of a million entries a second comes here in 285 years."""
 
 Buffer = bytes | bytearray | memoryview
 Place: TypeAlias = tuple[int, int]

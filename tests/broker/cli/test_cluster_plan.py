@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from barnabas_broker import cluster_plan
 from barnabas_broker.cluster_files import ClusterError, ClusterFiles
 from barnabas_broker.cluster_plan import Request, cores, plan
+from barnabas_broker.config import ConfigError
 from barnabas_broker.ports import PortError, PortPlan
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -51,6 +53,17 @@ def test_controllers_are_on_different_hosts(tmp_path: Path, hosts: int, per_host
     assert len({files.ports.host_of(voter) for voter in voters}) == min(hosts, len(voters))
 
 
+def test_of_several_machines_the_first_draws_the_secret(tmp_path: Path) -> None:
+    names = ("10.0.0.1", "10.0.0.2")
+    first, second = (plan(Request(tmp_path / host, hosts=names, host=host, cluster_id="x"))[0] for host in names)
+    assert re.fullmatch("[0-9a-f]{64}", first.config(1).cluster_secret)
+    assert not second.config(2).cluster_secret
+    with pytest.raises(ConfigError, match="--token with what `barnabas cluster token` prints"):
+        second.config(2).check_keyed()
+    joining, _ = plan(Request(tmp_path / names[0], hosts=names, host=names[0], cluster_id="x", token="t"))  # noqa: S106
+    assert not joining.config(1).cluster_secret, "it is to come with the token"
+
+
 def test_controllers_that_were_asked_for_are_these(tmp_path: Path) -> None:
     settings = {"controller.quorum.voters": "2,4,6"}
     assert planned(tmp_path / "c", brokers_per_host="6", settings=settings).config(1).voters == (2, 4, 6)
@@ -71,6 +84,7 @@ def test_every_machine_plans_the_same_cluster(tmp_path: Path) -> None:
         again, is_new = plan(Request(tmp_path / host))
         assert (again, is_new) == (files, False)
         assert plan(Request(tmp_path / host, hosts=HOSTS, host=host, cluster_id="one"))[0] == files
+        assert not files.config(files.local_ids[0]).cluster_secret, "they could not have agreed on one"
 
 
 def test_a_cluster_moves_to_other_addresses(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_plain_start_is_read_as_typer_reads_it(
     monkeypatch.setattr(cli_cluster, "start", hear)
     every = ["--data", "d", "--brokers", "3", "--port=9092", "--peer-port", "1", "--host", "h", "--timeout", "2.5"]
     every += ["--set", "a=1", "--set=b=-2", "--detach"]
-    every += ["--brokers-per-host", "auto", "--hosts=a,b", "--cluster-id", "x"]
+    every += ["--brokers-per-host", "auto", "--hosts=a,b", "--cluster-id", "x", "--token", "t"]
     for words in (every, ["--data", "d"], ["--data=d"], ["--data", "d", "--set=a=b=c"]):
         assert cli_app.run(["cluster", "start", *words]) == 0
         assert cli.main(["cluster", "start", *words]) == 0

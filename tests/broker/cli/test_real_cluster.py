@@ -7,6 +7,9 @@ import cluster_handle
 import pytest
 
 from barnabas_broker import cli
+from barnabas_broker.cluster_files import ClusterFiles
+from barnabas_raftlog.multiraft import admin
+from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 
 pytestmark = pytest.mark.process
 
@@ -65,11 +68,30 @@ def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
     cluster: cluster_handle.Cluster, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("second") / "cluster"
-    assert cli.main(["cluster", "start", "--data", str(elsewhere), "--port", str(cluster.port), "--detach"]) == 1
+    secret = ClusterFiles.load(cluster.data).config(1).cluster_secret
+    start = ["cluster", "start", "--data", str(elsewhere), "--port", str(cluster.port), "--detach"]
+    assert cli.main(start) == 1
+    err = capsys.readouterr().err
+    assert f"TCP port {cluster.port} of 127.0.0.1, which broker 1 needs for clients, is in use\n" in err, (
+        "by a stranger"
+    )
+    assert cli.main([*start, "--set", f"cluster.secret={secret}"]) == 1
     err = capsys.readouterr().err
     assert f"TCP port {cluster.port} of 127.0.0.1" in err
     assert f"in use by broker 1 of cluster {cluster.status()['cluster_id']} (process {cluster.pids()[1]})" in err
     assert not elsewhere.exists()
+
+
+def test_who_has_no_secret_is_told_nothing_by_the_brokers_of_a_new_cluster(cluster: cluster_handle.Cluster) -> None:
+    files = ClusterFiles.load(cluster.data)
+    secret = files.config(1).cluster_secret.encode()
+    for node_id in files.node_ids:
+        address = ("127.0.0.1", files.ports.node_port(node_id))
+        for wrong in (None, b"", secret[:-1]):
+            with pytest.raises(HandshakeRefusedError, match="secret") as refused:
+                admin.ask(*address, "status", secret=wrong)
+            assert files.cluster_id not in str(refused.value)
+        assert admin.ask(*address, "status", secret=secret)
 
 
 def test_a_broker_whose_pid_file_is_lost_is_still_found(cluster: cluster_handle.Cluster) -> None:

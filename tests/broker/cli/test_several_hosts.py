@@ -11,6 +11,8 @@ from pathlib import Path
 import cluster_handle
 import pytest
 
+from barnabas_broker.config import BrokerConfig
+
 pytestmark = pytest.mark.process
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -30,10 +32,32 @@ class Hosts:
             for done in [pool.submit(self._start, host) for host in hosts]:
                 done.result()
 
-    def _start(self, host: str) -> None:
+    def _start(self, host: str, *options: str) -> None:
         words = ["--hosts", ",".join(HOSTS), "--host", host, "--brokers-per-host", "2", "--cluster-id", "three-hosts"]
-        words += ["--port", str(self.port), "--detach"]
+        words += ["--port", str(self.port), "--detach", *options]
         cluster_handle.run("cluster", "start", "--data", self.directories[host], *words, timeout_s=WAIT_S)
+
+    def start_by_tokens(self) -> None:
+        """Start the first with a secret, and the others by what the first has for them while it waits."""
+        with ThreadPoolExecutor(len(HOSTS)) as pool:
+            starts = [pool.submit(self._start, HOSTS[0], "--set", "cluster.secret=of the first")]
+            starts += [pool.submit(self._start, host, "--token", self._token(HOSTS[0])) for host in HOSTS[1:]]
+            for done in starts:
+                done.result()
+
+    def _token(self, host: str) -> str:
+        """Ask until a broker listens there."""
+        while True:
+            try:
+                return cluster_handle.run("cluster", "token", "--data", self.directories[host]).strip()
+            except cluster_handle.CommandFailedError as error:
+                if not any(reason in str(error) for reason in ("holds no cluster", "refused")):
+                    raise
+
+    def configurations(self) -> list[BrokerConfig]:
+        paths = [path for known in self.directories.values() for path in known.glob("broker-*/broker.toml")]
+        assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+        return [BrokerConfig.from_toml(path.read_text()) for path in paths]
 
     def kill(self, host: str) -> None:
         for path in self.directories[host].glob("broker-*/broker.pid"):
@@ -72,3 +96,9 @@ def test_a_host_falls_with_all_its_brokers_and_nothing_is_lost(hosts: Hosts) -> 
     hosts.start(HOSTS[0])
     assert hosts.states(HOSTS[1]) == ["running"] * 6
     assert hosts.states(HOSTS[0]) == ["running"] * 6
+
+
+def test_one_host_hands_its_secret_to_the_others_by_tokens(hosts: Hosts) -> None:
+    hosts.start_by_tokens()
+    assert [config.cluster_secret for config in hosts.configurations()] == ["of the first"] * 6
+    assert hosts.states(HOSTS[2]) == ["running"] * 6

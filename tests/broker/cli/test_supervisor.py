@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,8 +15,9 @@ from typing import Any
 import cluster_handle
 import pytest
 
+from barnabas_broker.cli_cluster import UNKEYED, _summary
 from barnabas_broker.cluster_files import ClusterError, ClusterFiles
-from barnabas_broker.cluster_plan import Request
+from barnabas_broker.cluster_plan import Request, plan
 from barnabas_broker.config import ConfigError
 from barnabas_broker.interrupts import Interrupts
 from barnabas_broker.ports import PortError
@@ -25,6 +27,9 @@ from barnabas_raftlog.errors import BarnabasError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 WAIT_S = 20.0
+
+
+TWO_HOSTS = {"hosts": ("127.0.0.1", "192.0.2.1"), "host": "127.0.0.1", "cluster_id": "x"}
 
 
 class Starter:
@@ -233,6 +238,52 @@ def test_settings_reach_the_brokers_and_are_remembered(starter: Starter) -> None
     assert config.cluster_id == again.files.cluster_id
 
 
+def modes(files: ClusterFiles) -> set[int]:
+    return {files.config_file(node_id).stat().st_mode & 0o777 for node_id in files.node_ids}
+
+
+def test_a_new_cluster_has_a_secret_that_only_its_owner_can_read(starter: Starter) -> None:
+    files = starter.start().files
+    (secret,) = {files.config(node_id).cluster_secret for node_id in files.node_ids}
+    assert re.fullmatch("[0-9a-f]{64}", secret)
+    assert modes(files) == {0o600}
+    assert secret not in (starter.directory / "cluster.json").read_text()
+    stop_brokers(files, files.node_ids, WAIT_S)
+    files.config_file(2).unlink()
+    again = starter.start().files
+    assert {again.config(node_id).cluster_secret for node_id in again.node_ids} == {secret}
+    assert secret in again.config_file(2).read_text()
+    assert modes(again) == {0o600}
+    assert UNKEYED not in _summary(starter.start(), 0.0, ())
+
+
+def test_clusters_do_not_share_a_secret(tmp_path: Path) -> None:
+    first, second = (plan(Request(tmp_path / name))[0].config(1).cluster_secret for name in ("a", "b"))
+    assert first != second
+
+
+def test_a_cluster_from_before_there_were_secrets_starts_and_says_how_to_get_one(starter: Starter) -> None:
+    files = starter.start().files
+    stop_brokers(files, files.node_ids, WAIT_S)
+    for node_id in files.node_ids:
+        lines = files.config_file(node_id).read_text().splitlines(keepends=True)
+        files.config_file(node_id).write_text("".join(line for line in lines if "secret" not in line))
+    started = starter.start()
+    assert {started.files.config(node_id).cluster_secret for node_id in files.node_ids} == {""}
+    assert UNKEYED in _summary(started, 0.0, ())
+    stop_brokers(files, files.node_ids, WAIT_S)
+    started = starter.start(settings={"cluster.secret": "s"})
+    assert {started.files.config(node_id).cluster_secret for node_id in files.node_ids} == {"s"}
+    assert UNKEYED not in _summary(started, 0.0, ())
+    assert (starter.directory / "cluster.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cluster_that_is_to_have_no_secret_has_none(starter: Starter) -> None:
+    started = starter.start(settings={"cluster.secret": ""})
+    assert started.files.config(1).cluster_secret == ""
+    assert UNKEYED not in _summary(started, 0.0, ())
+
+
 def test_what_an_operator_wrote_into_a_file_stays(starter: Starter) -> None:
     started = starter.start(brokers=1)
     stop_brokers(started.files, [1], WAIT_S)
@@ -263,6 +314,7 @@ def test_a_moved_directory_works(starter: Starter, tmp_path: Path) -> None:
         ({"port": 9000, "peer_port": 9002}, PortError, "too close"),
         ({"host": "0.0.0.0"}, ClusterError, "clients are told this address"),  # noqa: S104 - refused
         ({"host": "203.0.113.1"}, PortError, "not an address of this machine"),
+        ({**TWO_HOSTS, "settings": {"cluster.secret": ""}}, ConfigError, "whoever reaches 192.0.2.1:[0-9]+ would be"),
         ({"settings": {"num.partitons": "3"}}, ConfigError, "did you mean num.partitions"),
         ({"settings": {"num.partitions": "many"}}, ConfigError, "num.partitions is 'many'"),
         ({"settings": {"node.id": "9"}}, ConfigError, "node.id is not for --set"),

@@ -73,6 +73,9 @@ class Links:
     def serve(self, method: str, handler: Handler) -> None:
         self.handlers[method] = handler
 
+    def refuse(self, node_id: int, text: str) -> None:
+        raise AssertionError(f"node {node_id} is honest: {text}")
+
     def post(self, node_id: int, method: str, body: bytes) -> None: ...
 
     async def call(self, node_id: int, method: str, body: bytes, _: float) -> bytes:

@@ -4,9 +4,12 @@ from traceback import walk_tb
 
 import pytest
 
-from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.records.header import stamp
 
+from .frames import data_frame
 from .node import Node, fill
 
 
@@ -31,3 +34,24 @@ def test_what_is_refused_again_and_again_keeps_nobody_alive() -> None:
         with pytest.raises(StorageFailedError) as failed:
             log.truncate_from(2)
         assert len(list(walk_tb(failed.value.__traceback__))) == 2
+
+
+@pytest.mark.parametrize(("offset_ahead", "term_ahead"), [(1, 0), (-1, 0), (1 << 40, 3), (0, -1)])
+def test_entries_of_a_leader_that_cannot_follow_change_nothing(offset_ahead: int, term_ahead: int) -> None:
+    node = Node()
+    log = node.log()
+    fill(log, 3)
+    before = (log.last_index, log.last_term, log.log_end_offset, log.size_bytes)
+
+    def entry(offset: int, term: int) -> Entry:
+        frame = data_frame(2, 10)
+        stamp(frame, offset, term)
+        return Entry(log.last_index + 1, term, frame)
+
+    wrong = entry(log.log_end_offset + offset_ahead, log.last_term + term_ahead)
+    with pytest.raises(CorruptBatchError, match=f"entry 4 at offset {before[2] + offset_ahead} and of term"):
+        log.append([wrong])
+    assert (log.last_index, log.last_term, log.log_end_offset, log.size_bytes) == before
+    log.append([entry(log.log_end_offset, log.last_term)])
+    assert log.last_index == 4
+    assert log.failed is None

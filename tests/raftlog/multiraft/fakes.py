@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
-from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.multiraft.groups import Group, MultiRaft
@@ -119,8 +119,11 @@ class MemoryLog:
         return self._add(Entry(self.last_index + 1, term, control_frame(self.end_offset, term, kind, body)))
 
     def append(self, entries: Sequence[Entry]) -> None:
+        first = entries[0]
+        assert first.index == self.last_index + 1
+        if parse_header(first.frame).base_offset != self.end_offset or first.term < self.last_term:
+            raise CorruptBatchError(f"entry {first.index} of term {first.term} does not continue this log")
         for entry in entries:
-            assert entry.index == self.last_index + 1
             self._add(entry)
 
     def _add(self, entry: Entry) -> Entry:
@@ -279,6 +282,10 @@ class MemoryLinks:
         self.is_congested = False
         self.busy_peers = set[int]()
         self.round_trip = RoundTrip()
+        self.refused: list[tuple[int, str]] = []
+
+    def refuse(self, node_id: int, text: str) -> None:
+        self.refused.append((node_id, text))
 
     def silence_ms(self, node_id: int) -> int:
         return 900  # as after a cut

@@ -13,14 +13,19 @@ from barnabas_raftlog.multiraft.groups import TERM_JUMP_MAX
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
-    TERM_MAX,
+    TERM_HONEST_MAX,
     AppendEntries,
+    AppendResponse,
+    Entry,
     HardState,
+    InstallSnapshot,
     LeadershipEnded,
+    Message,
     TransferLeadership,
     VoteRequest,
     VoteResponse,
 )
+from barnabas_raftlog.records.header import stamp
 
 from .fakes import Network, Node, data_frame, group_id
 
@@ -86,7 +91,7 @@ async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept(
     term = node.group(1).core.term
     highest = VoteRequest(term + TERM_JUMP_MAX, 3, 2, 9, 1, pre=False, transfer=False)
     with pytest.raises(MalformedMessageError, match="node 3 is in term"):
-        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
+        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1_000))])
     await network.settle()
     assert node.group(1).core.term == node.storage.saved[group_id(1)].term == term
     node.links.on_messages(3, [(group_id(1), highest)])
@@ -94,14 +99,77 @@ async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept(
     assert node.group(1).core.term >= highest.term
 
 
-async def test_who_has_heard_nothing_yet_learns_any_term() -> None:
+async def test_not_even_by_many_steps_is_a_group_led_through_all_terms() -> None:
+    network, _ = await elected(3)
+    node = network.nodes[2]
+    assert node.links.on_messages is not None
+    first = node.group(1).core.term
+    for quarter in range(1, 5):
+        step = VoteRequest(first + quarter * TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+        node.links.on_messages(3, [(group_id(1), step)])
+        await network.settle()
+    reached = node.group(1).core.term
+    assert reached >= first + TERM_JUMP_MAX
+    beyond = VoteRequest(reached + TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+    with pytest.raises(MalformedMessageError, match="node 3 is in term"):
+        node.links.on_messages(3, [(group_id(1), beyond)])
+
+
+async def test_who_has_heard_nothing_yet_learns_any_honest_term() -> None:
     network = Network(3)
     node = network.nodes[2]
     node.add(1)
     assert node.links.on_messages is not None
-    node.links.on_messages(3, [(group_id(1), VoteRequest(TERM_MAX, 3, 2, 9, 1, pre=False, transfer=False))])
+    highest = VoteRequest(TERM_HONEST_MAX, 3, 2, 9, 1, pre=False, transfer=False)
+    with pytest.raises(MalformedMessageError, match="node 3 is in term"):
+        node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
+    node.links.on_messages(3, [(group_id(1), highest)])
     await network.settle()
-    assert node.group(1).core.term == TERM_MAX
+    assert node.group(1).core.term == TERM_HONEST_MAX
+
+
+def entry(index: int, term: int, base_offset: int) -> Entry:
+    frame = data_frame()
+    stamp(frame, base_offset, term)
+    return Entry(index, term, frame)
+
+
+@pytest.mark.parametrize(
+    ("target", "message", "complaint"),
+    [
+        (1, AppendResponse(1, 2, 1, 10**6, 1, False, 0, 0), "acknowledges entry 1000000 of a leader whose log ends"),
+        (1, AppendEntries(1, 2, 1, 3, 1, 3, 1, False, ()), "leads in term 1, in which node 1 leads"),
+        (2, AppendEntries(1, 1, 2, 3, 1, 3, 9, False, [entry(4, 1, 99)]), "entries that cannot follow: entry 4"),
+        (2, AppendEntries(1, 1, 2, 3, 0, 3, 9, False, [entry(4, 0, 2)]), "entries that cannot follow: entry 4"),
+        (2, InstallSnapshot(1, 1, 2, 9, 1, b"short"), "a snapshot of 5 bytes"),
+        (2, InstallSnapshot(1, 1, 2, 9, 1, b"\x7f" + bytes(9)), "ends at entry 9 and offset 9151314442816847872"),
+        (2, InstallSnapshot(1, 1, 2, (1 << 63) - 1, 1, bytes(9)), "ends at entry 9223372036854775807"),
+    ],
+)
+async def test_a_peer_that_breaks_the_protocol_loses_its_link_and_nothing_else_happens(
+    target: int, message: Message, complaint: str
+) -> None:
+    network, leader = await elected(3, groups=2)
+    leader.group(1).propose(data_frame())
+    leader.group(1).propose(data_frame())
+    await network.pass_ms(100)
+    node = network.nodes[target]
+    refused_before, shown = node.raft.stats.messages_refused, node.logs[group_id(1)].shown()
+    assert node.links.on_messages is not None
+    node.links.on_messages(message.source, [(group_id(1), message)])
+    await network.settle()
+    ((source, text),) = node.links.refused
+    assert source == message.source
+    assert text.startswith(f"of group {group_id(1).hex()}: ")
+    assert complaint in text
+    assert node.raft.stats.messages_refused == refused_before + 1
+    assert node.logs[group_id(1)].shown() == shown
+    leader.group(1).propose(data_frame())
+    leader.group(2).propose(data_frame())
+    await network.pass_ms(3_000)
+    for other in network.nodes.values():
+        assert (other.group(1).high_watermark, other.group(2).high_watermark) == (3, 1)
+        assert other.group(1).failed is None
 
 
 async def test_no_vote_leaves_before_it_is_on_disk() -> None:

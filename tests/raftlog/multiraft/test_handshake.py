@@ -47,19 +47,126 @@ def test_an_admin_need_not_name_the_cluster(secret: bytes | None) -> None:
     assert acceptor.peer.node_id == ADMIN
 
 
+def newcomer(key: bytes, number: int, keys: dict[int, bytes]) -> tuple[Dialler, Acceptor]:
+    acceptor = Acceptor(ACCEPTOR, frozenset({1, 3}), b"s", NONCE_2, keys.get)
+    return Dialler(Identity("", number, 0), ADMIN, key, NONCE_1), acceptor
+
+
+def test_a_newcomer_and_the_acceptor_prove_that_they_know_the_tokens_key() -> None:
+    dialler, acceptor = newcomer(b"key", -7, {-7: b"key"})
+    converse(dialler, acceptor)
+    assert acceptor.peer == Identity("", -7, 0)
+    assert dialler.peer == ACCEPTOR
+
+
+@pytest.mark.parametrize("keys", [{}, {-8: b"key"}, {-7: b"other"}])
+@pytest.mark.parametrize("key", [b"key", b"s"])
+def test_a_token_that_there_is_not_is_refused_as_a_wrong_proof_is(key: bytes, keys: dict[int, bytes]) -> None:
+    dialler, acceptor = newcomer(key, -7, keys)
+    welcome = acceptor.receive(over_the_wire(dialler.first()))
+    assert welcome == (2, 2, NONCE_2), "nothing is said before the proof, not even whether there is such a token"
+    proof = dialler.receive(over_the_wire(welcome))
+    with pytest.raises(HandshakeRefusedError, match=r"^the cluster secrets differ$"):
+        acceptor.receive(over_the_wire(proof))
+    assert not acceptor.done
+
+
+def test_a_tokens_key_makes_nobody_a_node_or_an_admin() -> None:
+    for number in (1, ADMIN):
+        dialler, acceptor = newcomer(b"key", -7, {-7: b"key", number: b"key"})
+        dialler = Dialler(Identity("c", number, 0), 2, b"key", NONCE_1)
+        with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+            converse(dialler, acceptor)
+
+
 @pytest.mark.parametrize(("secret_1", "secret_2"), [(b"a", b"b"), (None, b"b"), (b"a", None)])
 def test_secrets_must_be_equal(secret_1: bytes | None, secret_2: bytes | None) -> None:
     with pytest.raises(HandshakeRefusedError, match="secret"):
         converse(*ends(secret_1, secret_2))
 
 
-def test_the_acceptor_checks_the_secret_too() -> None:
-    """A liar skips its own check; it still has to prove itself."""
+def test_the_acceptor_checks_the_secret_first() -> None:
     dialler, acceptor = ends(b"guess", b"s")
     acceptor.receive(over_the_wire(dialler.first()))
     with pytest.raises(HandshakeRefusedError, match="secrets differ"):
         acceptor.receive((3, bytes(32)))
     assert not acceptor.done
+
+
+def test_the_dialler_checks_the_secret_too() -> None:
+    """A liar skips its own check; it still has to prove itself."""
+    dialler, acceptor = ends(b"s", b"guess")
+    dialler.receive(over_the_wire(acceptor.receive(over_the_wire(dialler.first()))))
+    for identity, proof in ((ACCEPTOR, bytes(32)), (ACCEPTOR, b"")):
+        with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+            dialler.receive((4, *identity, proof))
+    assert not dialler.done
+    assert dialler.peer is None
+
+
+@pytest.mark.parametrize("me", [DIALLER, Identity("", ADMIN, 0), Identity("c", 9, 1), Identity("other", 1, 1)])
+@pytest.mark.parametrize("secret", [b"guess", None])
+def test_who_lacks_the_secret_learns_nothing_but_that_it_was_refused(me: Identity, secret: bytes | None) -> None:
+    acceptor = Acceptor(Identity("a cluster", 7777, 8888), frozenset({1}), b"s", NONCE_2)
+    dialler, told, refused = Dialler(me, 7777, secret, NONCE_1), list[object](), ""
+    try:
+        says: object = dialler.first()
+        while not dialler.done:
+            answer = acceptor.receive(over_the_wire(says))
+            told += answer
+            says = dialler.receive(over_the_wire(answer))
+    except HandshakeRefusedError as error:
+        refused = str(error)
+    assert refused in {"the cluster secrets differ", "only one side has a secret (cluster.secret)"}
+    assert told == ([2, 2, NONCE_2] if secret else [])
+
+
+@pytest.mark.parametrize(
+    ("me", "target", "complaint"),
+    [
+        (Identity("other", 1, 10), 2, "belongs to cluster 'other', node 2 to 'c'"),
+        (Identity("c", 1, 10), 3, "node 1 wants node 3, but this is node 2"),
+        (Identity("c", 2, 10), 2, "somebody else claims to be node 2"),
+        (Identity("c", 9, 10), 2, "node 9 is not a member"),
+    ],
+)
+def test_who_has_the_secret_is_told_in_words_why_it_is_not_wanted(me: Identity, target: int, complaint: str) -> None:
+    acceptor = Acceptor(ACCEPTOR, frozenset({1, 3}), b"s", NONCE_2)
+    with pytest.raises(HandshakeRefusedError, match=complaint):
+        converse(Dialler(me, target, b"s", NONCE_1), acceptor)
+    assert not acceptor.done
+
+
+@pytest.mark.parametrize(
+    ("answers", "complaint"),
+    [(Identity("other", 2, 1), "belongs to cluster 'other'"), (Identity("c", 3, 1), "node 3 answers where node 2")],
+)
+def test_the_dialler_does_not_want_every_node_that_has_the_secret(answers: Identity, complaint: str) -> None:
+    dialler, _ = ends(b"s")
+    acceptor = Acceptor(answers, frozenset({1}), b"s", NONCE_2)
+    acceptor._judge = lambda peer, target: None  # type: ignore[method-assign]
+    with pytest.raises(HandshakeRefusedError, match=complaint):
+        converse(dialler, acceptor)
+    assert not dialler.done
+
+
+def test_a_proof_is_for_one_target_only() -> None:
+    dialler = Dialler(DIALLER, 3, b"s", NONCE_1)
+    hello = list(over_the_wire(dialler.first()))
+    hello[5] = 2  # who is in between says that another node is wanted
+    acceptor = Acceptor(ACCEPTOR, frozenset({1, 3}), b"s", NONCE_2)
+    proof = dialler.receive(over_the_wire(acceptor.receive(tuple(hello))))
+    with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+        acceptor.receive(over_the_wire(proof))
+
+
+def test_another_version_is_named() -> None:
+    for secret, ours in ((None, 1), (b"s", 2)):
+        dialler, acceptor = ends(secret, secret)
+        with pytest.raises(HandshakeRefusedError, match=f"version 9, we speak {ours}"):
+            acceptor.receive((1, 9, *DIALLER, 2, NONCE_1))
+        with pytest.raises(HandshakeRefusedError, match=f"version 9, we speak {ours}"):
+            dialler.receive((2, 9, NONCE_2))
 
 
 def test_a_recorded_proof_is_worth_nothing_later() -> None:
@@ -111,7 +218,7 @@ def test_a_refusal_is_passed_on_in_its_own_words() -> None:
     items=st.lists(st.one_of(st.integers(), st.text(max_size=5), st.binary(max_size=20), st.none()), max_size=7),
 )
 def test_anything_else_is_malformed(kind: int, items: list[object]) -> None:
-    for end in ends():
+    for end in (*ends(), *ends(b"s", b"s")):
         with pytest.raises((MalformedMessageError, HandshakeRefusedError)):
             end.receive((kind, *items))
         assert not end.done

@@ -15,7 +15,7 @@ from barnabas_raftlog.multiraft.connection import Connection
 from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
-from barnabas_raftlog.multiraft.liveness import decode_datagram
+from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
 from barnabas_raftlog.multiraft.peers import Peer
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
@@ -293,6 +293,96 @@ def test_after_a_silence_a_peer_is_live_once_however_many_datagrams_are_read_at_
     run(main())
 
 
+def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link_anew(run: Runner) -> None:
+    async def main() -> None:
+        now_ms = 0
+        async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            links, peer = nodes[1].links, nodes[1].links._peers[2]
+            receive, old = links._datagrams.on_datagram, (peer.outgoing, peer.incoming)
+            discarded, made_anew = asyncio.Event(), list[str]()
+            make_anew = links._make_anew
+
+            def note(data: bytes, address: object) -> None:
+                ignored = links.stats.datagrams_ignored
+                receive(data, address)
+                if links.stats.datagrams_ignored > ignored:
+                    discarded.set()
+
+            def note_reason(peer: Peer, reason: str) -> None:
+                made_anew.append(reason)
+                make_anew(peer, reason)
+
+            links._datagrams.on_datagram, links._make_anew = note, note_reason  # type: ignore[method-assign]
+            peer.liveness._last_sequence = 1 << 63  # as if a forged datagram had counted
+            await discarded.wait()
+            now_ms = 300
+            await nodes[1].until(lambda: not links.is_live(2))
+            await nodes[1].until_live(2)
+            await nodes[2].until_live(1)
+            assert nodes[1].changes == [(2, True), (2, False), (2, True)]
+            assert set(made_anew) == {"its datagrams do not count"}
+            assert peer.outgoing not in old
+            assert peer.incoming not in old
+            before, enough = peer.liveness.received, asyncio.Event()
+
+            def count(data: bytes, address: object) -> None:
+                receive(data, address)
+                if peer.liveness.received >= before + 3:
+                    enough.set()
+
+            links._datagrams.on_datagram = count
+            await enough.wait()
+
+    run(main())
+
+
+def test_a_forged_datagram_of_a_sequence_that_nobody_can_have_reached_counts_for_nothing(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            links, peer = nodes[1].links, nodes[1].links._peers[2]
+            receive, enough = links._datagrams.on_datagram, asyncio.Event()
+            forged = encode_datagram(Datagram(2, 102, 1 << 63, 0, 0, 0), 1, links._mark, None)
+
+            def note(data: bytes, address: object) -> None:
+                receive(forged, address)
+                receive(data, address)
+                if peer.liveness.received >= 5:
+                    enough.set()
+
+            links._datagrams.on_datagram = note
+            await enough.wait()
+            assert nodes[1].changes == [(2, True)]
+            assert links.stats.datagrams_ignored >= 5
+
+    run(main())
+
+
+def test_who_breaks_the_protocol_loses_its_link_is_named_once_and_may_connect_again(
+    run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with cluster(3) as nodes:
+            await nodes[1].until_live(2, 3)
+            await nodes[2].until_live(1)
+            connections = [nodes[1].links._peers[2].incoming, nodes[1].links._peers[2].outgoing]
+            nodes[1].links.refuse(2, "of group 00: acknowledges what is not there")
+            nodes[1].links.refuse(2, "of group 00: acknowledges what is not there")
+            await nodes[1].until(lambda: nodes[1].changes[2:] == [(2, False), (2, True)])
+            await nodes[2].until_live(1)
+            assert nodes[1].links._peers[2].incoming not in connections
+            assert nodes[1].links._peers[2].outgoing not in connections
+            nodes[1].links.refuse(9, "of group 00: is nobody")
+            texts = [fact.cause for fact in nodes[1].facts if fact.kind == "message refused"]
+            assert texts[0] == "refused a message of node 2, of group 00: acknowledges what is not there"
+            assert len(texts) == 2
+            assert caplog.text.count("refused a message of node 2") == 1
+
+    run(main())
+
+
 def test_calls_are_answered_and_errors_come_back_by_name(run: Runner) -> None:
     class TopicUnknownError(BarnabasError):
         pass
@@ -524,7 +614,7 @@ def test_posts_arrive_in_order_and_are_dropped_without_a_link(run: Runner) -> No
 def test_an_admin_asks_with_a_blocking_socket(run: Runner) -> None:
     async def main() -> None:
         async with cluster(1) as nodes:
-            nodes[1].links.serve("echo", echo)
+            nodes[1].links.serve_admins("echo", echo)
             host, port = nodes[1].links.address
             assert await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0) == b"-1:hi"
             with pytest.raises(RemoteError, match="UnknownMethod"):
@@ -539,11 +629,52 @@ def test_an_admin_without_the_secret_is_refused(run: Runner) -> None:
     async def main() -> None:
         async with cluster(2, secret=b"s3cret") as nodes:
             await nodes[1].until_live(2)
-            nodes[1].links.serve("echo", echo)
+            nodes[1].links.serve_admins("echo", echo)
             host, port = nodes[1].links.address
             with pytest.raises(HandshakeRefusedError, match="only one side has a secret"):
                 await asyncio.to_thread(ask, host, port, "echo", b"hi", 5.0)
             assert await asyncio.to_thread(lambda: ask(host, port, "echo", b"hi", 5.0, secret=b"s3cret")) == b"-1:hi"
+
+    run(main())
+
+
+def test_an_admin_is_refused_what_is_for_nodes(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[2].until_live(1)
+            host, port = nodes[1].links.address
+            nodes[1].links.serve("records", echo)
+            with pytest.raises(RemoteError, match="NotAllowed: 'records' is for nodes of the cluster only"):
+                await asyncio.to_thread(lambda: ask(host, port, "records", b"hi", 5.0))
+            assert await nodes[2].links.call(1, "records", b"hi", 5) == b"2:hi"
+
+    run(main())
+
+
+def test_a_newcomer_may_call_what_is_for_newcomers_and_nobody_else_may(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2, secret=b"s3cret") as nodes:
+            await nodes[2].until_live(1)
+            links = nodes[1].links
+            links.key_of = {-7: b"key"}.get
+            links.serve("records", echo)
+            links.serve_admins("status", echo)
+            links.serve_newcomers("join", echo)
+
+            async def asked(method: str, secret: bytes, number: int) -> bytes:
+                return await asyncio.to_thread(
+                    lambda: ask(*links.address, method, b"hi", 5.0, secret=secret, number=number)
+                )
+
+            assert await asked("join", b"key", -7) == b"-7:hi"
+            for method, secret, number in (("records", b"key", -7), ("status", b"key", -7), ("join", b"s3cret", -1)):
+                with pytest.raises(RemoteError, match="NotAllowed"):
+                    await asked(method, secret, number)
+            for secret, number in ((b"key", -8), (b"key", -1), (b"s3cret", -7)):
+                with pytest.raises(HandshakeRefusedError, match="secrets differ"):
+                    await asked("join", secret, number)
+            with pytest.raises(RemoteError, match="NotAllowed"):
+                await nodes[2].links.call(1, "join", b"hi", 5)
 
     run(main())
 

@@ -12,6 +12,7 @@ from barnabas_raftlog.multiraft.byte_counts import ByteCounts
 from barnabas_raftlog.multiraft.liveness import (
     DATAGRAM_BYTES_MAX,
     INTERVAL_MS,
+    SENT_REMEMBERED,
     Datagram,
     PeerLiveness,
     cluster_mark,
@@ -150,6 +151,78 @@ def test_a_replayed_datagram_changes_nothing() -> None:
     fresh_at_ms = pair.here.fresh_at_ms
     assert not pair.here.on_datagram(old, HERE, pair.now_ms + 900)
     assert pair.here.fresh_at_ms == fresh_at_ms
+
+
+def test_a_sequence_that_nobody_can_have_reached_separates_nobody() -> None:
+    pair = Pair()
+    pair.run(1_000)
+    newest = pair.there.next(2, THERE, pair.now_ms).sequence
+    for ahead in (1 << 63, 1 << 32, SENT_REMEMBERED + 4):
+        assert not pair.here.on_datagram(Datagram(2, THERE, newest + ahead, HERE, 5, 0), HERE, pair.now_ms)
+    pair.run(5_000)
+    assert pair.fresh == (True, True)
+    assert pair.here.loss < 0.01
+    assert not pair.here.is_not_understood(pair.now_ms)
+
+
+@pytest.mark.parametrize("absent_ms", [5_000, 60_000, 3_600_000])
+def test_a_peer_that_was_cut_off_may_be_ahead_by_what_it_has_sent_meanwhile(absent_ms: int) -> None:
+    pair = Pair()
+    pair.run(1_000)
+    for _ in range(0, absent_ms, INTERVAL_MS):
+        pair.now_ms += INTERVAL_MS
+        pair.there.next(2, THERE, pair.now_ms)
+    pair.run(500)
+    assert pair.fresh == (True, True)
+
+
+@pytest.mark.parametrize("sequence", [1, 77, 1 << 50])
+def test_the_first_of_a_link_counts_only_if_it_names_the_connection_that_we_dialled(sequence: int) -> None:
+    pair = Pair()
+    pair.here.connected(THERE, pair.now_ms, 4711)
+    for mark in (0, 4712):
+        strange = Datagram(2, THERE, sequence, HERE, 5, 0, accepted=ByteCounts(mark, 1, 1))
+        assert not pair.here.on_datagram(strange, HERE, pair.now_ms)
+    first = Datagram(2, THERE, sequence, HERE, 5, 0, accepted=ByteCounts(4711, 1, 1))
+    assert pair.here.on_datagram(first, HERE, pair.now_ms)
+    assert pair.here.on_datagram(Datagram(2, THERE, sequence + 1, HERE, 5, 0), HERE, pair.now_ms)
+
+
+def test_who_is_not_understood_for_a_timeout_counts_from_its_next_connection_on() -> None:
+    pair = Pair()
+    pair.here.on_datagram(
+        Datagram(2, THERE, 1 << 63, HERE, 5, 0), HERE, pair.now_ms
+    )  # the first: nothing speaks against it
+    pair.run(1_000)
+    assert not pair.here.is_not_understood(pair.now_ms)
+    pair.run(200)
+    assert pair.here.is_not_understood(pair.now_ms)
+    assert pair.fresh == (False, False)
+    pair.here.connected(THERE, pair.now_ms)
+    assert not pair.here.is_not_understood(pair.now_ms)
+    pair.run(1_500)
+    assert pair.fresh == (True, True)
+
+
+def test_our_own_pause_is_no_time_in_which_a_peer_was_not_understood() -> None:
+    pair = Pair()
+    pair.run(1_000)
+    old = Datagram(2, THERE, 1, HERE, 5, 0)
+    pair.here.on_datagram(old, HERE, pair.now_ms)
+    pair.now_ms += 3_000
+    pair.here.forgive(pair.now_ms)
+    pair.here.on_datagram(old, HERE, pair.now_ms)
+    assert not pair.here.is_not_understood(pair.now_ms)
+
+
+def test_one_that_counts_ends_the_doubt() -> None:
+    pair = Pair()
+    pair.run(1_000)
+    old = Datagram(2, THERE, 1, HERE, 5, 0)
+    for _ in range(30):
+        assert not pair.here.on_datagram(old, HERE, pair.now_ms)
+        assert not pair.here.is_not_understood(pair.now_ms)
+        pair.run(INTERVAL_MS)
 
 
 def test_an_echo_of_what_was_never_sent_proves_nothing() -> None:

@@ -13,6 +13,7 @@ from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, frame_of, read_h
 from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
+    INDEX_MAX,
     TERM_MAX,
     AppendEntries,
     AppendResponse,
@@ -301,3 +302,31 @@ def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
         else:
             with pytest.raises(MalformedMessageError, match="terms end at 2147483647"):
                 decode_messages(read_header(frame.header), frame.payload, SOURCE, TARGET, owned=False)
+
+
+@pytest.mark.parametrize(
+    ("following", "complaint"),
+    [
+        ((4, 0), "entry 8 of term 4 at offset 0 follows term 5 and offset 0"),
+        ((5, 1), "entry 8 of term 5 at offset 1 follows term 5 and offset 0"),
+        ((5, -1), "entry 8 of term 5 at offset -1"),
+    ],
+)
+def test_entries_that_do_not_continue_each_other_are_refused(following: tuple[int, int], complaint: str) -> None:
+    term, base_offset = following
+    second = Entry(8, term, control_frame(base_offset, term, ControlKind.NO_OP))
+    append = AppendEntries(5, SOURCE, TARGET, 6, 4, 0, 1, False, [entry(7, 5), second])
+    (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
+    with pytest.raises(MalformedMessageError, match=complaint):
+        decode(b"".join(frame))
+
+
+def test_a_snapshot_beyond_any_log_is_refused() -> None:
+    for index, is_right in ((INDEX_MAX, True), (INDEX_MAX + 1, False)):
+        snapshot = InstallSnapshot(1, SOURCE, TARGET, index, 1, b"state")
+        (frame,), _ = encode_messages([(GroupId(bytes(20)), snapshot)], DISK)
+        if is_right:
+            assert decode(b"".join(frame)) == [(GroupId(bytes(20)), snapshot)]
+        else:
+            with pytest.raises(MalformedMessageError, match="no log reaches beyond"):
+                decode(b"".join(frame))

@@ -312,12 +312,6 @@ def test_snapshot_of_what_is_here_is_not_installed() -> None:
     assert ready.install is None
 
 
-def test_two_leaders_of_one_term_stop_the_node() -> None:
-    group = elected()
-    with pytest.raises(AssertionError, match="both lead"):
-        group.cores[1].step(AppendEntries(1, 2, 1, 1, 1, 1, 9, False, ()), group.now_ms)
-
-
 def test_a_late_vote_request_does_not_make_a_leader_without_peers_wait_for_something() -> None:
     group = Group([1])
     group.to_deadline(1)

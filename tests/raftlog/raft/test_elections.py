@@ -6,6 +6,7 @@ or because it takes a rare message, is said here.
 
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
+    TERM_MAX,
     LeadershipEnded,
     PeerLive,
     PeerSilent,
@@ -331,3 +332,18 @@ def test_without_a_leader_a_voter_more_is_a_reason_to_try_and_a_learner_is_none(
     assert deadline_after(core) == 1_000
     group.step(2, PeerLive(3))
     assert deadline_after(core) < 1_000
+
+
+def test_nobody_stands_in_a_term_that_no_entry_can_have() -> None:
+    group = elected()
+    group.step(2, VoteRequest(TERM_MAX - 1, 3, 2, 9, 9, pre=False, transfer=False))
+    group.lose()
+    group.to_deadline(2)
+    group.step(2, VoteResponse(TERM_MAX, 3, 2, granted=True, pre=True))
+    core = group.cores[2]
+    assert (core.term, core.role) == (TERM_MAX, Role.CANDIDATE)
+    group.lose()
+    group.to_deadline(2)
+    group.to_deadline(2)
+    assert not group.inbox
+    assert core.term == TERM_MAX
