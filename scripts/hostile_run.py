@@ -13,7 +13,6 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import cluster_handle
@@ -27,8 +26,9 @@ from hostile import (
     scenes_topics,
 )
 from hostile.beside import TOPIC
-from hostile.costs import PAUSE_S_MAX, BrokerCosts, Cost
-from hostile.processes import Told, ToldNothingError
+from hostile.costs import BrokerCosts
+from hostile.judge import judge
+from hostile.processes import Told, ToldNothingError, end_when_told
 from hostile.scene import SCENES, Attack, Scene
 
 TABLES = (
@@ -64,22 +64,6 @@ def choose(wanted: str | None) -> list[Scene]:
     if unknown := [name for name in names if name not in SCENES]:
         raise SystemExit(f"hostile: no such scene: {', '.join(unknown)}; there are {', '.join(SCENES)}")
     return [SCENES[name] for name in names]
-
-
-def judge(client: dict[str, object], costs: Sequence[Cost], *, timed: bool) -> list[str]:
-    """Return what is beyond the limits."""
-    found = [text for cost in costs for text in cost.complaints()]
-    if not timed:
-        found = [text for text in found if "callback" not in text]
-    pause_s = client["pause_s"]
-    assert isinstance(pause_s, float | int)
-    if timed and pause_s > PAUSE_S_MAX:
-        found.append(f"the client paused for {pause_s:.2f} s")
-    if client["error_count"]:
-        errors = client["errors"]
-        assert isinstance(errors, list)
-        found.append(f"the client had {client['error_count']} errors: {errors[0]}")
-    return found
 
 
 class Stage:
@@ -162,6 +146,7 @@ def conclude(played: list[Played], last: list[str], wanted: int) -> int:
 
 
 def main() -> int:
+    end_when_told()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", help="comma separated; all of them unless given")
     parser.add_argument("--list", action="store_true", help="print the scenes, and play none")

@@ -11,7 +11,8 @@ import sys
 import time
 from typing import Any
 
-from barnabas_clients import Admin, ClientError, Consumer, KafkaError, Producer
+from barnabas_clients import Admin, Consumer, Producer
+from barnabas_raftlog.errors import BarnabasError
 
 TOPIC, GROUP, PARTITIONS = "beside", "beside", 3
 VALUE_BYTES = 200
@@ -91,7 +92,7 @@ class Client:
         self.missing.add(value)
         try:
             await producer.send_and_wait(TOPIC, value)
-        except (ClientError, KafkaError, OSError) as error:
+        except (BarnabasError, OSError) as error:
             self.missing.discard(value)
             self.errors.append(f"produce: {type(error).__name__}: {error}")
             return
@@ -105,7 +106,7 @@ class Client:
                     self.consumed.note()
                     self.missing.discard(bytes(record.value or b""))
                     self._has_consumed.set()
-            except (ClientError, KafkaError, OSError) as error:
+            except (BarnabasError, OSError) as error:
                 self.errors.append(f"consume: {type(error).__name__}: {error}")
                 await asyncio.sleep(0.1)
 

@@ -3,19 +3,30 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Told", "ToldNothingError"]
+__all__ = ["Told", "ToldNothingError", "end_when_told"]
 
 SCRIPTS = Path(__file__).parent.parent
 
 
 class ToldNothingError(RuntimeError):
     """A process that should have answered did not, or is gone."""
+
+
+def end_when_told() -> None:
+    """Let SIGTERM and SIGINT end this process as an exception does: what it started ends before it."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
 
 
 class Told:

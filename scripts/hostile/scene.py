@@ -22,7 +22,7 @@ from barnabas_clients.protocol.registry import Message
 
 from .frames import Address, Wire, batch, connect, frame_of, send_some, take_some
 
-__all__ = ["SCENES", "Attack", "Scene", "scene"]
+__all__ = ["SCENES", "Attack", "Pool", "Scene", "at_once", "counted", "produce", "scene"]
 
 THREADS_MAX = 24
 COLD_TOPIC, COLD_BATCHES, COLD_BATCH_BYTES = "cold", 120, 1_000_000
@@ -61,13 +61,14 @@ class Attack:
     """
 
     def __init__(
-        self, brokers: Sequence[Address], peers: Sequence[Address], chance: random.Random, **other: Any
+        self, brokers: Sequence[Address], peers: Sequence[Address], chance: random.Random | None = None, **other: Any
     ) -> None:
-        self.brokers, self.peers, self.chance = brokers, peers, chance
+        self.brokers, self.peers = brokers, peers
+        self.chance = chance or random.Random(0)
         self.topic: str = other.get("topic", "beside")
         self.share: float = other.get("share", 1.0)
         self.seconds: float = other.get("seconds", 6.0)
-        self.name = f"h{chance.getrandbits(32):08x}"
+        self.name = f"h{self.chance.getrandbits(32):08x}"
         self._opened: list[socket.socket] = []
 
     def many(self, count: int) -> int:
@@ -116,17 +117,7 @@ class Attack:
 
     def at_once(self, calls: Sequence[Callable[[], Any]]) -> Counter[str]:
         """Make all calls at the same time; return how often each came to which end."""
-
-        def one(call: Callable[[], Any]) -> str:
-            try:
-                return str(call())
-            except TimeoutError:
-                return "no answer in time"
-            except OSError as error:
-                return type(error).__name__
-
-        with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(calls)))) as pool:
-            return Counter(pool.map(one, calls))
+        return at_once(calls)
 
     def ask_each(self, request: Message, version: int, times: int = 1) -> Counter[str]:
         """Ask every broker for the same, `times` at once on connections of their own; return how that ended."""
@@ -182,6 +173,21 @@ class Attack:
 
         self.at_once([partial(fill, index, address) for index, address in leaders.items()])
         return leaders
+
+
+def at_once(calls: Sequence[Callable[[], Any]]) -> Counter[str]:
+    """Make all calls at the same time; return how often each came to which end."""
+
+    def one(call: Callable[[], Any]) -> str:
+        try:
+            return str(call())
+        except TimeoutError:
+            return "no answer in time"
+        except OSError as error:
+            return type(error).__name__
+
+    with ThreadPoolExecutor(min(THREADS_MAX, max(1, len(calls)))) as pool:
+        return Counter(pool.map(one, calls))
 
 
 class Pool:

@@ -149,10 +149,11 @@ def idempotent_producers_without_end(attack: Attack) -> str:
 @scene("like A3")
 def largest_produce_requests(attack: Attack) -> str:
     """Produce requests of 60 MB to partitions that are none, and to those that are led elsewhere."""
+    attack.create(attack.name)
     data = batch(body=bytes(1_000_000))
     parts = [PartitionProduceData(index=k, records=data) for k in range(attack.many(60))]
-    topics = [TopicProduceData(name=name, partition_data=parts) for name in (attack.topic,)]
-    request = ProduceRequest(acks=-1, timeout_ms=2_000, topic_data=topics)
+    topic = TopicProduceData(name=attack.name, partition_data=parts)
+    request = ProduceRequest(acks=-1, timeout_ms=2_000, topic_data=[topic])
     return counted(attack.ask_each(request, 9, 3))
 
 
