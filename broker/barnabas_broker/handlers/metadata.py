@@ -18,6 +18,7 @@ The controller id names a broker that takes requests, this one: any broker passe
 """
 
 from collections.abc import Coroutine, Generator, Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from barnabas_broker.connections import Exchange
@@ -25,10 +26,12 @@ from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.pieces import distinct
 from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -60,11 +63,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     version, asked = exchange.version, request.topics
     if asked is None or (version == 0 and not asked):
         return (yield from _everything(broker))
-    request.topics = asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
-    yield
-    names = [topic.name for topic in asked if topic.name is not None and topic.topic_id == NO_UUID]
-    missing = [name for name in names if name not in broker.partitions.topics]
-    yield
+    request.topics = asked = yield from distinct(asked, attrgetter("name", "topic_id"))
+    missing = yield from _missing(broker, asked)
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
         return _create(broker, request, version, missing)
@@ -83,6 +83,17 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         for topic in request.topics or ()
     ]
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[str]]:
+    """Return the names of those that are asked for by name and are not there."""
+    names = []
+    for number, topic in enumerate(asked, 1):
+        if topic.name is not None and topic.topic_id == NO_UUID and topic.name not in broker.partitions.topics:
+            names.append(topic.name)
+        if not number % PIECE:
+            yield
+    return names
 
 
 def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedTopic]:
