@@ -6,8 +6,8 @@ which the hostile traffic goes to a sink, a process that reads and forgets it; a
 traffic, by the same seed, goes to the brokers. Latencies are compared, each from when its request was due.
 
 Exit status: 0 if the 99th percentile in the crowd is at most twice that of the control, and each of the 4,500 had
-at least 95 % of what it offered, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a processor,
-and so may have measured itself.
+at least 95 % of what it offered, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a
+processor, and so may have measured itself.
 """
 
 import argparse

@@ -203,7 +203,7 @@ def _show(found: dict[str, Any], *, verbose: bool) -> None:
     lines = _quorum_lines(found["brokers"])
     if verbose:
         for broker in found["brokers"]:
-            for part in ("fetches", "events", "stats"):
+            for part in ("fetches", "events", "loop", "stats"):
                 lines += [f"node {broker['node_id']} {part}: {line}" for line in _lines(broker.get(part))]
     if lines:
         say(*lines)

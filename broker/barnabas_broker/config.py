@@ -108,6 +108,12 @@ class BrokerConfig:
         0, "Replicas of a topic that is created without a number. 0: three, or all if there are fewer brokers.", high=15
     )
     auto_create_topics_enable: bool = _flag(True, "Create a topic when a client asks for its metadata.")
+    max_topics: int = _number(
+        100_000, "Topics of the whole cluster; one more is refused. The active controller's setting counts.", low=1
+    )
+    max_partitions: int = _number(
+        100_000, "Partitions of the whole cluster; one more is refused. The active controller's setting counts.", low=1
+    )
     delete_topic_enable: bool = _flag(True, "Allow topics to be deleted.")
     min_insync_replicas: int = _number(1, "In-sync replicas that acks=all needs.", low=1, high=15)
     flush_mode: str = _text(

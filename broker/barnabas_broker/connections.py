@@ -44,6 +44,7 @@ from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.foreign_protocols import complaint_about
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
@@ -180,6 +181,10 @@ class Exchange:
     def turns(self) -> Turns:
         return self.connection._listener.turns
 
+    @property
+    def meter(self) -> LoopMeter:
+        return self.connection._listener.meter
+
 
 class Connection(asyncio.BufferedProtocol):
     """One client. Invariant: `_held` is what was received and not yet served; it starts at a size prefix."""
@@ -298,6 +303,9 @@ class Connection(asyncio.BufferedProtocol):
         return scratch[start : start + count]
 
     def buffer_updated(self, count: int) -> None:
+        self._listener.meter.run("read from a client", self._received, count)
+
+    def _received(self, count: int) -> None:
         self.last_sweep = self._listener.sweep_count
         self.received_bytes += count
         frame = self._frame
@@ -482,10 +490,11 @@ class Listener:
     `serve` gets each exchange, synchronously and in order; it must not raise for anything a client can cause.
     """
 
-    def __init__(self, limits: Limits, serve: Callable[[Exchange], None]) -> None:
+    def __init__(self, limits: Limits, serve: Callable[[Exchange], None], meter: LoopMeter | None = None) -> None:
         self.limits = limits
         self.serve = serve
-        self.turns = Turns()
+        self.meter = meter or LoopMeter()
+        self.turns = Turns(meter=self.meter)
         self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0
@@ -570,7 +579,7 @@ class Listener:
 
     def _send_soon(self, connection: Connection) -> None:
         if not self._sending:
-            asyncio.get_running_loop().call_soon(self._send_all)
+            asyncio.get_running_loop().call_soon(self.meter.run, "answers", self._send_all)
         self._sending[connection] = None
 
     def _send_all(self) -> None:

@@ -15,11 +15,12 @@ from barnabas_clients.protocol.list_groups import ListGroupsResponse
 from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
 from barnabas_clients.protocol.metadata import MetadataResponse
 from barnabas_clients.protocol.offset_fetch import OffsetFetchResponse
-from barnabas_clients.protocol.registry import Message, encode_response, encode_response_in_steps
+from barnabas_clients.protocol.registry import APIS, Message, encode_response, encode_response_in_steps
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.loop_meter import LoopMeter
 
 from .compaction import Compaction
 from .config import BrokerConfig
@@ -80,13 +81,15 @@ class BrokerContext:
         clock: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
         new_id: Callable[[], UUID] = uuid4,
+        meter: LoopMeter | None = None,
     ) -> None:
         self.config, self.metadata, self.partitions, self.events = config, metadata, partitions, events
         self.node_id, self.cluster_id = config.node_id, config.cluster_id
         self.now_ms, self.on_fatal, self.new_id = clock, on_fatal, new_id
-        self.timers = Timers(clock)
+        self.meter = meter or LoopMeter()
+        self.timers = Timers(clock, self.meter)
         clocks = Clocks(clock, partitions.wall_ms)
-        self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal)
+        self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter)
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
@@ -168,9 +171,14 @@ class BrokerContext:
         """Run what must wait, and end the node if it fails. Bounded by the unanswered requests of all connections."""
         self.start_task(coroutine, self._on_done)
 
-    def start_task(self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[asyncio.Task[T]], None]) -> None:
-        """Run a request that must wait, and hand it to `on_done` when it is over; `close` cancels it."""
-        task = asyncio.get_running_loop().create_task(coroutine)
+    def start_task(
+        self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[asyncio.Task[T]], None], name: str = ""
+    ) -> None:
+        """Run a request that must wait, and hand it to `on_done` when it is over; `close` cancels it.
+
+        `name` is what it is called where it is told what took long.
+        """
+        task = asyncio.get_running_loop().create_task(self.meter.measured(coroutine, name))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         task.add_done_callback(on_done)
@@ -211,7 +219,8 @@ def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) 
     def failed(error: Exception) -> None:
         exchange.give_up(f"an answer cannot be encoded: {error}")
 
-    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps), failed))
+    name = f"answer to {APIS[exchange.api_key].name}"
+    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps), failed, name=name))
 
 
 def _made(response: Message) -> Generator[None, None, Message]:

@@ -28,6 +28,7 @@ from barnabas_metadata_quorum.commands import RefusalReason, Refused
 from barnabas_metadata_quorum.image import Image, topic_changes
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError, StorageFailedError
+from barnabas_raftlog.loop_meter import LoopMeter
 
 from .config import BrokerConfig
 from .coordinator_replay import STANDBY_ENTRIES, Replay
@@ -63,7 +64,9 @@ class Coordinator:
         timers: Timers,
         clocks: Clocks,
         on_fatal: Callable[[BaseException], None],
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
         self.config, self.timers, self.fail = config, timers, on_fatal
         self.now_ms, self.wall_ms = clocks
         self.group_config = GroupConfig(
@@ -107,9 +110,12 @@ class Coordinator:
         if index is None or self.is_closed:
             return ErrorCode.NOT_COORDINATOR
         shard = self.shards.get(index)
+        partition = self._partitions.topics[OFFSETS_TOPIC].partitions.get(index)
+        # One of an offsets topic that was deleted ends in its turn.
+        if shard is not None and shard.partition is not partition:
+            return ErrorCode.NOT_COORDINATOR
         if shard is not None and shard.state is ShardState.ACTIVE:
             return shard
-        partition = self._partitions.topics[OFFSETS_TOPIC].partitions.get(index)
         if shard is not None or (partition is not None and partition.is_leader):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
@@ -257,7 +263,7 @@ class Coordinator:
         _ = self.start_task(coroutine)
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(coroutine)
+        task = asyncio.get_running_loop().create_task(self._meter.measured(coroutine))
         self._tasks[task] = None
         task.add_done_callback(self._on_done)
         return task

@@ -173,6 +173,7 @@ class Dispatcher:
             if route is None or version not in route.advertised or version < route.served_from:
                 self._refuse_version(exchange, route)
                 return
+            exchange.meter.what = APIS[key].name
             if len(frame) > SMALL_BYTES:
                 self._take_turns(exchange, self._decode(route, exchange, frame, header.body_position))
                 return
@@ -210,10 +211,13 @@ class Dispatcher:
         elif isinstance(outcome, Generator):
             self._take_turns(exchange, self._finish_in_steps(route, exchange, request, outcome))
         else:
-            self._broker.start_task(outcome, partial(self._finish, route, exchange, request))
+            name = APIS[route.key].name
+            self._broker.start_task(outcome, partial(self._finish, route, exchange, request), name)
 
     def _take_turns(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
-        exchange.turns.begin(Work(exchange, steps, self._broker.on_fatal, outlives=exchange.api_key == PRODUCE))
+        key = exchange.api_key
+        work = Work(exchange, steps, self._broker.on_fatal, outlives=key == PRODUCE, name=APIS[key].name)
+        exchange.turns.begin(work)
 
     def _finish_in_steps(
         self, route: Route, exchange: Exchange, request: Message, steps: Steps

@@ -56,11 +56,14 @@ class NodeEnvironment(NamedTuple):
     """The real machine unless told otherwise.
 
     `random_bytes` is the only source of chance: incarnations, ids, nonces and the seed of election jitter.
+    `precise_ns` and `processor_ns` measure what the loop does (`loop_meter`), and decide nothing.
     `link_delay` is how long what this node sends to others takes; None where nothing shall hold it back.
     """
 
     monotonic_ms: Callable[[], int] = monotonic_ms
     wall_ms: Callable[[], int] = wall_ms
+    precise_ns: Callable[[], int] = time.perf_counter_ns
+    processor_ns: Callable[[], int] = time.thread_time_ns  # of whoever asks, which is the loop's thread
     random_bytes: Callable[[int], bytes] = os.urandom
     files: Files = OsFiles()
     boot_id: Callable[[], str] = boot_id

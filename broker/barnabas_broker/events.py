@@ -35,6 +35,7 @@ LEVELS = {
     "segment not repaired": logging.ERROR,
     "replica suspended": logging.WARNING,
     "storage hampered": logging.WARNING,
+    "long callback": logging.WARNING,
     "no room": logging.WARNING,
     "connections limited": logging.WARNING,
     "acknowledged records may be missing": logging.WARNING,

@@ -17,6 +17,7 @@ take away what comes after.
 """
 
 import struct
+from collections.abc import Generator
 
 import msgpack
 
@@ -24,9 +25,16 @@ from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, ControlKind
 
-from .producer_state import ProducerTable
+from .producer_state import ProducerImage, ProducerTable
+from .steps import at_once
 
-__all__ = ["LogStarts", "decode_replica_state", "encode_replica_state", "encode_start"]
+__all__ = [
+    "LogStarts",
+    "decode_replica_state",
+    "decode_replica_state_in_steps",
+    "encode_replica_state",
+    "encode_start",
+]
 
 _OFFSET = struct.Struct(">q")
 _PREFIX_TRUNCATION = bytes((ControlKind.PREFIX_TRUNCATION,))
@@ -83,25 +91,37 @@ class LogStarts:
         return next((index for index, start in self._pending if start >= offset), None)
 
 
-def encode_replica_state(log_start_offset: int, producers: ProducerTable) -> bytes:
-    """Return what a replica must know beside its log, as of `producers.applied_index`."""
+def encode_replica_state(log_start_offset: int, producers: ProducerImage) -> bytes:
+    """Return what a replica must know beside its log, as of `producers.applied_index`. For a worker: it takes long."""
     blob: bytes = msgpack.packb((_STATE_VERSION, log_start_offset, producers.to_blob()))
     return blob
 
 
 def decode_replica_state(blob: Buffer) -> tuple[int, ProducerTable]:
-    """Read what `encode_replica_state` wrote: (log_start_offset, producers).
+    """Read what `encode_replica_state` wrote, (log_start_offset, producers), at once.
 
     Raises:
         CorruptBatchError: it is of another version, or is not one.
     """
+    return at_once(decode_replica_state_in_steps(blob))
+
+
+def decode_replica_state_in_steps(blob: Buffer) -> Generator[None, None, tuple[int, ProducerTable]]:
+    """Read what `encode_replica_state` wrote, (log_start_offset, producers), with pauses.
+
+    Raises:
+        CorruptBatchError: it is of another version, or is not one.
+    """
+    reader = msgpack.Unpacker(use_list=False, strict_map_key=False)
     try:
-        version, *fields = msgpack.unpackb(blob, use_list=True, strict_map_key=False)
+        reader.feed(blob)
+        count = reader.read_array_header()
+        version = reader.unpack()
         if version == _TABLE_VERSION:
-            return 0, ProducerTable.from_blob(bytes(blob))
+            return 0, (yield from ProducerTable.from_blob_in_steps(blob))
         if version != _STATE_VERSION:
             raise CorruptBatchError(f"saved replica state has version {version}, this is {_STATE_VERSION}")
-        offset, table = fields
-        return int(offset), ProducerTable.from_blob(table)
+        offset, table = [reader.unpack() for _ in range(count - 1)]
+        return int(offset), (yield from ProducerTable.from_blob_in_steps(table))
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptBatchError(f"saved replica state cannot be read: {error}") from error

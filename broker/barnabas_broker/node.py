@@ -28,6 +28,7 @@ from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, Metadata
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.log.scrub import Scrub
 from barnabas_raftlog.log.storage import Storage, StorageConfig
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.catch_up import CatchUp
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.multiraft.links import Links, NodeAddress
@@ -66,6 +67,7 @@ class Node:
         self.config = config
         self._environment = environment or NodeEnvironment()
         self.events = EventHistory(self._environment.wall_ms)
+        self.meter = LoopMeter(self._environment.precise_ns, self._environment.processor_ns, self._on_long_callback)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.state = "starting"
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,6 +103,7 @@ class Node:
             new_datagrams=environment.new_datagrams,
             liveness_timeout_ms=config.raft_election_timeout_ms,
             delay=environment.link_delay or configured_delay(config),
+            meter=self.meter,
         )
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
         self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)
@@ -123,7 +126,8 @@ class Node:
             election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
         )
         self.multiraft = MultiRaft(
-            config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact
+            *(config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact),
+            meter=self.meter,
         )
         self.catch_up = CatchUp(
             config.node_id,
@@ -135,7 +139,7 @@ class Node:
             self.fail,
         )
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
-        self.listener = Listener(self._limits(), self._serve)
+        self.listener = Listener(self._limits(), self._serve, self.meter)
         await self.listener.bind(*config.listener)
         self._assemble(incarnation)
         await self.links.start()
@@ -270,6 +274,8 @@ class Node:
                 default_partitions=config.num_partitions,
                 default_replication_factor=config.replication_factor,
                 session_timeout_ms=config.broker_session_timeout_ms,
+                topics_max=config.max_topics,
+                partitions_max=config.max_partitions,
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
@@ -286,6 +292,7 @@ class Node:
             self.metadata.submit,
             self._on_fact,
             self.fail,
+            meter=self.meter,
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
@@ -294,7 +301,8 @@ class Node:
         self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
         self.links.serve(LOST_VOTER, LostVoters(self.partitions).answer)
         self.broker = BrokerContext(
-            config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id
+            *(config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id),
+            self.meter,
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
@@ -397,6 +405,11 @@ class Node:
         text = f"{reason}: what that stops waits, and is tried again every second"
         self.events.add("storage hampered", f"node {self.config.node_id}", text)
 
+    def _on_long_callback(self, what: str, processor_ns: int, wall_ns: int, unsaid: int) -> None:
+        text = f"{what} used {processor_ns // 1_000_000} ms of the processor in {wall_ns // 1_000_000} ms"
+        more = f"; so did {unsaid} more since the last such event" if unsaid else ""
+        self.events.add("long callback", f"node {self.config.node_id}", text + more)
+
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
@@ -454,6 +467,7 @@ class Node:
                 self.events.to_list() + self.broker.coordinator.group_events.to_list(),
                 key=lambda event: event["time_ms"],
             ),
+            "loop": self.meter.status(),
             "stats": {
                 "connections": len(self.listener),
                 "connections_accepted": self.listener.accepted_count,

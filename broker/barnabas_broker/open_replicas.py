@@ -95,16 +95,21 @@ class OpenReplicas:
                 log.on_loaded = partial(self._try_again, log)
             raise
 
-    def delete(self, group_id: GroupId, *, for_good: bool) -> None:
-        """Delete a replica with its files, if it is open; `for_good`: the group is no more, and nobody counts on it."""
+    def delete(self, group_id: GroupId, *, for_good: bool) -> bool:
+        """Delete a replica with its files, if it is open, and return whether it was.
+
+        `for_good`: the group is no more, and nobody counts on it.
+        """
         self.late.pop(group_id, None)
         if group_id in self._opened:
             self._opened.discard(group_id)
             self._unreadable.pop(group_id, None)
             self._mended.discard(group_id)
             self._storage.delete_log(group_id, for_good=for_good)
-        elif for_good:
+            return True
+        if for_good:
             self._storage.forget(group_id)
+        return False
 
     def _try_again(self, log: PartitionLog, group_id: GroupId) -> None:
         if self._unreadable.get(group_id) is log:

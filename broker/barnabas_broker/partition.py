@@ -37,7 +37,9 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -45,22 +47,32 @@ from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.state_file import StateOrMaker
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
-from .log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
+from .log_starts import (
+    LogStarts,
+    decode_replica_state,
+    decode_replica_state_in_steps,
+    encode_replica_state,
+    encode_start,
+)
 from .partition_host import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
 from .producer_state import (
     ANY_ID,
+    FORGOTTEN_AT_ONCE,
     OutOfOrderSequenceError,
     PerhapsForgottenError,
     ProducerBatch,
+    ProducerImage,
     ProducerTable,
 )
 from .replica_progress import copies_of, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .replica_state import note_entries
+from .time_slices import taken
 from .topic_settings import TopicSettings
 from .waiting import CommitWaiters
 
@@ -70,6 +82,7 @@ SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 SWEPT_MIN = 64  # waiters that have given up
+FAILED_AT_ONCE = 20  # those behind them are told in later iterations: a topic may end with thousands waiting
 GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
 follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
@@ -102,6 +115,7 @@ class Partition:
         "_gaps_until_ms",
         "_given_up",
         "_led_term",
+        "_prepared",
         "_saved_size",
         "_short",
         "_turned_away",
@@ -171,6 +185,7 @@ class Partition:
         self._short: list[tuple[int, PendingAppend]] = []
         self._given_up = 0  # those of both lists, at least, that wait no more
         self.saved_index, self._saved_size = 0, log.size_bytes
+        self._prepared: tuple[bytes, tuple[int, ProducerTable]] | None = None  # a state, and the same decoded
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
@@ -367,10 +382,10 @@ class Partition:
         self._announce_in_sync(now_ms)
         if self._short:
             self._finish_short()
-        self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
+        forgotten = self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
         # Who lacks something may leave without a further word. Whoever is live should come back in sync; the core may
         # hear of that later than the links.
-        if self._short or lacks_something(self.group, self.isr):
+        if self._short or forgotten == FORGOTTEN_AT_ONCE or lacks_something(self.group, self.isr):
             return True
         return any(
             replica not in self.isr and self.host.is_live(replica) for replica in (*self.replicas, *self.observing)
@@ -394,17 +409,18 @@ class Partition:
         """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash.
 
         It is kept with an entry that this replica surely has after a crash, though it may say more than that: others
-        may have made durable, and so committed, what is still on its way to this disk.
+        may have made durable, and so committed, what is still on its way to this disk. Who writes it encodes it, as of
+        this call.
         """
         if self.producers.commit_index < self.starts.known_index:
             return  # What is saved is ahead of the log, and stays true.
         if self.log.log_end_offset == 0:
             return  # Nobody has ever written: there is nothing to know.
         self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
-        table = self._committed_producers()
-        if table.applied_index > 0:
-            index = max(self.log.first_index - 1, min(table.applied_index, self.log.durable_index))
-            self.log.save_state(index, self._encoded(table))
+        committed = self.producers.committed()
+        if committed.applied_index > 0:
+            index = max(self.log.first_index - 1, min(committed.applied_index, self.log.durable_index))
+            self.log.save_state(index, self._encoder(committed))
 
     def end(self, code: ErrorCode) -> None:
         """Answer whoever waits: this replica serves nothing any more."""
@@ -424,7 +440,7 @@ class Partition:
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
         self.starts.truncate_from(index)
-        call_each(self._waiters.take_from(index), lambda waiter: waiter.on_failed(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_committed(self, commit_index: int) -> None:
         self.producers.commit_index = commit_index
@@ -484,7 +500,7 @@ class Partition:
             self._begin_anew()
             return
         try:
-            start_offset, producers = decode_replica_state(snapshot.data)
+            start_offset, producers = self._decoded(bytes(snapshot.data))
         except BarnabasError:
             # Of another version. The log is what counts; without the table a repetition may pass for something new.
             start_offset, producers = 0, ProducerTable()
@@ -494,14 +510,19 @@ class Partition:
         self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)
         self.saved_index, self._saved_size = index, self.log.size_bytes
 
-    def snapshot(self) -> tuple[int, int, bytes] | None:
+    async def prepare(self, state: bytes) -> None:
+        """Read in pieces what `install` is about to be given; cancelled, that reads it again."""
+        with suppress(BarnabasError):
+            self._prepared = state, await taken(decode_replica_state_in_steps(state))
+
+    def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
         """Return where this log begins: whoever lacks something before that, needs everything after it."""
         if self.producers.commit_index < self.starts.known_index:
             return None  # It is not known yet what the state was as of anything that is committed: ask again.
         index = self.log.first_index - 1
         term = self.log.term_at(index)
         assert term is not None, index
-        return index, term, self._encoded(self._committed_producers())
+        return index, term, self._encoder(self.producers.committed())
 
     # Inside.
 
@@ -519,16 +540,13 @@ class Partition:
         log.drop_before(offset, commit_index)
         self._saved_size = min(self._saved_size, log.size_bytes)
 
-    def _encoded(self, committed: ProducerTable) -> bytes:
+    def _encoder(self, committed: ProducerImage) -> Callable[[], bytes]:
         # A replica that was just opened may know of a committed start that it has not applied yet.
-        return encode_replica_state(self.starts.offset_as_of(committed.commit_index), committed)
+        return partial(encode_replica_state, self.starts.offset_as_of(committed.commit_index), committed)
 
-    def _committed_producers(self) -> ProducerTable:
-        table = self.producers
-        if table.applied_index > table.commit_index:
-            table = ProducerTable.from_blob(table.to_blob())
-            table.truncate_from(table.commit_index + 1)
-        return table
+    def _decoded(self, state: bytes) -> tuple[int, ProducerTable]:
+        prepared, self._prepared = self._prepared, None
+        return prepared[1] if prepared is not None and prepared[0] == state else decode_replica_state(state)
 
     def _is_save_due(self, commit_index: int) -> bool:
         entries = commit_index - self.saved_index
@@ -576,8 +594,12 @@ class Partition:
 
     def _fail_waiters(self, code: ErrorCode) -> None:
         short, self._short = self._short, []
-        waiters = [*(pair[1] for pair in short), *self._waiters.take_all()]
-        call_each(waiters, lambda waiter: waiter.on_failed(code))
+        self._fail([*(pair[1] for pair in short), *self._waiters.take_all()], code)
+
+    def _fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        if len(waiters) > FAILED_AT_ONCE:
+            self.host.fail_soon(waiters[FAILED_AT_ONCE:], code)
+        call_each(waiters[:FAILED_AT_ONCE], lambda waiter: waiter.on_failed(code))
 
 
 def _finish(waiter: PendingAppend) -> None:

@@ -1,12 +1,13 @@
 """What a partition is given and whom it tells: its log, its broker, who waits for it and who keeps state beside it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.compacted_log import Compacted, CompactionLimits, Pause
 from barnabas_raftlog.log.retention import SegmentSpan
+from barnabas_raftlog.log.state_file import StateOrMaker
 from barnabas_raftlog.multiraft.group import GroupLog
 from barnabas_raftlog.raft.messages import Buffer, Entry
 
@@ -36,7 +37,7 @@ class PartitionLog(GroupLog, Protocol):
     ) -> tuple[int, int, int] | None: ...
     async def max_timestamp(self, end_offset: int, believed_ms: int) -> tuple[int, int, int] | None: ...
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
-    def save_state(self, index: int, blob: bytes) -> None: ...
+    def save_state(self, index: int, state: StateOrMaker) -> None: ...
     def load_state(self) -> tuple[int, bytes] | None: ...
     def has_segments_before(self, offset: int) -> bool: ...
     def drop_before(self, offset: int, committed_index: int) -> None: ...
@@ -93,6 +94,9 @@ class PartitionHost(Protocol):
     def is_live(self, node_id: int) -> bool: ...
     def wake(self, partition: "Partition") -> None:
         """Something that fetches wait for has changed."""
+
+    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
+        """Tell these, in pieces and in later iterations of the loop, that they will not know."""
 
     def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
         """Its log has failed for good."""

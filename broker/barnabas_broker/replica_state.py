@@ -13,8 +13,9 @@ from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, StorageFai
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import parse_header
 
-from .log_starts import LogStarts, decode_replica_state
+from .log_starts import LogStarts, decode_replica_state_in_steps
 from .producer_state import ANY_ID, ProducerTable
+from .time_slices import taken
 
 __all__ = ["ReplayedLog", "ReplicaState", "load_replica_state", "note_entries"]
 
@@ -84,7 +85,7 @@ async def load_replica_state(log: ReplayedLog, timestamp_ms: int) -> ReplicaStat
     is_known = base_index == 0  # whether there is anything to replay the log over
     if saved is not None and saved[0] >= base_index:
         try:
-            start_offset, producers = decode_replica_state(saved[1])
+            start_offset, producers = await taken(decode_replica_state_in_steps(saved[1]))
             starts = LogStarts(producers.applied_index, start_offset)
             saved_index, is_known = producers.applied_index, True
             # What is committed elsewhere may not be here yet; the table must be ready for whatever comes in its place.

@@ -1,13 +1,16 @@
 """Long work on the loop in short pieces: everything else goes on in between."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
-__all__ = ["Slices", "taken"]
+__all__ = ["Slices", "made", "taken"]
 
 SLICE_S = 0.005
 
+PIECE = 20
+
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -34,3 +37,13 @@ async def taken(steps: Generator[None, None, T]) -> T:
             result: T = end.value
             return result
         await slices.breathe()
+
+
+async def made(make: Callable[[S], T], items: Iterable[S]) -> list[T]:
+    """Return what `make` makes of each item; each time takes little, but there may be thousands."""
+    slices, results = Slices(), list[T]()
+    for item in items:
+        results.append(make(item))
+        if not len(results) % PIECE:
+            await slices.breathe()
+    return results

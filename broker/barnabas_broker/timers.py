@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.loop_meter import LoopMeter
 
 from .waiting import Deadline, Deadlines
 
@@ -20,8 +21,8 @@ class Timers:
     together `DUE_MAX` are called in one turn of the loop.
     """
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], int], meter: LoopMeter | None = None) -> None:
+        self._clock, self._meter = clock, meter or LoopMeter()
         self._deadlines: Deadlines[Callable[[], None]] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
@@ -50,7 +51,7 @@ class Timers:
         if at_ms is not None:
             self._timer_at_ms = at_ms
             delay_s = max(0, at_ms - self._clock()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._meter.run, "timers", self._fire)
 
     def _fire(self) -> None:
         self._timer = None

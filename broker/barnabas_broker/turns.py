@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator
 from typing import Protocol, TypeAlias
 
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.loop_meter import LoopMeter
 
 __all__ = ["Turns", "Work"]
 
@@ -44,14 +45,24 @@ class Held(Protocol):
 
 
 class Work:
-    """Steps to take for one request. `failed` is told what they raise, failed assertions excepted."""
+    """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
 
-    __slots__ = ("exchange", "failed", "is_large", "outlives", "steps")
+    `name` is what the work is called where it is told what took long.
+    """
+
+    __slots__ = ("exchange", "failed", "is_large", "name", "outlives", "steps")
 
     def __init__(
-        self, exchange: Held, steps: Steps, failed: Callable[[Exception], None], *, outlives: bool = False
+        self,
+        exchange: Held,
+        steps: Steps,
+        failed: Callable[[Exception], None],
+        *,
+        outlives: bool = False,
+        name: str = "",
     ) -> None:
-        self.exchange, self.steps, self.failed, self.outlives = exchange, steps, failed, outlives
+        self.exchange, self.steps, self.failed = exchange, steps, failed
+        self.outlives, self.name = outlives, name
         self.is_large = not exchange.is_small
 
 
@@ -61,8 +72,8 @@ class Turns:
     The clock is that of the loop, unless another one is given (seconds).
     """
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None) -> None:
+        self._clock, self._meter = clock, meter or LoopMeter()
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()
         self._large: deque[Work] = deque()
@@ -92,14 +103,18 @@ class Turns:
 
     def _activate(self, work: Work) -> None:
         if not self._active:
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turn_soon()
         self._active.append(work)
         self._large_count += work.is_large
 
+    def _turn_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._meter.run, "turn", self._turn)
+
     def _turn(self) -> None:
         work = self._active.popleft()
+        self._meter.what = work.name
         if self._active:
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turn_soon()
         self._large_count -= work.is_large
         call_each((work,), self._take_turn, self._fail)
         for fresh in (self._small, self._large):

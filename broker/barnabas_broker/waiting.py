@@ -14,6 +14,7 @@ that it has still not enough, and parks again.
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 __all__ = ["CommitWaiters", "Deadline", "Deadlines", "FetchWaiters", "ParkedFetch"]
@@ -112,13 +113,13 @@ class FetchWaiters(Generic[K, T]):
         for key in unique:
             self._by_key.setdefault(key, {})[waiter] = None
 
-    def waits_for(self, key: K) -> bool:
-        """Tell whether anybody would be woken by `key`."""
-        return key in self._by_key
+    def count(self, key: K) -> int:
+        """Return how many would be woken by `key`."""
+        return len(self._by_key.get(key, ()))
 
-    def take(self, key: K) -> list[T]:
-        """Remove and return whoever waits for `key`, the longest waiting first."""
-        waiters = list(self._by_key.get(key, ()))
+    def take(self, key: K, count_max: int) -> list[T]:
+        """Remove and return those who wait for `key`, at most so many, the longest waiting first."""
+        waiters = list(islice(self._by_key.get(key, ()), count_max))
         for waiter in waiters:
             self.discard(waiter)
         return waiters

@@ -54,6 +54,7 @@ METHOD, CHECK, CHECKED = "leaders", "leaders.check", "leaders.checked"
 CHECK_S = 2.0
 CHECKS_APART_MAX = 32
 ANNOUNCEMENTS_PER_POST = 4_000
+SWEPT_PER_ITERATION = 500
 
 logger = logging.getLogger(__name__)
 
@@ -246,7 +247,14 @@ class LeaderAnnouncer:
         if not deleted:
             return
         self.table.forget_topics(topic.topic_id for topic in deleted)
-        gone = [(topic.topic_id, partition) for topic in deleted for partition in range(len(topic.partitions))]
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget what was known of topics that are gone, a piece in each iteration of the loop."""
+        gone = self.table.sweep(SWEPT_PER_ITERATION)
         for key in gone:
             self._news.pop(key, None)
-        self._tell(gone)
+        if len(gone) == SWEPT_PER_ITERATION:
+            asyncio.get_running_loop().call_soon(self._sweep)
+        if gone:
+            self._tell(gone)

@@ -10,6 +10,9 @@ gets the first answer instead of TOPIC_ALREADY_EXISTS. Answers are kept for the 
 and `image.ANSWERS_BYTES_MAX` bytes; a retry that comes later than that is decided anew. Topic ids are drawn by the
 submitting node for the same reason: chance stays out of the controller.
 
+A command names at most `NAMED_MAX` items (`check_named`): what it does is one atomic entry of the log, decided and
+applied by everybody. Who passes a client's request on looks at that first, the controller looks again.
+
 Commands without a `command_id` are idempotent by nature: registering twice with one incarnation gives the same
 epoch, a heartbeat changes nothing the second time, and a producer-id block allocated twice wastes 1,000 of 2^63.
 """
@@ -25,6 +28,7 @@ from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from .records import UNKNOWN_DIRECTORY
 
 __all__ = [
+    "NAMED_MAX",
     "AllocateProducerIds",
     "AlterConfigs",
     "AlterConfigsAnswer",
@@ -65,6 +69,7 @@ __all__ = [
     "RegisterBroker",
     "Reply",
     "SessionsChecked",
+    "check_named",
     "decode_answer",
     "decode_command",
     "decode_reply",
@@ -73,6 +78,8 @@ __all__ = [
     "encode_reply",
 ]
 
+NAMED_MAX = 10_000
+"""Topics, or partitions to be reassigned, that a command may name; as many partitions may it make (`topics`)."""
 PRODUCER_ID_BLOCK = 1_000  # Kafka's block size: a broker asks once for a thousand producers
 
 
@@ -106,6 +113,17 @@ class Refused(BarnabasError):  # noqa: N818  # an answer, not a fault: it says w
     def __init__(self, reason: RefusalReason, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
         self.reason, self.message, self.outcome_unknown = reason, message, outcome_unknown
+
+
+def check_named(count: int, what: str = "topics") -> None:
+    """Let nobody name more in one command than that may.
+
+    Raises:
+        Refused: POLICY_VIOLATION.
+    """
+    if count > NAMED_MAX:
+        text = f"{count} {what} in one request; {NAMED_MAX} is the maximum"
+        raise Refused(RefusalReason.POLICY_VIOLATION, text)
 
 
 class _Tagged(msgspec.Struct, frozen=True, tag_field="type"):

@@ -14,7 +14,16 @@ whatever is configured, so the configurations that say how long are refused for 
 from collections import Counter
 from collections.abc import Mapping
 
-from .commands import AlterConfigs, AlteredTopic, ConfigChange, ConfigOperation, ConfiguredTopic, RefusalReason, Refused
+from .commands import (
+    AlterConfigs,
+    AlteredTopic,
+    ConfigChange,
+    ConfigOperation,
+    ConfiguredTopic,
+    RefusalReason,
+    Refused,
+    check_named,
+)
 from .image import Image
 from .records import Record, TopicConfigured
 from .topic_configs import TOPIC_CONFIGS, check_topic_configs
@@ -26,7 +35,12 @@ FIXED = frozenset({"flush.mode"})
 
 
 def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
-    """Return the records of all topics that may be changed, and the fate of each topic, in order."""
+    """Return the records of all topics that may be changed, and the fate of each topic, in order.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many topics in one command.
+    """
+    check_named(len(command.topics))
     times = Counter(wanted.name for wanted in command.topics)
     records: list[Record] = []
     fates: list[AlteredTopic] = []

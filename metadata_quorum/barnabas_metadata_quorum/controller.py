@@ -70,7 +70,7 @@ from .records import (
 )
 from .sessions import Sessions
 from .topic_growth import create_partitions
-from .topics import create_topics, delete_topics
+from .topics import ClusterLimits, create_topics, delete_topics
 
 __all__ = ["ControllerConfig", "Decision", "decide"]
 
@@ -79,7 +79,7 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class ControllerConfig(msgspec.Struct, frozen=True):
-    """What a topic gets that does not say, and how long a silent broker is believed.
+    """What a topic gets that does not say, how long a silent broker is believed, and how much the cluster may have.
 
     A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
     start that may be one: whoever creates topics by itself then had better state a number.
@@ -88,6 +88,12 @@ class ControllerConfig(msgspec.Struct, frozen=True):
     default_partitions: int = 1
     default_replication_factor: int = 1
     session_timeout_ms: int = 3_000
+    topics_max: int = 100_000
+    partitions_max: int = 100_000
+
+    @property
+    def limits(self) -> ClusterLimits:
+        return ClusterLimits(self.topics_max, self.partitions_max)
 
     @property
     def beat_s(self) -> float:
@@ -223,7 +229,7 @@ def _decide_topics(
         case CreateTopics():
             return _create_topics(image, command, config)
         case CreatePartitions():
-            return _create_partitions(image, command)
+            return _create_partitions(image, command, config)
         case AlterConfigs():
             return _alter_configs(image, command)
         case DeleteTopics():
@@ -233,14 +239,15 @@ def _decide_topics(
 
 
 def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Decision:
-    records, fates = create_topics(image, command, config.default_partitions, config.default_replication_factor)
+    defaults = config.default_partitions, config.default_replication_factor
+    records, fates = create_topics(image, command, *defaults, config.limits)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreateTopicsAnswer(fates))
 
 
-def _create_partitions(image: Image, command: CreatePartitions) -> Decision:
-    records, fates = create_partitions(image, command)
+def _create_partitions(image: Image, command: CreatePartitions, config: ControllerConfig) -> Decision:
+    records, fates = create_partitions(image, command, config.limits)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))

@@ -17,6 +17,7 @@ A leader that is gone stays listed until its successor speaks; whoever needs to 
 brokers' fencing. `leader_id` -1 says that the announcer itself knows that nobody leads in that term any more.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
@@ -69,6 +70,7 @@ class LeaderTable:
         self._leaders: dict[PartitionKey, Leadership] = {}
         self._partitions: dict[bytes, set[int]] = {}
         self._deleted: dict[bytes, None] = {}
+        self._going: deque[bytes] = deque()  # deleted topics that have entries yet
         self._digests: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -105,14 +107,28 @@ class LeaderTable:
             self._digests[leadership.leader_id] = digest
 
     def forget_topics(self, topic_ids: Iterable[bytes]) -> None:
-        """Drop the entries of deleted topics, and keep later news of them out."""
+        """Keep news of deleted topics out from now on; their entries go with `sweep`."""
         for topic_id in topic_ids:
-            for partition in self._partitions.pop(topic_id, ()):
-                key = (topic_id, partition)
-                self._count(key, self._leaders.pop(key), -1)
+            if topic_id in self._partitions and topic_id not in self._deleted:
+                self._going.append(topic_id)
             self._deleted[topic_id] = None
             if len(self._deleted) > DELETED_TOPICS_MAX:
                 del self._deleted[next(iter(self._deleted))]
+
+    def sweep(self, count_max: int) -> list[PartitionKey]:
+        """Drop entries of deleted topics, at most so many, and return which; fewer: there are no more."""
+        gone: list[PartitionKey] = []
+        while self._going and len(gone) < count_max:
+            topic_id = self._going[0]
+            partitions = self._partitions[topic_id]
+            while partitions and len(gone) < count_max:
+                key = (topic_id, partitions.pop())
+                self._count(key, self._leaders.pop(key), -1)
+                gone.append(key)
+            if not partitions:
+                del self._partitions[topic_id]
+                self._going.popleft()
+        return gone
 
     def led_by(self, node_id: int) -> Iterator[Announcement]:
         """Yield everything that `node_id` leads, ready to be announced."""

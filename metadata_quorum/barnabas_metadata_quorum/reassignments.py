@@ -28,16 +28,21 @@ Not here: choosing targets (whoever asks does), the steps of a move (`membership
 from collections import Counter
 from collections.abc import Sequence
 
-from .commands import AlterReassignments, FinishMoves, Reassignment, ReassignmentFate, RefusalReason, Refused
-from .image import Image, ImageBuilder, Move, Topic
+from .commands import (
+    AlterReassignments,
+    FinishMoves,
+    Reassignment,
+    ReassignmentFate,
+    RefusalReason,
+    Refused,
+    check_named,
+)
+from .image import Image, ImageBuilder, Move, Partition
 from .placement import candidates_of
 from .records import NOBODY, PartitionMoved, Record
 from .witnesses import next_witness
 
 __all__ = ["alter_reassignments", "finish_moves"]
-
-PARTITIONS_PER_COMMAND_MAX = 10_000
-"""As for topics: the records of a command are one atomic entry, which should stay small."""
 
 
 def alter_reassignments(image: Image, command: AlterReassignments) -> tuple[list[Record], tuple[ReassignmentFate, ...]]:
@@ -46,11 +51,7 @@ def alter_reassignments(image: Image, command: AlterReassignments) -> tuple[list
     Raises:
         Refused: POLICY_VIOLATION, too many partitions in one command.
     """
-    if len(command.partitions) > PARTITIONS_PER_COMMAND_MAX:
-        raise Refused(
-            RefusalReason.POLICY_VIOLATION,
-            f"{len(command.partitions)} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum",
-        )
+    check_named(len(command.partitions), "partitions")
     records: list[Record] = []
     fates: list[ReassignmentFate] = []
     draft = ImageBuilder(image)
@@ -90,10 +91,9 @@ def _checked(
     named = image.topic_named(wanted.topic)
     if named is None:
         raise Refused(RefusalReason.UNKNOWN_TOPIC, f"Unable to find a topic named {wanted.topic}.")
-    topic = draft.topics[named.topic_id]
-    if not 0 <= wanted.partition < len(topic.partitions):
+    if not 0 <= wanted.partition < len(named.partitions):
         raise Refused(RefusalReason.UNKNOWN_TOPIC, f"Unable to find partition {wanted.topic}:{wanted.partition}.")
-    partition = topic.partitions[wanted.partition]
+    partition = draft.partition(named.topic_id, wanted.partition)
     original = partition.replicas if partition.move is None else partition.move.original
     if wanted.replicas is None:
         if partition.move is None or partition.move.target == original:
@@ -104,21 +104,23 @@ def _checked(
         _check_target(draft, target, len(original), may_change_factor)
     witnessing = [node_id for node_id in known if node_id != NOBODY]
     candidates = candidates_of(draft.brokers, draft.loads)
-    witness = next_witness(target, partition.replicas, witnessing, candidates, topic.observers)
-    return _on_its_way(topic, wanted.partition, Move(target, original), witness, epoch)
+    witness = next_witness(target, partition.replicas, witnessing, candidates, named.observers)
+    return _on_its_way((named.topic_id, wanted.partition), partition, Move(target, original), witness, epoch)
 
 
-def _on_its_way(topic: Topic, index: int, move: Move, witness: int, epoch: int) -> PartitionMoved | None:
-    partition, target = topic.partitions[index], move.target
+def _on_its_way(
+    place: tuple[bytes, int], partition: Partition, move: Move, witness: int, epoch: int
+) -> PartitionMoved | None:
+    target = move.target
     if (partition.target, partition.witness) == (target, witness):
         return None
     has_founders = partition.founders is not None
     if partition.move is None and partition.witness == witness and set(target) == set(move.original):
-        return PartitionMoved(topic.topic_id, index, epoch, target, witness=witness, has_founders=has_founders)
+        return PartitionMoved(*place, epoch, target, witness=witness, has_founders=has_founders)
     replicas = (*target, *(node_id for node_id in partition.replicas if node_id not in target))
     before = dict.fromkeys((*partition.former_witnesses, partition.witness))
     former = tuple(node_id for node_id in before if node_id not in {witness, NOBODY})
-    return PartitionMoved(topic.topic_id, index, epoch, replicas, target, move.original, witness, has_founders, former)
+    return PartitionMoved(*place, epoch, replicas, target, move.original, witness, has_founders, former)
 
 
 def _check_target(draft: ImageBuilder, target: Sequence[int], factor: int, may_change_factor: bool) -> None:

@@ -11,12 +11,12 @@ from its id and their number, and every group would lose its state.
 
 from collections import Counter
 
-from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused
+from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused, check_named
 from .image import BrokerLoad, Image, ImageBuilder, Topic
 from .placement import candidates_of, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
-from .topics import PARTITIONS_PER_COMMAND_MAX, directories_of
+from .topics import PARTITIONS_PER_COMMAND_MAX, ClusterLimits, directories_of
 from .witnesses import place_witnesses
 
 __all__ = ["create_partitions"]
@@ -24,12 +24,15 @@ __all__ = ["create_partitions"]
 Assignments = tuple[tuple[int, ...], ...]
 
 
-def create_partitions(image: Image, command: CreatePartitions) -> tuple[list[Record], tuple[GrownTopic, ...]]:
+def create_partitions(
+    image: Image, command: CreatePartitions, limits: ClusterLimits
+) -> tuple[list[Record], tuple[GrownTopic, ...]]:
     """Return the records of all topics that may grow, and the fate of each topic, in order.
 
     Raises:
-        Refused: POLICY_VIOLATION, too many partitions in one command.
+        Refused: POLICY_VIOLATION, too many topics or partitions in one command.
     """
+    check_named(len(command.topics))
     asked_for = sum(_growth(image, wanted) for wanted in command.topics)
     if asked_for > PARTITIONS_PER_COMMAND_MAX:
         raise Refused(
@@ -44,7 +47,7 @@ def create_partitions(image: Image, command: CreatePartitions) -> tuple[list[Rec
         try:
             if times[wanted.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "Duplicate topic name.")
-            record = _checked(image, draft, wanted)
+            record = _checked(image, draft, wanted, limits)
         except Refused as refused:
             fates.append(GrownTopic(wanted.name, refused.reason, refused.message))
             continue
@@ -59,7 +62,7 @@ def _growth(image: Image, wanted: NewPartitions) -> int:
     return 0 if topic is None else max(0, wanted.count - len(topic.partitions))
 
 
-def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions) -> PartitionsAdded:
+def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions, limits: ClusterLimits) -> PartitionsAdded:
     """Return the record that lets a topic grow, or raise `Refused`."""
     topic = image.topic_named(wanted.name)
     if topic is None:
@@ -77,6 +80,7 @@ def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions) -> Partit
     if wanted.count > PARTITIONS_PER_COMMAND_MAX:
         raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
     added = wanted.count - now
+    limits.check(draft, topic.name, topics=0, partitions=added)
     if wanted.assignments is None:
         assignments = _placed(draft, topic, added)
     else:

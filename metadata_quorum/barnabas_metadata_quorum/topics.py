@@ -5,7 +5,8 @@ assignment, the configurations, then placement. What passes counts at once for t
 command: as a name that is taken, and as load on the brokers.
 
 The limit on partitions per command is Kafka's too, and refuses the command as a whole: its records are one atomic
-Raft entry, and that entry should stay small.
+Raft entry, and that entry should stay small. What the whole cluster may have (`ClusterLimits`) is looked at topic by
+topic; the internal topics are exempt, because groups could not go on without theirs.
 
 Partitions of two replicas get a witness on a third broker (`witnesses`), placed or assigned by hand alike. Where there
 is no third broker they are created without, and warned about: a group of two voters stops when either of them does.
@@ -13,6 +14,7 @@ is no third broker they are created without, and warned about: a group of two vo
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from .commands import (
     CreatedTopic,
@@ -22,15 +24,16 @@ from .commands import (
     NewTopic,
     RefusalReason,
     Refused,
+    check_named,
 )
 from .image import Image, ImageBuilder, Topic
 from .placement import candidates_of, place
 from .records import NOBODY, Record, TopicCreated, TopicDeleted
 from .topic_configs import check_topic_configs, observers_of
-from .topic_names import CLUSTER_METADATA, collision_key, name_complaint
+from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
 from .witnesses import needs_witness, place_witnesses
 
-__all__ = ["PARTITIONS_PER_COMMAND_MAX", "create_topics", "delete_topics", "directories_of"]
+__all__ = ["PARTITIONS_PER_COMMAND_MAX", "ClusterLimits", "create_topics", "delete_topics", "directories_of"]
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
@@ -43,14 +46,43 @@ TWO_REPLICAS = (
 Assignments = tuple[tuple[int, ...], ...]
 
 
+class ClusterLimits(NamedTuple):
+    """What a cluster may have, the internal topics not counted when they are made."""
+
+    topics_max: int
+    partitions_max: int
+
+    def check(self, draft: ImageBuilder, name: str, *, topics: int, partitions: int) -> None:
+        """Let nobody make so many more than there are, by the name of the topic for which.
+
+        Raises:
+            Refused: POLICY_VIOLATION.
+        """
+        if name in INTERNAL_TOPICS:
+            return
+        if topics and len(draft.topics) + topics > self.topics_max:
+            text = f"The cluster has {len(draft.topics)} topics; {self.topics_max} is the maximum (max.topics)"
+            raise Refused(RefusalReason.POLICY_VIOLATION, text)
+        # Every partition has one first replica.
+        known = sum([load.leaders for load in draft.loads.values()])
+        if known + partitions > self.partitions_max:
+            text = f"The cluster has {known} partitions; {self.partitions_max} is the maximum (max.partitions)"
+            raise Refused(RefusalReason.POLICY_VIOLATION, text)
+
+
 def create_topics(
-    image: Image, command: CreateTopics, default_partitions: int, default_replication_factor: int
+    image: Image,
+    command: CreateTopics,
+    default_partitions: int,
+    default_replication_factor: int,
+    limits: ClusterLimits,
 ) -> tuple[list[Record], tuple[CreatedTopic, ...]]:
     """Return the records of all topics that may be created, and the fate of each topic, in order.
 
     Raises:
-        Refused: POLICY_VIOLATION, too many partitions in one command.
+        Refused: POLICY_VIOLATION, too many topics or partitions in one command.
     """
+    check_named(len(command.topics))
     asked_for = sum(max(len(topic.assignments), topic.partition_count, 1) for topic in command.topics)
     if asked_for > PARTITIONS_PER_COMMAND_MAX:
         raise Refused(
@@ -65,7 +97,7 @@ def create_topics(
         try:
             if times[topic.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "the request names this topic more than once")
-            record = _checked(draft, topic, default_partitions, default_replication_factor)
+            record = _checked(draft, topic, default_partitions, default_replication_factor, limits)
         except Refused as refused:
             fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
             continue
@@ -76,7 +108,12 @@ def create_topics(
 
 
 def delete_topics(image: Image, command: DeleteTopics) -> tuple[list[Record], tuple[DeletedTopic, ...]]:
-    """Return the records of all topics that may be deleted, and the fate of each name and then of each id."""
+    """Return the records of all topics that may be deleted, and the fate of each name and then of each id.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many topics in one command.
+    """
+    check_named(len(command.names) + len(command.topic_ids))
     asked: list[tuple[str | None, bytes, Topic | None]] = []
     for wanted in command.names:
         found = image.topic_named(wanted)
@@ -119,7 +156,11 @@ def _lacks_witness(record: TopicCreated) -> bool:
 
 
 def _checked(
-    draft: ImageBuilder, topic: NewTopic, default_partitions: int, default_replication_factor: int
+    draft: ImageBuilder,
+    topic: NewTopic,
+    default_partitions: int,
+    default_replication_factor: int,
+    limits: ClusterLimits,
 ) -> TopicCreated:
     """Return the record that creates `topic`, or raise `Refused`."""
     _check_name(draft, topic.name)
@@ -128,9 +169,11 @@ def _checked(
         raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
     if topic.assignments:
         assignments = _manual(draft, topic)
+        limits.check(draft, topic.name, topics=1, partitions=len(assignments))
         configs = _checked_configs(draft, topic)
     else:
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
+        limits.check(draft, topic.name, topics=1, partitions=partitions)
         configs = _checked_configs(draft, topic)
         assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     witnesses = place_witnesses(assignments, candidates_of(draft.brokers, draft.loads), observers_of(configs))

@@ -69,7 +69,7 @@ def test_other_control_frames_are_none_of_its_business() -> None:
 def test_the_state_of_a_replica_survives_a_round_trip() -> None:
     table = ProducerTable()
     table.append(7, 0, 0, 2, 5, 10, 1_000)
-    offset, again = decode_replica_state(encode_replica_state(12, table))
+    offset, again = decode_replica_state(encode_replica_state(12, table.image()))
     assert (offset, again.applied_index, again.batches(7)) == (12, 5, table.batches(7))
 
 

@@ -1,6 +1,6 @@
 """A partition between a Raft group and its waiters, with both played by the test."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker import partition as partition_module
 from barnabas_broker.partition import (
+    FAILED_AT_ONCE,
     GAP_MS,
     SAVE_ENTRIES,
     SWEPT_MIN,
@@ -17,8 +18,8 @@ from barnabas_broker.partition import (
     Partition,
     high_watermark_at,
 )
-from barnabas_broker.partition_host import PartitionLog
-from barnabas_broker.producer_state import OutOfOrderSequenceError, ProducerTable
+from barnabas_broker.partition_host import PartitionLog, PendingAppend
+from barnabas_broker.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
@@ -71,6 +72,7 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
+        self.later: list[tuple[PendingAppend, ErrorCode]] = []
         self.reviewing: list[Partition] = []
         self.now, self.wall = 0, 10_000
         self.live = {2, 3}
@@ -86,6 +88,9 @@ class Host:
 
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
+
+    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
+        self.later += [(waiter, code) for waiter in waiters]
 
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
         self.said.append(str(error))
@@ -394,6 +399,14 @@ def test_who_keeps_state_hears_of_a_commit_before_its_answers_and_though_they_ar
     assert (told, waiter.outcome) == ([(1, None), (2, None)], "committed")
 
 
+def test_where_producers_are_left_to_be_forgotten_it_is_looked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, _ = make(FakeLog())
+    lead(partition)
+    forgotten = iter((FORGOTTEN_AT_ONCE, 5))
+    monkeypatch.setattr(ProducerTable, "forget_before", lambda *_: next(forgotten))
+    assert [partition.review(0) for _ in range(2)] == [True, False]
+
+
 def test_a_producer_that_wrote_long_ago_is_forgotten_whatever_its_timestamps() -> None:
     partition, host = make(FakeLog())
     lead(partition)
@@ -567,6 +580,22 @@ def test_a_waiter_that_fails_keeps_no_other_from_hearing_of_the_end(how: Callabl
         how(partition)
     outcomes = [waiter.outcome for waiter in waiters]
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@pytest.mark.parametrize(
+    "how", [lambda one: one.on_truncated(1), lambda one: one.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+)
+def test_of_many_who_wait_the_first_hear_of_the_end_at_once_the_others_later(
+    how: Callable[[Partition], None],
+) -> None:
+    partition, host = make(FakeLog())
+    lead(partition)
+    waiters = [Waiter() for _ in range(FAILED_AT_ONCE + 5)]
+    for waiter in waiters:
+        partition.wait_for(append(partition)[1], waiter)
+    how(partition)
+    assert [waiter.outcome for waiter in waiters].count(ErrorCode.NOT_LEADER_OR_FOLLOWER) == FAILED_AT_ONCE
+    assert host.later == [(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER) for waiter in waiters[FAILED_AT_ONCE:]]
 
 
 @pytest.mark.parametrize("count", [10, 2_000])

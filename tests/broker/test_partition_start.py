@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker import partition as partition_module
 from barnabas_broker.log_starts import decode_replica_state, encode_replica_state, encode_start
 from barnabas_broker.partition import Partition
 from barnabas_broker.producer_state import ANY_ID, ProducerTable
 from barnabas_raftlog.errors import NotLeaderError
+from barnabas_raftlog.log.state_file import StateOrMaker, made
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
@@ -21,12 +23,14 @@ class ShrinkingLog(FakeLog):
     def __init__(self) -> None:
         super().__init__()
         self.done: list[tuple[object, ...]] = []
+        self.saved: StateOrMaker = b""
 
     def has_segments_before(self, offset: int) -> bool:
         return offset >= 10
 
-    def save_state(self, index: int, blob: bytes) -> None:
-        self.done.append(("saved", index, decode_replica_state(blob)[0]))
+    def save_state(self, index: int, state: StateOrMaker) -> None:
+        self.saved = state
+        self.done.append(("saved", index, decode_replica_state(made(state))[0]))
 
     def drop_before(self, offset: int, committed_index: int) -> None:
         self.log_start_offset = max(self.log_start_offset, offset)
@@ -111,11 +115,61 @@ def test_a_follower_is_sent_where_the_log_begins_and_what_is_known_of_the_commit
     log.first_index = 4
     snapshot = partition.snapshot()
     assert snapshot is not None
-    index, term, blob = snapshot
-    start, producers = decode_replica_state(blob)
+    index, term, state = snapshot
+    start, producers = decode_replica_state(made(state))
     assert (index, term, start, producers.applied_index) == (3, 1, 15, 5)
     assert producers.batches(5)[-1].base_sequence == 15, "what is not committed is not told"
     assert partition.producers.batches(5)[-1].base_sequence == 20
+
+
+def test_what_is_saved_is_as_of_the_call_whenever_it_is_encoded() -> None:
+    partition, log = leader_with(4)
+    append(partition, count=5, producer_id=5, epoch=0, sequence=20)
+    partition.save_producers()
+    for number in range(5, 30):
+        append(partition, count=5, producer_id=number, epoch=0, sequence=25 if number == 5 else 0)
+        partition.on_committed(number)
+    partition.producers.forget_before(1 << 60)
+    for _ in range(2):  # The first attempt may fail for want of room.
+        _, producers = decode_replica_state(made(log.saved))
+        assert (producers.applied_index, list(producers.producer_ids())) == (4, [5])
+        assert [one.base_sequence for one in producers.batches(5)] == [0, 5, 10, 15]
+
+
+def test_nothing_is_encoded_by_whoever_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, log = leader_with(4)
+    monkeypatch.setattr(log, "save_state", lambda _index, state: setattr(log, "saved", state))
+    partition.save_producers()
+    assert callable(log.saved)
+    snapshot = partition.snapshot()
+    assert snapshot is not None
+    assert callable(snapshot[2])
+
+
+async def test_a_state_that_was_prepared_is_not_decoded_again_when_it_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = ProducerTable()
+    table.append(5, 0, 15, 4, 5, 15, 0)
+    state = encode_replica_state(15, table.image())
+    partition, _ = make(ShrinkingLog())
+    await partition.prepare(b"nothing that can be read")
+    await partition.prepare(state)
+    decoded = list[bytes]()
+
+    def decode(data: bytes) -> tuple[int, ProducerTable]:
+        decoded.append(data)
+        return decode_replica_state(data)
+
+    monkeypatch.setattr(partition_module, "decode_replica_state", decode)
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(state)))
+    assert (decoded, list(partition.producers.producer_ids())) == ([], [5])
+    await partition.prepare(state)
+    other = encode_replica_state(20, table.image())
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(other)))
+    assert decoded == [other], "it is that of another snapshot"
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(state)))
+    assert decoded == [other, state], "what was prepared counts once"
 
 
 def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
@@ -123,7 +177,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
     table.append(5, 0, 15, 4, 5, 15, 0)
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(15, table)))
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(15, table.image())))
     assert partition.producers.batches(5)
     assert partition.snapshot() is None, "it cannot say yet what holds where"
     partition.save_producers()
@@ -145,7 +199,7 @@ def test_a_snapshot_of_another_version_costs_the_table_and_nothing_else() -> Non
 def test_a_start_beyond_what_is_left_of_the_log_takes_what_is_left() -> None:
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(90, ProducerTable())))
+    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(90, ProducerTable().image())))
     for _ in range(4):
         log.add(1, bytearray(batch(5)))
     partition.on_appended(log.entries)

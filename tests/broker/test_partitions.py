@@ -1,15 +1,25 @@
 """What becomes of the image here, when it changes at an awkward moment."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
-from raftlog.log.node import Node
+from raftlog.log.node import ROOMY, Node
 
+import barnabas_broker.partitions as broker_partitions
 from barnabas_broker.config import BrokerConfig
 from barnabas_broker.hosted_topic import group_id_of
-from barnabas_broker.partitions import Partitions
+from barnabas_broker.partitions import (
+    FAILED_PER_ITERATION,
+    WOKEN_PER_ITERATION,
+    WORK_OF_A_REPLICA,
+    WORK_PER_ITERATION,
+    Partitions,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
 from barnabas_metadata_quorum.records import NOBODY
@@ -32,12 +42,16 @@ class Multiraft:
     def __init__(self) -> None:
         self.is_holding = False
         self.founded = list[Configuration | None]()
+        self.removed = list[GroupId]()
 
     def hold_elections(self) -> None:
         self.is_holding = True
 
     def release_elections(self) -> None:
         self.is_holding = False
+
+    def remove_group(self, group_id: GroupId) -> None:
+        self.removed.append(group_id)
 
     def add_group(
         self, group_id: GroupId, log: Any, founding: Configuration | None, _partition: object, *, preferred: bool
@@ -49,7 +63,7 @@ class Multiraft:
             self.founded.append(configuration)
 
         return SimpleNamespace(
-            group_id=group_id, configuration=log.configuration, begin_with=begin_with, is_witness=False
+            group_id=group_id, configuration=log.configuration, begin_with=begin_with, is_witness=False, failed=None
         )
 
 
@@ -171,3 +185,177 @@ async def test_who_founded_a_group_is_not_known_from_an_image_that_may_be_old(ha
 def with_founder(directory_id: bytes | None) -> Topic:
     founders = None if directory_id is None else Founders((1,), NOBODY, {1: directory_id})
     return Topic(bytes(16), "t", (Partition((1,), founders=founders),), {})
+
+
+class Waiter:
+    """A produce that waits for a partition, or a fetch that waits and finds nothing when it is woken."""
+
+    is_closed = False
+
+    def __init__(self, park_again: Callable[["Waiter"], None] | None = None) -> None:
+        self.failed, self.woken, self._park_again = list[ErrorCode](), 0, park_again
+
+    def on_committed(self) -> None: ...
+
+    def on_failed(self, code: ErrorCode) -> None:
+        self.failed.append(code)
+
+    def on_woken(self) -> None:
+        self.woken += 1
+        if self._park_again is not None:
+            self._park_again(self)
+
+    def on_error(self, error: Exception) -> None:
+        raise error
+
+
+class Big:
+    """A broker with one topic of many partitions, all of them here, and a storage in memory."""
+
+    topic = Topic(bytes([1]) * 16, "t", tuple([Partition((1,))] * 100), {})
+    successor = Topic(bytes([2]) * 16, "t", tuple([Partition((1,))] * 30), {})
+    nothing = Image("test")
+
+    def __init__(self, disk: Node) -> None:
+        self.storage = disk.storage
+        self.partitions, self.multiraft = made(disk.storage)
+        self.partitions.on_current()
+
+    @classmethod
+    async def made(cls) -> "Big":
+        big = cls(await asyncio.to_thread(Node, config=ROOMY))
+        big.partitions.on_image(cls.nothing, big.image(cls.topic))
+        await settled(big.partitions)
+        assert len(list(big.partitions)) == len(cls.topic.partitions)
+        return big
+
+    @staticmethod
+    def image(*topics: Topic) -> Image:
+        return Image("test", topics={topic.topic_id: topic for topic in topics})
+
+    def has(self, topic: Topic) -> int:
+        """Return how many replicas of a topic the storage has."""
+        return sum(self.storage.has_log(group_id_of(topic.topic_id, index)) for index in range(len(topic.partitions)))
+
+    async def steps(self, look: Callable[[], int]) -> list[int]:
+        """Return by how much what is looked at went down in each iteration of the loop, until it was zero."""
+        steps, before = list[int](), look()
+        async with asyncio.timeout(5):
+            while before:
+                await asyncio.sleep(0)
+                steps.append(before - look())
+                before = look()
+        return steps
+
+
+async def test_a_topic_of_many_partitions_is_taken_apart_in_pieces() -> None:
+    big = await Big.made()
+    big.partitions.on_image(big.image(big.topic), big.image(big.successor))
+    assert big.partitions.find(big.topic.topic_id, 7) is None, "nobody finds it any more"
+    assert big.partitions.topics["t"].topic is big.successor
+    assert big.multiraft.removed == []
+    steps = await big.steps(lambda: big.has(big.topic))
+    assert max(steps) == WORK_PER_ITERATION // WORK_OF_A_REPLICA
+    assert len(big.multiraft.removed) == len(big.topic.partitions)
+    await settled(big.partitions)
+    assert big.has(big.successor) == len(list(big.partitions)) == len(big.successor.partitions)
+    assert not big.partitions._leaving
+
+
+async def test_a_topic_that_moves_elsewhere_is_taken_apart_in_pieces() -> None:
+    big = await Big.made()
+    moved = msgspec.structs.replace(big.topic, partitions=tuple([Partition((2,))] * 100))
+    big.partitions.on_image(big.image(big.topic), big.image(moved))
+    assert max(await big.steps(lambda: big.has(big.topic))) == WORK_PER_ITERATION // WORK_OF_A_REPLICA
+    assert not list(big.partitions)
+    await settled(big.partitions)
+    big.partitions.on_image(big.image(moved), big.image(big.topic))
+    await settled(big.partitions)
+    assert len(list(big.partitions)) == len(big.topic.partitions), "and it may come back"
+
+
+async def test_what_is_here_of_no_topic_is_looked_at_in_pieces() -> None:
+    partitions, _ = made(SimpleNamespace(forget=lambda _: None))
+    wide = Topic(bytes([1]) * 16, "t", tuple([Partition((2,))] * (3 * WORK_PER_ITERATION)), {})
+    partitions.on_image(Image("test"), Big.image(wide))
+    turns = 0
+    async with asyncio.timeout(5):
+        while not partitions.is_reconciled:
+            await asyncio.sleep(0)
+            turns += 1
+    assert turns > 3
+
+
+async def test_the_first_partitions_of_a_topic_are_configured_at_once_and_the_others_in_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_partitions, "CHANGED_AT_ONCE", 10)
+    big = await Big.made()
+    configured = msgspec.structs.replace(big.topic, configs={"min.insync.replicas": "2"})
+    big.partitions.on_image(big.image(big.topic), big.image(configured))
+    assert [partition.min_insync for partition in big.partitions] == [2] * 10 + [1] * 90
+    await settled(big.partitions)
+    assert [partition.min_insync for partition in big.partitions] == [2] * 100
+
+
+async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_also_when_the_broker_stops_before_its_turn() -> None:
+    big = await Big.made()
+    waiters = [Waiter() for _ in range(3 * FAILED_PER_ITERATION)]
+    partition = big.partitions.find(big.topic.topic_id, 99)
+    assert partition is not None
+    for waiter in waiters:
+        partition.wait_for(5, waiter)
+    big.partitions.on_image(big.image(big.topic), big.nothing)
+    await big.partitions.close()
+    assert [waiter.failed for waiter in waiters] == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * len(waiters)
+
+
+async def test_many_who_wait_for_a_partition_are_told_in_pieces() -> None:
+    big = await Big.made()
+    waiters = [Waiter() for _ in range(3 * FAILED_PER_ITERATION)]
+    big.partitions.fail_soon(waiters[:10], ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    big.partitions.fail_soon(waiters[10:], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    steps = await big.steps(lambda: sum(not waiter.failed for waiter in waiters))
+    assert steps == [FAILED_PER_ITERATION] * 3
+    assert {code for waiter in waiters[10:] for code in waiter.failed} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_many_fetches_are_woken_in_pieces_and_each_once() -> None:
+    big = await Big.made()
+    first, second = list(big.partitions)[:2]
+    waiters = big.partitions.fetch_waiters
+    fetches = [Waiter(lambda one: waiters.park(one, [first, second])) for _ in range(2 * WOKEN_PER_ITERATION + 1)]
+    for fetch in fetches:
+        waiters.park(fetch, [first, second])
+    big.partitions.wake(first)
+    await asyncio.sleep(0)
+    assert sum(fetch.woken for fetch in fetches) == WOKEN_PER_ITERATION
+    big.partitions.wake(first)  # It has moved again, so all are to look, also those who have just done so.
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert {fetch.woken for fetch in fetches} == {1, 2}
+    assert not big.partitions._woken
+    assert waiters.count(first) == len(fetches)
+    big.partitions.wake(second)
+    waiters.take_all()
+    await asyncio.sleep(0)
+    assert not big.partitions._woken, "nobody waits any more"
+
+
+async def test_many_partitions_are_reviewed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_partitions, "REVIEWED_PER_ITERATION", 30)
+    big = await Big.made()
+    reviewed = list[object]()
+    monkeypatch.setattr(big.partitions.moves, "review", lambda partition, *_: reviewed.append(partition))
+    for partition in big.partitions:
+        big.partitions.review_soon(partition)
+    timer = big.partitions._review_timer
+    assert timer is not None
+    timer.cancel()
+    big.partitions._review()
+    big.partitions.review_soon(next(iter(big.partitions)))  # again, and the timer is quicker than the pieces
+    big.partitions._review()
+    steps = await big.steps(lambda: 101 - len(reviewed))
+    assert steps == [30, 30, 11]  # and thirty at once
+    assert reviewed == [*big.partitions, next(iter(big.partitions))]
+    big.partitions.keep_leaders()

@@ -9,9 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from barnabas_broker import producer_state
 from barnabas_broker.producer_state import (
     ANY_ID,
+    FORGOTTEN_AT_ONCE,
+    PIECE,
     InvalidProducerEpochError,
     OutOfOrderSequenceError,
     PerhapsForgottenError,
+    ProducerImage,
     ProducerTable,
 )
 from barnabas_raftlog.errors import CorruptBatchError
@@ -37,6 +40,7 @@ class TableFollowsTheLog(RuleBasedStateMachine):
         self.log: list[tuple[int, int, int, int] | None] = []
         self.commit_index = 0
         self.forgotten: dict[int, int] = {}
+        self.images: list[tuple[ProducerImage, int, list[tuple[int, list[int]]]]] = []
 
     def entries_of(self, pid: int) -> list[tuple[int, tuple[int, int, int, int]]]:
         """Return index and entry of each batch of a producer since it was last forgotten."""
@@ -114,8 +118,28 @@ class TableFollowsTheLog(RuleBasedStateMachine):
             self.forgotten[pid] = last
 
     @rule()
+    def take_an_image(self) -> None:
+        """As of the committed entries: what a table knew that had never seen more."""
+        committed = {
+            pid: [index for index, _ in self.entries_of(pid) if index <= self.commit_index] for pid in (1, 2, 3)
+        }
+        order = sorted((mine[-1], pid) for pid, mine in committed.items() if mine)
+        known = [(pid, committed[pid][-5:]) for _, pid in order]
+        self.images.append((self.table.committed(), min(len(self.log), self.commit_index), known))
+
+    @rule()
+    def encode_the_images(self) -> None:
+        """Whatever has happened since."""
+        for image, applied_index, known in self.images:
+            table = ProducerTable.from_blob(image.to_blob())
+            assert table.applied_index == applied_index
+            found = [(pid, [one.log_index for one in table.batches(pid)][-5:]) for pid in table.producer_ids()]
+            assert found == known
+        self.images.clear()
+
+    @rule()
     def save_and_load(self) -> None:
-        self.table = ProducerTable.from_blob(self.table.to_blob())
+        self.table = ProducerTable.from_blob(self.table.image().to_blob())
 
     @invariant()
     def is_at_the_end_of_the_log(self) -> None:
@@ -167,7 +191,7 @@ def test_whoever_is_newer_than_all_that_were_forgotten_must_begin_with_0() -> No
     add(table, 1, 0, pid=5)
     table.commit_index = 1
     assert table.forget_before(2) == 1
-    for known in (table, ProducerTable.from_blob(table.to_blob())):
+    for known in (table, ProducerTable.from_blob(table.image().to_blob())):
         with pytest.raises(PerhapsForgottenError):
             known.check(5, 0, 1, 0)
         with pytest.raises(OutOfOrderSequenceError) as raised:
@@ -180,7 +204,7 @@ def test_whoever_is_newer_than_all_that_were_forgotten_must_begin_with_0() -> No
 def test_a_table_that_was_saved_with_a_flag_is_read(is_complete: bool, forgotten_id_max: int) -> None:
     table = ProducerTable.from_blob(msgpack.packb((1, 7, 6, is_complete, [])))
     assert (table.applied_index, table.commit_index, table.forgotten_id_max) == (7, 6, forgotten_id_max)
-    assert ProducerTable.from_blob(table.to_blob()).forgotten_id_max == forgotten_id_max
+    assert ProducerTable.from_blob(table.image().to_blob()).forgotten_id_max == forgotten_id_max
 
 
 def test_uncommitted_producers_are_not_forgotten() -> None:
@@ -203,3 +227,29 @@ def test_oldest_writer_is_forgotten_when_there_are_too_many(monkeypatch: pytest.
 def test_unreadable_blob_is_refused(blob: bytes) -> None:
     with pytest.raises(CorruptBatchError):
         ProducerTable.from_blob(blob)
+
+
+def test_a_table_is_read_in_pieces_and_written_as_ever() -> None:
+    table, count = ProducerTable(), 5 * PIECE // 2
+    for pid in range(count):
+        add(table, pid + 1, 0, pid=pid)
+    table.commit_index = count
+    blob = table.image().to_blob()
+    rows = [(pid, [tuple(one) for one in table.batches(pid)]) for pid in range(count)]
+    assert blob == msgpack.packb((2, count, count, -1, rows))
+    assert len(list(ProducerTable.from_blob_in_steps(blob))) == 3
+    assert ProducerTable.from_blob(blob).image() == table.image()
+
+
+@pytest.mark.parametrize("blob", [b"", msgpack.packb((2, 1, 1, -1)), msgpack.packb((2, 1, 1, -1, [])) + b"x"])
+def test_what_is_too_short_or_too_long_is_no_table(blob: bytes) -> None:
+    with pytest.raises(CorruptBatchError):
+        ProducerTable.from_blob(blob)
+
+
+def test_so_many_producers_are_forgotten_at_once_and_the_others_next() -> None:
+    table, count = ProducerTable(), FORGOTTEN_AT_ONCE + 5
+    for pid in range(count):
+        add(table, pid + 1, 0, pid=pid)
+    table.commit_index = count
+    assert [table.forget_before(count + 2) for _ in range(3)] == [FORGOTTEN_AT_ONCE, 5, 0]

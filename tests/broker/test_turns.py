@@ -1,6 +1,7 @@
 """Long requests take turns: what comes of each is the same, nobody overtakes on one connection, others do on theirs."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -16,6 +17,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_raftlog.loop_meter import LONG_NS, LoopMeter
 
 from .wire_client import Wire, batch, offsets_of
 
@@ -100,6 +102,25 @@ def test_who_has_waited_longest_has_the_next_slice() -> None:
     run(act())
     assert scene.story == "aaabbb" + "aaa" + "-" + "bbB" + "aA"
     assert scene.turns.slices == 3
+
+
+def test_a_turn_is_measured_by_the_name_of_its_work() -> None:
+    now_ns, told = [0], list[str]()
+    meter = LoopMeter(lambda: now_ns[0], lambda: now_ns[0], lambda what, *_: told.append(what))
+
+    def work() -> Generator[None, None, None]:
+        yield
+        now_ns[0] += LONG_NS + 1
+        yield
+
+    async def act() -> None:
+        turns = Turns(lambda: float(next(seconds)), meter)
+        turns.begin(Work(_Exchange(), work(), lambda _: None, name="Metadata"))
+        await _idle()
+
+    seconds = itertools.count()  # every look at the clock finds that a slice has gone by
+    run(act())
+    assert told == ["turn: Metadata"]
 
 
 def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it() -> None:

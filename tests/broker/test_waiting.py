@@ -52,16 +52,19 @@ def test_fetch_waiters_are_woken_once_by_any_of_their_partitions(actions: list[t
             model.append((waiter, keys))
         elif kind == "take" and keys:
             key = min(keys)
-            assert waiters.take(key) == [waiter for waiter, mine in model if key in mine]
-            model = [(waiter, mine) for waiter, mine in model if key not in mine]
+            concerned = [waiter for waiter, mine in model if key in mine]
+            assert waiters.count(key) == len(concerned)
+            taken = waiters.take(key, 3)
+            assert taken == concerned[:3]
+            model = [(waiter, mine) for waiter, mine in model if waiter not in taken]
         elif model:
             waiter, _ = model.pop(len(keys) % len(model))
             assert waiters.discard(waiter)
             assert not waiters.discard(waiter)
         assert all((waiter in waiters) for waiter, _ in model)
-        assert {key for key in range(5) if waiters.waits_for(key)} == {key for _, mine in model for key in mine}
+        assert {key for key in range(5) if waiters.count(key)} == {key for _, mine in model for key in mine}
     assert waiters.take_all() == [waiter for waiter, _ in model]
-    assert not any(waiters.waits_for(key) for key in range(5))
+    assert not any(waiters.count(key) for key in range(5))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "add", "cancel", "due"]), st.integers(0, 30)), max_size=300))

@@ -3,21 +3,29 @@
 import pytest
 
 from barnabas_metadata_quorum.commands import (
+    NAMED_MAX,
     AllocateProducerIds,
+    AlterConfigs,
+    AlterReassignments,
     Answer,
     BrokerHeartbeat,
     BrokerRegistration,
     CheckSessions,
     Command,
+    ConfiguredTopic,
     ControlledShutdown,
     CreatedTopic,
+    CreatePartitions,
+    CreatePartitionsAnswer,
     CreateTopics,
     CreateTopicsAnswer,
     DeleteTopics,
     DeleteTopicsAnswer,
     HeartbeatAnswer,
+    NewPartitions,
     NewTopic,
     ProducerIdBlock,
+    Reassignment,
     RefusalReason,
     Refused,
     RegisterBroker,
@@ -72,6 +80,11 @@ class Controller:
         epoch = self.register(node_id, incarnation, rack)
         self.beat(node_id)
         return epoch
+
+    def grow(self, *topics: NewPartitions) -> list[RefusalReason | None]:
+        answer = self.ask(CreatePartitions(topics))
+        assert isinstance(answer, CreatePartitionsAnswer)
+        return [topic.error for topic in answer.topics]
 
     def create(self, *topics: NewTopic, validate_only: bool = False, command_id: bytes = b"") -> list[CreatedTopic]:
         with_ids = []
@@ -293,6 +306,43 @@ def test_too_many_partitions_in_one_command_refuse_all_of_it() -> None:
     controller = Controller(1)
     topics = tuple(NewTopic(name, 5_001, 1, topic_id=name.encode() * 16) for name in "ab")
     assert controller.refuses(CreateTopics(topics)) is RefusalReason.POLICY_VIOLATION
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        CreateTopics(tuple([NewTopic("t", 1, 1)] * (NAMED_MAX + 1))),
+        CreatePartitions(tuple([NewPartitions("t", 1)] * (NAMED_MAX + 1))),
+        AlterConfigs(tuple([ConfiguredTopic("t", ())] * (NAMED_MAX + 1))),
+        AlterReassignments(tuple([Reassignment("t", 0, (0,))] * (NAMED_MAX + 1))),
+        DeleteTopics(("t",) * NAMED_MAX, (bytes(16),)),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_command_that_names_too_much_is_refused_as_a_whole(command: Command) -> None:
+    controller = Controller(1)
+    controller.create(NewTopic("t", 1, 1))
+    assert controller.refuses(command) is RefusalReason.POLICY_VIOLATION
+
+
+def test_a_cluster_has_so_many_topics_and_partitions_and_no_more() -> None:
+    controller = Controller(3, topics_max=4, partitions_max=10)
+    wanted = [NewTopic(name, count, 3) for name, count in [("a", 6), ("b", 5), ("c", 4), ("d", 1)]]
+    made = controller.create(*wanted, NewTopic("e", assignments={0: (0, 1)}))
+    violated = RefusalReason.POLICY_VIOLATION
+    assert [topic.error for topic in made] == [None, violated, None, violated, violated]
+    assert made[1].message == "The cluster has 6 partitions; 10 is the maximum (max.partitions)"
+    (offsets,) = controller.create(NewTopic("__consumer_offsets", 16, 3))
+    assert offsets.error is None, "no group could go on without it"
+    assert controller.grow(NewPartitions("c", 5)) == [violated]
+    controller.ask(DeleteTopics(("__consumer_offsets",)))
+    assert controller.grow(NewPartitions("a", 7), NewPartitions("c", 5)) == [violated, violated]
+    controller.ask(DeleteTopics(("a",)))
+    assert controller.grow(NewPartitions("c", 10)) == [None]
+    controller.ask(DeleteTopics(("c",)))
+    controller.create(NewTopic("c", 2, 1))
+    names = [topic.error for topic in controller.create(*[NewTopic(name, 1, 1) for name in "defgh"])]
+    assert names == [None, None, None, violated, violated]
 
 
 def test_two_replicas_without_a_third_broker_come_with_a_warning() -> None:

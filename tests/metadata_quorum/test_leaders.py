@@ -59,6 +59,7 @@ def test_equal_digests_say_that_two_tables_hold_the_same_of_a_leader(
     tables = [table_of(several), table_of(some)]
     if is_deleted:
         tables[0].forget_topics([TOPIC])
+        tables[0].sweep(100)
     for leader_id in range(3):
         held = [set(table.led_by(leader_id)) for table in tables]
         digests = [table.digest_of(leader_id) for table in tables]
@@ -85,9 +86,21 @@ def test_a_deleted_topic_stays_gone() -> None:
     table = table_of([Announcement(TOPIC, 0, 1, 1, 7, (7,)), Announcement(OTHER, 0, 1, 1, 7, (7,))])
     table.forget_topics([TOPIC])
     assert not table.merge(Announcement(TOPIC, 0, 5, 1, 8, (8,)))
+    assert table.sweep(100) == [(TOPIC, 0)]
     assert table.get(TOPIC, 0) is None
     assert list(table.led_by(7)) == [Announcement(OTHER, 0, 1, 1, 7, (7,))]
     assert (len(table), table.count_led_by(7), table.count_led_by(8)) == (1, 1, 0)
+
+
+def test_a_deleted_topic_goes_in_pieces() -> None:
+    table = table_of([Announcement(TOPIC, number, 1, 1, 7, (7,)) for number in range(25)])
+    assert table.merge(Announcement(OTHER, 0, 1, 1, 7, (7,)))
+    table.forget_topics([TOPIC, OTHER])
+    table.forget_topics([TOPIC])
+    pieces = [table.sweep(10) for _ in range(4)]
+    assert [len(piece) for piece in pieces] == [10, 10, 6, 0]
+    assert len({key for piece in pieces for key in piece}) == 26
+    assert (len(table), table.digest_of(7), table.sweep(10)) == (0, 0, [])
 
 
 def test_the_memory_of_deletions_is_bounded() -> None:

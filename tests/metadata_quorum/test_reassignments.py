@@ -16,8 +16,8 @@ from barnabas_metadata_quorum.commands import (
     RefusalReason,
     RegisterBroker,
 )
-from barnabas_metadata_quorum.image import Image, Partition, topic_changes
-from barnabas_metadata_quorum.records import PartitionMoved
+from barnabas_metadata_quorum.image import Image, ImageBuilder, Partition, topic_changes
+from barnabas_metadata_quorum.records import PartitionMoved, TopicConfigured
 from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 from .test_controller import Controller
@@ -180,6 +180,25 @@ def test_more_partitions_than_one_entry_should_hold_are_refused_as_a_whole() -> 
     controller = with_topic(0, 1, 2)
     command = AlterReassignments((Reassignment("t", 0, (1,)),) * 10_001)
     assert controller.refuses(command) is RefusalReason.POLICY_VIOLATION
+
+
+def test_many_moves_of_one_command_copy_their_topic_once() -> None:
+    controller = with_topic(0, 1, 2)
+    grow(controller, NewPartitions("t", 3))
+    image = controller.image
+    topic = image.topic_named("t")
+    assert topic is not None
+    builder = ImageBuilder(image)
+    for index in (0, 2, 0):
+        builder.apply(PartitionMoved(topic.topic_id, index, image.version, (3 + index, 4, 5)))
+    assert builder._topics.now is image.topics, "nothing is copied for each of them"
+    moved = [builder.partition(topic.topic_id, index).replicas for index in range(3)]
+    assert moved == [(3, 4, 5), topic.partitions[1].replicas, (5, 4, 5)]
+    assert [partition.replicas for partition in builder.topics[topic.topic_id].partitions] == moved
+    builder.apply(PartitionMoved(topic.topic_id, 1, image.version, (0, 4, 5)))
+    builder.apply(TopicConfigured(topic.topic_id, {"retention.ms": "5"}))
+    after = builder.build().topics[topic.topic_id]
+    assert (after.partitions[1].replicas, after.configs) == ((0, 4, 5), {"retention.ms": "5"})
 
 
 def test_a_report_of_an_earlier_move_ends_no_later_one() -> None:

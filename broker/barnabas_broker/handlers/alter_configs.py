@@ -11,6 +11,7 @@ from collections import Counter
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.time_slices import PIECE, Slices, made
 from barnabas_clients.protocol.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -24,7 +25,14 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResourceResponse,
     IncrementalAlterConfigsResponse,
 )
-from barnabas_metadata_quorum.commands import AlterConfigs, AlterConfigsAnswer, ConfigChange, ConfiguredTopic, Refused
+from barnabas_metadata_quorum.commands import (
+    AlterConfigs,
+    AlterConfigsAnswer,
+    ConfigChange,
+    ConfiguredTopic,
+    Refused,
+    check_named,
+)
 
 from .create_topics import code_of
 
@@ -42,15 +50,22 @@ Fate = tuple[ErrorCode, str | None]
 async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Response:
     """Alter what can be altered; cancelled, it may be altered yet."""
     resources = _resources(request)
+    try:
+        check_named(len(resources), "resources")
+    except Refused as refused:
+        return await _answered(request, [(code_of(refused.reason), refused.message)] * len(resources))
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
     counts = Counter(keys)
     fates: dict[tuple[int, str], Fate] = {}
     wanted: list[ConfiguredTopic] = []
+    slices = Slices()
     for resource, key in zip(resources, keys, strict=True):
         if counts[key] > 1:
             fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
         elif resource.resource_type == TOPIC:
             wanted.append(_wanted(resource))
+            if not len(wanted) % PIECE:
+                await slices.breathe()
         elif resource.resource_type == BROKER:
             text = "A broker's settings are read when it starts, and none can be altered: change them and restart it"
             fates[key] = ErrorCode.INVALID_REQUEST, text
@@ -66,7 +81,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
         else:
             assert isinstance(answer, AlterConfigsAnswer)
             fates |= {(TOPIC, fate.name): (code_of(fate.error), fate.message or None) for fate in answer.topics}
-    return _response(request, [fates[key] for key in keys])
+    return await _answered(request, [fates[key] for key in keys])
 
 
 def refuse(request: Request, code: ErrorCode) -> Response:
@@ -89,27 +104,34 @@ def _wanted(resource: Resource) -> ConfiguredTopic:
 
 
 def _response(request: Request, fates: list[Fate]) -> Response:
-    rows = list(zip(_resources(request), fates, strict=True))
+    rows = zip(_resources(request), fates, strict=True)
     if isinstance(request, AlterConfigsRequest):
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=text,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource, (code, text) in rows
-            ]
-        )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            IncrementalAlterConfigsResourceResponse(
-                error_code=code,
-                error_message=text,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource, (code, text) in rows
-        ]
+        return AlterConfigsResponse(responses=list(map(_row, rows)))
+    return IncrementalAlterConfigsResponse(responses=list(map(_incremental_row, rows)))
+
+
+async def _answered(request: Request, fates: list[Fate]) -> Response:
+    rows = zip(_resources(request), fates, strict=True)
+    if isinstance(request, AlterConfigsRequest):
+        return AlterConfigsResponse(responses=await made(_row, rows))
+    return IncrementalAlterConfigsResponse(responses=await made(_incremental_row, rows))
+
+
+def _row(one: tuple[Resource, Fate]) -> AlterConfigsResourceResponse:
+    resource, (code, text) = one
+    return AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _incremental_row(one: tuple[Resource, Fate]) -> IncrementalAlterConfigsResourceResponse:
+    resource, (code, text) = one
+    return IncrementalAlterConfigsResourceResponse(
+        error_code=code,
+        error_message=text,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )

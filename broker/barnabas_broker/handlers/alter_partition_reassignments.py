@@ -4,16 +4,27 @@ Any broker takes the request, the active controller decides, and the answer says
 ended: that is for ListPartitionReassignments. The moves themselves are led by the partitions' leaders.
 """
 
+from itertools import islice
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import AlterReassignments, AlterReassignmentsAnswer, Reassignment, Refused
+from barnabas_metadata_quorum.commands import (
+    AlterReassignments,
+    AlterReassignmentsAnswer,
+    Reassignment,
+    ReassignmentFate,
+    Refused,
+    check_named,
+)
 
 from .create_topics import code_of, limit_s
 
@@ -25,19 +36,11 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Ask the controller, and return what it says of each partition."""
     timeout_s = limit_s(request.timeout_ms)
-    command = AlterReassignments(
-        tuple(
-            Reassignment(
-                topic.name,
-                partition.partition_index,
-                None if partition.replicas is None else tuple(partition.replicas),
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ),
-        request.allow_replication_factor_change,
-    )
+    named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     try:
+        check_named(len(named), "partitions")
+        wanted = await made(_wanted, named)
+        command = AlterReassignments(tuple(wanted), request.allow_replication_factor_change)
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
@@ -49,18 +52,21 @@ async def handle(
         allow_replication_factor_change=request.allow_replication_factor_change
     )
     for topic in request.topics:
-        results = []
-        for partition in topic.partitions:
-            fate = next(fates)
-            results.append(
-                ReassignablePartitionResponse(
-                    partition_index=partition.partition_index,
-                    error_code=code_of(fate.error),
-                    error_message=fate.message or None,
-                )
-            )
+        results = await made(_result, islice(fates, len(topic.partitions)))
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     return response
+
+
+def _wanted(named: tuple[str, ReassignablePartition]) -> Reassignment:
+    name, partition = named
+    replicas = None if partition.replicas is None else tuple(partition.replicas)
+    return Reassignment(name, partition.partition_index, replicas)
+
+
+def _result(fate: ReassignmentFate) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=fate.partition, error_code=code_of(fate.error), error_message=fate.message or None
+    )
 
 
 def refuse(request: AlterPartitionReassignmentsRequest, code: ErrorCode) -> AlterPartitionReassignmentsResponse:

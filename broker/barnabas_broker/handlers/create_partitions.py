@@ -6,6 +6,7 @@ request's timeout and at most `LEADERS_S`, until the new partitions have leaders
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -13,7 +14,14 @@ from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import CreatePartitions, CreatePartitionsAnswer, NewPartitions, Refused
+from barnabas_metadata_quorum.commands import (
+    CreatePartitions,
+    CreatePartitionsAnswer,
+    GrownTopic,
+    NewPartitions,
+    Refused,
+    check_named,
+)
 
 from .create_topics import LEADERS_S, code_of, limit_s
 
@@ -24,14 +32,18 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
     """Let topics grow, then wait for leaders."""
     timeout_s = limit_s(request.timeout_ms)
     until_ms = broker.now_ms() + int(timeout_s * 1000)
-    command = CreatePartitions(tuple(_wanted(topic) for topic in request.topics), request.validate_only)
     try:
+        check_named(len(request.topics))
+        command = CreatePartitions(tuple(await made(_wanted, request.topics)), request.validate_only)
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
-        response = refuse(request, code_of(refused.reason))
-        for result in response.results:
-            result.error_message = refused.message
-        return response
+        code, text = code_of(refused.reason), refused.message
+        names = dict.fromkeys(topic.name for topic in request.topics)
+
+        def refusal(name: str) -> CreatePartitionsTopicResult:
+            return CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)
+
+        return CreatePartitionsResponse(results=await made(refusal, names))
     assert isinstance(answer, CreatePartitionsAnswer)
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
@@ -39,20 +51,19 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
         await broker.partitions.wait_for_leaders(grown, min(LEADERS_S, left_s))
     # A name that stands in the request twice is answered once, as Kafka does.
     fates = {topic.name: topic for topic in answer.topics}
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(
-                name=fate.name, error_code=code_of(fate.error), error_message=fate.message or None
-            )
-            for fate in fates.values()
-        ]
-    )
+    return CreatePartitionsResponse(results=await made(_result, fates.values()))
 
 
 def refuse(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
     """Answer every topic with `code`."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name=name, error_code=code) for name in names])
+
+
+def _result(fate: GrownTopic) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(
+        name=fate.name, error_code=code_of(fate.error), error_message=fate.message or None
+    )
 
 
 def _wanted(topic: CreatePartitionsTopic) -> NewPartitions:

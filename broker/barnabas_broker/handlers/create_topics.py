@@ -2,14 +2,16 @@
 
 Any broker takes the request; the active controller decides, this broker passes it on. The answer waits until the new
 partitions have leaders in this broker's table (within the request's timeout, and at most `LEADERS_S`), so that the
-caller's next metadata request finds them.
+caller's next metadata request finds them. A request that names too many topics is refused for all of them at once.
 """
 
 from collections import Counter
+from functools import partial
 
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -18,7 +20,7 @@ from barnabas_clients.protocol.create_topics import (
     CreateTopicsResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused
+from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused, check_named
 
 __all__ = ["code_of", "handle", "limit_s", "refuse"]
 
@@ -46,6 +48,10 @@ def limit_s(timeout_ms: int) -> float:
 async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create, then wait for leaders."""
     until_ms = broker.now_ms() + min(request.timeout_ms, int(TIMEOUT_S_MAX * 1000))
+    try:
+        check_named(len(request.topics))
+    except Refused as refused:
+        return CreateTopicsResponse(topics=await made(partial(_refused, refused), request.topics))
     names = [topic.name for topic in request.topics]
     # One name twice in a request is a contradiction; none of the two is done (as Kafka does).
     counts = Counter(names)
@@ -60,21 +66,17 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
     wanted = [topic for topic in request.topics if topic.name not in twice]
     try:
         created = await broker.metadata.create_topics(
-            [_new_topic(broker, topic) for topic in wanted],
+            await made(partial(_new_topic, broker), wanted),
             max(0.0, (until_ms - broker.now_ms()) / 1000),
             validate_only=request.validate_only,
         )
     except Refused as refused:
-        refusal = CreateTopicsRequest(topics=wanted)
-        response = refuse(refusal, code_of(refused.reason))
-        for result in response.topics:
-            result.error_message = refused.message
-        return CreateTopicsResponse(topics=results + response.topics)
+        return CreateTopicsResponse(topics=results + await made(partial(_refused, refused), wanted))
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         new_ids = [topic.topic_id for topic in created if topic.error is None]
         await broker.partitions.wait_for_leaders(new_ids, min(LEADERS_S, left_s))
-    return CreateTopicsResponse(topics=results + [_result(broker, topic) for topic in created])
+    return CreateTopicsResponse(topics=results + await made(partial(_result, broker), created))
 
 
 def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
@@ -82,6 +84,10 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
     )
+
+
+def _refused(refused: Refused, topic: CreatableTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(name=topic.name, error_code=code_of(refused.reason), error_message=refused.message)
 
 
 def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:

@@ -5,13 +5,14 @@ Internal topics stay: to delete the offsets topic would be to forget every group
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import Refused
+from barnabas_metadata_quorum.commands import DeletedTopic, Refused, check_named
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.wire.schema import NO_UUID
 
@@ -24,6 +25,10 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     """Delete; this broker's own view includes it when the answer leaves."""
     if not broker.config.delete_topic_enable:
         return refuse(request, ErrorCode.TOPIC_DELETION_DISABLED)
+    try:
+        check_named(len(request.topic_names) + len(request.topics))
+    except Refused as refused:
+        return await _refused(request, refused)
     topics = broker.partitions.topics_by_id
     internal = {one for one in _ids(request) if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
     internal_names = INTERNAL_TOPICS.intersection(_names(request))
@@ -37,20 +42,8 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     try:
         deleted = await broker.metadata.delete_topics(names, topic_ids, timeout_s)
     except Refused as refused:
-        response = refuse(request, code_of(refused.reason))
-        for result in response.responses:
-            result.error_message = refused.message
-        return response
-    results = [
-        DeletableTopicResult(
-            name=topic.name,
-            topic_id=topic.topic_id,
-            error_code=code_of(topic.error),
-            error_message=topic.message or None,
-        )
-        for topic in deleted
-    ]
-    return DeleteTopicsResponse(responses=results + kept)
+        return await _refused(request, refused)
+    return DeleteTopicsResponse(responses=await made(_result, deleted) + kept)
 
 
 def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
@@ -58,6 +51,25 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
     named = [DeletableTopicResult(name=name, error_code=code) for name in _names(request)]
     identified = [DeletableTopicResult(name=None, topic_id=one, error_code=code) for one in _ids(request)]
     return DeleteTopicsResponse(responses=named + identified)
+
+
+async def _refused(request: DeleteTopicsRequest, refused: Refused) -> DeleteTopicsResponse:
+    code, text = code_of(refused.reason), refused.message
+
+    def named(name: str) -> DeletableTopicResult:
+        return DeletableTopicResult(name=name, error_code=code, error_message=text)
+
+    def identified(topic_id: bytes) -> DeletableTopicResult:
+        return DeletableTopicResult(name=None, topic_id=topic_id, error_code=code, error_message=text)
+
+    results = await made(named, _names(request))
+    return DeleteTopicsResponse(responses=results + await made(identified, _ids(request)))
+
+
+def _result(topic: DeletedTopic) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=code_of(topic.error), error_message=topic.message or None
+    )
 
 
 def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:

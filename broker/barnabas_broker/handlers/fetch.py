@@ -104,7 +104,7 @@ class _Fetch:
                 pass
             return
         self.is_looking = True
-        self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error))
+        self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error, name="Fetch"))
 
     def _look(self) -> Generator[None, None, None]:
         while True:

@@ -6,7 +6,8 @@ empty list in version 0 and null since version 1, where an empty list means none
 
 A topic that is asked for by name and does not exist is created if the client and the broker's configuration both say
 so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
-for at most `CREATION_S`, so the first answer is usually the right one.
+for at most `CREATION_S`, so the first answer is usually the right one. Who asks for more than `NAMED_MAX` that do not
+exist is refused for all of these; so is, topic by topic, who asks for more than the cluster may have.
 
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
@@ -18,6 +19,7 @@ The controller id names a broker that takes requests, this one: any broker passe
 """
 
 from collections.abc import Coroutine, Generator, Iterable, Iterator
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -27,7 +29,7 @@ from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
 from barnabas_broker.pieces import distinct
-from barnabas_broker.time_slices import taken
+from barnabas_broker.time_slices import made, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
@@ -37,7 +39,7 @@ from barnabas_clients.protocol.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from barnabas_metadata_quorum.commands import NewTopic, RefusalReason, Refused
+from barnabas_metadata_quorum.commands import NAMED_MAX, NewTopic, RefusalReason, Refused
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
@@ -55,6 +57,7 @@ CODES = {
     RefusalReason.TOPIC_ALREADY_EXISTS: ErrorCode.LEADER_NOT_AVAILABLE,
     RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
     RefusalReason.INVALID_REPLICATION_FACTOR: ErrorCode.INVALID_REPLICATION_FACTOR,
+    RefusalReason.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION,
 }
 
 
@@ -134,12 +137,17 @@ async def _await_leaders(broker: BrokerContext, request: MetadataRequest, versio
 
 
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
-    fates: dict[str, ErrorCode] = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name in names if name_complaint(name)}
-    wanted = [_new_topic(broker, name) for name in names if name not in fates]
+    if len(names) > NAMED_MAX:
+        return await taken(_named(broker, request, version, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION)))
+    complaints = await made(name_complaint, names)
+    pairs = list(zip(names, complaints, strict=True))
+    fates: dict[str, ErrorCode] = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name, complaint in pairs if complaint}
+    wanted = await made(partial(_new_topic, broker), (name for name in names if name not in fates))
     try:
         created = await broker.metadata.create_topics(wanted, CREATION_S) if wanted else ()
-    except Refused:
-        fates |= dict.fromkeys((topic.name for topic in wanted), ErrorCode.LEADER_NOT_AVAILABLE)
+    except Refused as refused:
+        code = CODES.get(refused.reason, ErrorCode.LEADER_NOT_AVAILABLE)
+        fates |= dict.fromkeys((topic.name for topic in wanted), code)
     else:
         fates |= {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
         await broker.partitions.wait_for_leaders(

@@ -39,7 +39,7 @@ from .open_files import FileHandle
 from .operations import Gate, Operation, Remove, Save, Sync, SyncDirectory, Truncate, Write
 from .retention import SegmentSpan
 from .segment import NO_TIMESTAMP, Segment
-from .state_file import decode_state, encode_state
+from .state_file import StateOrMaker, decode_state, encode_state, made
 
 __all__ = ["CutLog"]
 
@@ -403,17 +403,17 @@ class CutLog(AppendLog):
         self.operations.append(gate)
         return gate
 
-    def save_state(self, index: int, blob: bytes) -> None:
-        """Keep `blob`, which says what the state is after entry `index`, or a later one, in place of an older one.
+    def save_state(self, index: int, state: StateOrMaker) -> None:
+        """Keep what says what the state is after entry `index`, or a later one, in place of an older one.
 
         Queued. It counts after a crash if the log still has that entry then, so it had better be durable.
         """
         term = self.term_at(index)
         assert term is not None, index
-        self._queue_save(index, encode_state(index, term, blob))
+        self._queue_save(index, lambda: encode_state(index, term, made(state)))
         self._host.writes.add(self)
 
-    def _queue_save(self, index: int, data: bytes) -> None:
+    def _queue_save(self, index: int, data: StateOrMaker) -> None:
         if not self._is_named:
             # Checkpoints do this too, once for all replicas, but a state may count before the first of them.
             self._is_named = True

@@ -13,6 +13,7 @@ from .checkpoint import ReplicaRow
 from .files import Files
 from .open_files import FileHandle, OpenFiles
 from .segment import IndexWrite, Segment
+from .state_file import StateOrMaker, made
 
 __all__ = [
     "WRITE_BACK_BYTES",
@@ -216,20 +217,21 @@ class Save(Operation):
 
     __slots__ = ("data", "index", "path")
 
-    def __init__(self, path: str, data: bytes, index: int = 0) -> None:
+    def __init__(self, path: str, data: StateOrMaker, index: int = 0) -> None:
         self.path = path
         self.data = data
         self.index = index
 
     def run(self, files: Files, opened: OpenFiles) -> None:
         del opened
+        data = made(self.data)
         temporary = f"{self.path}.new"
         if files.exists(temporary):
             # Left by an attempt that failed, perhaps in its sync: that file is not synced again.
             files.remove(temporary)
         fd = files.open(temporary, create=True)
         try:
-            files.write(fd, [self.data], 0)
+            files.write(fd, [data], 0)
             files.sync(fd)
         finally:
             files.close(fd)

@@ -21,6 +21,7 @@ from .worker import Worker
 __all__ = ["Removals", "being_deleted", "is_leftover"]
 
 DELETED, REMOVED = ".deleted", ".removed"
+REMOVED_AT_ONCE = 50  # by one job of the worker: others have their turn in between
 
 
 def is_leftover(name: str) -> bool:
@@ -58,14 +59,21 @@ class Removals:
     def go_on(self) -> None:
         """`durable_ticket` has moved."""
         durable = self._durable_ticket()
+        due: list[tuple[int, str]] = []
         while self._waiting and self._waiting[0][0] <= durable:
-            entry = self._waiting.popleft()
-            self._worker.submit(partial(_remove, self._files, entry[1]), partial(self._removed, entry))
+            due.append(self._waiting.popleft())
+        for begin in range(0, len(due), REMOVED_AT_ONCE):
+            some = due[begin : begin + REMOVED_AT_ONCE]
+            self._worker.submit(partial(_remove_each, self._files, some), self._removed)
 
-    def _removed(self, entry: tuple[int, str], is_renamed: bool) -> None:
-        if not is_renamed:
-            # Its name still says that the journal may not know, and in the next run its ticket would mean nothing.
-            self._waiting.appendleft(entry)
+    def _removed(self, left: list[tuple[int, str]]) -> None:
+        # Their names still say that the journal may not know, and in the next run their tickets would mean nothing.
+        self._waiting.extendleft(reversed(left))
+
+
+def _remove_each(files: Files, entries: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return those whose directories do not have the name that says nothing any more."""
+    return [entry for entry in entries if not _remove(files, entry[1])]
 
 
 def _remove(files: Files, target: str) -> bool:

@@ -33,6 +33,7 @@ from .manifest import Manifest, SegmentFile
 from .operations import Operation
 from .segment import Segment
 from .segment_adoption import Adopt
+from .state_file import StateOrMaker
 
 __all__ = ["FilledLog", "SegmentGoneError"]
 
@@ -202,13 +203,13 @@ class FilledLog(CutLog):
         self.adopted_index = index
         self._await_snapshot(gate, index, number)
 
-    def save_state(self, index: int, blob: bytes) -> None:
-        """Keep `blob` as `CutLog.save_state` does, but never in place of one that says more.
+    def save_state(self, index: int, state: StateOrMaker) -> None:
+        """Keep `state` as `CutLog.save_state` does, but never in place of one that says more.
 
         It is written behind the adoption, so it can count as of what was adopted, durable or not: a crash before that
         leaves the older log with the older state.
         """
-        super().save_state(max(index, self.adopted_index), blob)
+        super().save_state(max(index, self.adopted_index), state)
 
     def on_operation(self, operation: Operation) -> None:
         if isinstance(operation, Adopt):

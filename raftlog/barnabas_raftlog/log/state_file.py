@@ -6,15 +6,25 @@ replaced by a snapshot, since the blob was saved.
 """
 
 import struct
+from collections.abc import Callable
+from typing import TypeAlias
 
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.wire.crc32c import crc32c
 
-__all__ = ["decode_state", "encode_state"]
+__all__ = ["StateOrMaker", "decode_state", "encode_state", "made"]
+
+StateOrMaker: TypeAlias = bytes | Callable[[], bytes]
+"""A blob, or what makes it in a worker. That may be asked more than once, and rests on nothing that changes."""
 
 _HEADER = struct.Struct(">IQQ")  # crc of what follows, index, term
 _AFTER_CRC = struct.Struct(">QQ")
 _CRC = struct.Struct(">I")
+
+
+def made(state: StateOrMaker) -> bytes:
+    """Return the blob."""
+    return state if isinstance(state, bytes) else state()
 
 
 def encode_state(index: int, term: int, blob: Buffer) -> bytes:

@@ -263,6 +263,8 @@ class CatchUp:
             await log.in_writer(incoming.clear)
             return
         prepared = await log.in_writer(incoming.prepare)
+        if group.prepare_state is not None:
+            await group.prepare_state(manifest.state)
         transfer.state, transfer.cause = "installing", ""
         offer = transfer.offer
         group.prepared = prepared

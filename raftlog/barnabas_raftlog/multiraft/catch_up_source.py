@@ -25,13 +25,17 @@ Limits: `SESSIONS_MAX` sessions, of which each holds its manifest in memory; `CH
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Protocol, cast
+
+from msgspec import structs
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.manifest import SegmentFile, encode_manifest
 from barnabas_raftlog.log.segment import Segment
 from barnabas_raftlog.log.segment_install import SegmentGoneError
 from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.state_file import made
 from barnabas_raftlog.raft.messages import Buffer, GroupId
 
 from .catch_up_rate import TokenBucket
@@ -185,8 +189,11 @@ class CatchUpSource:
         snapshot = group.listener.snapshot()
         if snapshot is None:
             raise CatchUpBusyError("what belongs to the log is not known yet as of anything that is committed")
+        # Of the same moment, and the log may lose its beginning while the state is encoded.
+        manifest = log.manifest(files, b"")
+        state = await log.in_thread(partial(made, snapshot[2]))
         try:
-            session.data = encode_manifest(log.manifest(files, snapshot[2]))
+            session.data = encode_manifest(structs.replace(manifest, state=state))
         except ValueError as error:
             raise StorageFailedError(str(error)) from error
         session.used_ms = self._clock()

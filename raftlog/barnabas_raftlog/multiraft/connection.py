@@ -14,6 +14,7 @@ import socket
 from typing import Any, Protocol, cast
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.memory import unfilled
 
 from .byte_counts import ByteCounts, ByteWatch
@@ -63,7 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         handshake: Dialler | Acceptor,
         scratch: memoryview,
         delayed: DelayedNetwork | None = None,
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
         self._owner, self._handshake, self._delayed = owner, handshake, delayed
         self._splitter = FrameSplitter(scratch, allocate=unfilled)
         self._transport: asyncio.Transport | None = None
@@ -166,6 +169,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._splitter.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._meter.run("read from a broker", self._received, nbytes)
+
+    def _received(self, nbytes: int) -> None:
         self.bytes_in += nbytes
         if self.reason is not None:
             return  # Closing: what still arrives is nobody's.

@@ -39,6 +39,7 @@ from functools import partial
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import NOTHING, Role
 from barnabas_raftlog.raft.messages import (
     Entry,
@@ -84,7 +85,7 @@ class Driver:
     `is_paused`: deadlines are not judged (this node is coming out of a stall).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
         self,
         node_id: int,
         storage: GroupStorage,
@@ -95,6 +96,8 @@ class Driver:
         groups: dict[GroupId, Group],
         live_peers: Callable[[], list[int]],
         on_members: Callable[[Group, frozenset[int]], None],
+        *,
+        meter: LoopMeter,
     ) -> None:
         self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
@@ -105,6 +108,7 @@ class Driver:
         self.stall_ms = 500
         self.catch_up: SnapshotFetcher | None = None
         self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
+        self._meter = meter
         self._promises = Promises(storage, outbox)
         self._events: deque[tuple[Group, Event]] = deque()
         self._first: deque[tuple[Group, Event]] = deque()  # of the metadata group
@@ -181,7 +185,7 @@ class Driver:
     def schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._drive)
+            asyncio.get_running_loop().call_soon(self._meter.run, "Raft drive", self._drive)
 
     def clear(self) -> None:
         self._events.clear()

@@ -1,12 +1,13 @@
 """One Raft group as the rest of a node sees it, and what it asks of its log and of its listener."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.log.incoming import Prepared
+from barnabas_raftlog.log.state_file import StateOrMaker, made
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import (
@@ -137,7 +138,7 @@ class GroupListener(Protocol):
     def install(self, snapshot: InstallSnapshot) -> None:
         """Replace the state by `snapshot.data`; the log has already been replaced, and keeps the data with it."""
 
-    def snapshot(self) -> tuple[int, int, bytes] | None:
+    def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
         """Return (index, term, state) for a follower that is too far behind; None: not now. Must not change anything.
 
         The state may be that of a later committed entry than `index`, behind which the follower is sent everything.
@@ -189,6 +190,7 @@ class Group:
         "log",
         "members",
         "notices",
+        "prepare_state",
         "prepared",
         "promise_ticket",
         "proposed",
@@ -227,6 +229,8 @@ class Group:
         self.sends_files = False  # Its snapshots are segments, sent by `catch_up`; set by whoever owns the group.
         self.forgotten_index = -1  # as a witness; -1: it was none yet
         self.prepared: Prepared | None = None  # what `catch_up` received, about to become the log
+        # Is given a state before the listener has to `install` it; set by whoever owns the group, if that takes long.
+        self.prepare_state: Callable[[bytes], Awaitable[None]] | None = None
 
     @property
     def is_leader(self) -> bool:
@@ -411,7 +415,7 @@ class Group:
         if snapshot is None:
             return None
         index, term, state = snapshot
-        return index, term, self.log.offset_after(index).to_bytes(8, "big") + state
+        return index, term, self.log.offset_after(index).to_bytes(8, "big") + made(state)
 
     def _appended(self, append: Callable[[], Entry]) -> Entry:
         """Append, tell the driver, and let a log that failed take this group out of service."""

@@ -24,6 +24,7 @@ from typing import Protocol
 import msgspec
 
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
@@ -88,10 +89,12 @@ class MultiRaft:
         clock: Callable[[], int],
         rng: Rng,
         on_fact: Callable[[GroupId, Fact], None],
+        meter: LoopMeter | None = None,
     ) -> None:
         self.node_id = node_id
         self.groups: dict[GroupId, Group] = {}
         self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
+        self._meter = meter or LoopMeter()
         self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
         self._held: list[Group] | None = None  # what `hold_elections` holds back, None: nothing is to be
@@ -99,6 +102,7 @@ class MultiRaft:
         self._driver = Driver(
             *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
             *(lambda: links.live_peers, self._on_members),
+            meter=self._meter,
         )
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
@@ -414,7 +418,7 @@ class MultiRaft:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_TICK_MS / 1000):
                         await driver.stirred.wait()
-            self.tick()
+            self._meter.run("Raft tick", self.tick)
 
     def _on_ticking_ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

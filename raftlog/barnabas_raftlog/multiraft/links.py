@@ -35,6 +35,7 @@ from typing import Any
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.messages import Fact, Rng
 from barnabas_raftlog.raft.state import RoundTrip
 
@@ -87,6 +88,7 @@ class Links:
         new_datagrams: Callable[[Callable[[bytes, object], None]], Datagrams] = DatagramSocket,
         liveness_timeout_ms: int = 1_000,
         delay: LinkDelay | None = None,
+        meter: LoopMeter | None = None,
     ) -> None:
         assert 0 <= node_id < 1 << 31
         self.node_id = node_id
@@ -98,6 +100,7 @@ class Links:
         self.is_busy: Callable[[], bool] = lambda: False  # whether this node must not be sent entries now
         self.busy_peers = BusyPeers(self._say)
         self.round_trip = RoundTrip()  # Of the farthest live peer; changed in place, ten times a second.
+        self._meter = meter or LoopMeter()
         self._me = Identity(cluster_id, node_id, incarnation)
         self._mark, self._secret, self._clock = cluster_mark(cluster_id), secret, clock
         self._random_bytes = random_bytes
@@ -267,6 +270,7 @@ class Links:
             Acceptor(self._me, frozenset(self._peers), self._secret, self._random_bytes(NONCE_BYTES)),
             self._scratch,
             self._delayed,
+            self._meter,
         )
 
     async def _dial(self, peer: Peer) -> None:
@@ -293,7 +297,7 @@ class Links:
         """Connect and shake hands. None if no connection came to be; one that is returned may be closed already."""
         loop = asyncio.get_running_loop()
         dialler = Dialler(self._me, peer.node_id, self._secret, self._random_bytes(NONCE_BYTES))
-        connection = Connection(self, dialler, self._scratch, self._delayed)
+        connection = Connection(self, dialler, self._scratch, self._delayed, self._meter)
         try:
             async with asyncio.timeout(HANDSHAKE_MS / 1000):
                 if self._delayed is not None:

@@ -42,6 +42,7 @@ from barnabas_broker.groups.states import GroupState
 from barnabas_broker.hosted_group import HostedGroup
 from barnabas_broker.log_starts import encode_start
 from barnabas_broker.partition import Partition
+from barnabas_broker.partition_host import PendingAppend
 from barnabas_broker.producer_state import ProducerTable
 from barnabas_broker.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -210,6 +211,10 @@ class PartitionHost:
     node_id = NODE
     wake = review_soon = announce = hear = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
+
+    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
+        for waiter in waiters:
+            waiter.on_failed(code)
 
     def __init__(self, world: "World") -> None:
         self.now_ms, self.wall_ms = lambda: world.now_ms, world.wall_ms

@@ -1,15 +1,20 @@
 """A shard between its log and its clients, step by step: what it knows, what it says, what it hands on."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from barnabas_broker.coordinator_shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
 from barnabas_broker.groups.group import Group
+from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.groups.messages import Effects
 from barnabas_broker.groups.offsets import record_of
 from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.groups.states import GroupState
+from barnabas_broker.partition import SWEPT_MIN
+from barnabas_broker.partition_host import PendingAppend
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .shard_world import Member, Outcome, World
@@ -500,3 +505,24 @@ class TestLimits:
             commit_offset(world, shard, offset)
             shard.is_compacting = False
         assert len(begun) > 2, "a quarter of the limit was appended since"
+
+
+def test_a_shard_whose_partition_is_to_end_here_serves_nobody_any_more(world: World) -> None:
+    """It is moved elsewhere, or the topic is gone and another of its name is there; this replica ends in its turn."""
+    shard, coordinator = world.lead(), world.coordinator
+    assert coordinator.shard_of("g") is shard
+    hosted = coordinator._partitions.topics[OFFSETS_TOPIC]
+    partition = hosted.partitions.pop(0)
+    assert coordinator.shard_of("g") is ErrorCode.NOT_COORDINATOR
+    hosted.partitions[0] = partition
+
+
+def test_what_waits_to_be_saved_is_none_of_those_that_have_given_up(world: World) -> None:
+    shard, partition = world.lead(), world.partition
+    outcome = commit_offset(world, shard, 5)
+    gone = SimpleNamespace(is_closed=True)
+    for _ in range(SWEPT_MIN):
+        partition.wait_for(world.log.last_index, cast("PendingAppend", gone))
+        partition.forget(cast("PendingAppend", gone))
+    world.commit()
+    assert outcome.code is NONE

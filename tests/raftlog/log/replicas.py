@@ -8,13 +8,13 @@ leaves. Whoever leads is asked to append and to let the log start later; what wa
 import asyncio
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import cast
 from uuid import UUID
 
 from barnabas_broker.partition import Partition
-from barnabas_broker.partition_host import PartitionLog
+from barnabas_broker.partition_host import PartitionLog, PendingAppend
 from barnabas_broker.producer_state import OutOfOrderSequenceError
 from barnabas_broker.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -174,7 +174,8 @@ class Member:
         self.partition.group = self.raft.add_group(
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
-        self.partition.group.sends_files = True
+        group = self.partition.group
+        group.sends_files, group.prepare_state = True, self.partition.prepare
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:
@@ -219,6 +220,7 @@ class Member:
         return node_id in self.links.live_peers
 
     def wake(self, partition: Partition) -> None: ...
+    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None: ...
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None: ...
     def review_soon(self, partition: Partition) -> None: ...
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...

@@ -1,6 +1,6 @@
 """The start of a replicated log, through deaths, cuts, slow disks and new leaders: nothing else is ever lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 
@@ -67,7 +67,11 @@ def adopted_segments_are_forgotten_in_a_crash(patch: pytest.MonkeyPatch) -> None
 
 
 def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("barnabas_broker.partition.decode_replica_state", lambda _: (0, ProducerTable()))
+    def decode(_: bytes) -> Generator[None, None, tuple[int, ProducerTable]]:
+        yield
+        return 0, ProducerTable()
+
+    patch.setattr("barnabas_broker.partition.decode_replica_state_in_steps", decode)
 
 
 MUTANTS: list[Patch] = [

@@ -100,6 +100,8 @@ class Machine:
         environment = NodeEnvironment(
             monotonic_ms=self.clock.monotonic_ms,
             wall_ms=lambda: WALL_MS + self.wall_offset_ms + self.world.now_us // 1_000,
+            precise_ns=lambda: self.world.now_us * 1_000,
+            processor_ns=lambda: 0,
             random_bytes=chance.randbytes,
             files=files,
             descriptors=lambda: 20_000,

@@ -1,9 +1,13 @@
 """The net catches fish: a disk that lies, a promise that is not kept, and the tools around a failing seed."""
 
+import asyncio
+
 import pytest
 
 from . import disk
 from .history import ClientHistory
+from .loop import Clock, VirtualLoop
+from .network import Conditions, Network
 from .scenario import SimulationError, run_choice
 from .shrink import shrink
 from .swarm import Choice, Fault, at_ease, choose
@@ -195,3 +199,28 @@ def test_shrinking_leaves_the_faults_that_matter() -> None:
     assert {fault.detail for fault in small.faults} == wanted
     assert (small.plain_producers, small.partitions) == (0, 1)
     assert small.safety_us < 12 * SECOND
+
+
+def test_what_is_buried_begins_nothing() -> None:
+    """Else it begins on a loop that never runs, and complains when the garbage is collected."""
+    world = World(0)
+    loop = VirtualLoop(world, Network(world, Conditions()), "a", Clock(world), lambda _: None)
+    begun = list[asyncio.Task[None]]()
+
+    async def goodbye() -> None:
+        pass
+
+    async def work() -> None:
+        try:
+            await loop.create_future()
+        finally:
+            begun.append(asyncio.ensure_future(goodbye()))
+
+    loop.arrive(lambda: loop.create_task(work()))
+    world.run_until(SECOND)
+    loop.kill()
+    idle = asyncio.new_event_loop()
+    asyncio.set_event_loop(idle)
+    world.bury()
+    idle.close()
+    assert begun == []

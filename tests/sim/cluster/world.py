@@ -73,6 +73,7 @@ class World:
 
     def bury(self) -> None:
         """Take apart what killed processes left, so that it does not come apart by itself at a moment of its own."""
+        asyncio.set_event_loop(None)  # Else asyncio makes one for whoever asks, and leaves it and its tasks behind.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Some had not begun.
             for task in self.dead:

@@ -1,0 +1,21 @@
+"""Work that is written as a generator which pauses between small pieces, done without the pauses. Pure.
+
+`time_slices` and `turns` do it with them.
+"""
+
+from collections.abc import Generator
+from typing import TypeVar
+
+__all__ = ["at_once"]
+
+T = TypeVar("T")
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Take all steps, and return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result

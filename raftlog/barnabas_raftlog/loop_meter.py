@@ -1,0 +1,195 @@
+"""How long the callbacks of the event loop take: the longest, the 99th percentile, and which they were. Pure.
+
+Everything that a node does, it does on one loop, and whatever takes long keeps everybody waiting: clients, elections,
+the answers to both. So the few places where the loop comes in (the Raft driver's drive, what clients and peers sent,
+answers, turns, timers, tasks) go through `run`, which measures each of them twice: in time of the wall, and in time
+that the loop's thread used of a processor. The second says whose fault a long one is: if it used the processor, it was
+this program's; if not, it waited for one, or for a disk.
+
+*What it costs*: two readings of the wall's clock and one of the processor's, which is a system call: half a microsecond
+in all. Of a callback that took less than `EXACT_NS` of the wall, processor time is not asked again: it is at most that.
+
+*What it keeps*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling,
+so a percentile is at most a quarter too high; and the longest of each, by name.
+
+Not here: callbacks that do not go through `run`, of which there are many small ones (futures, sockets that are made or
+lost, what storage threads hand back); what a callback inside of another takes, which counts for the outer one; the time
+between two callbacks, in which the loop looks for what is next.
+
+Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a second.
+"""
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = ["EXACT_NS", "LONG_NS", "Longest", "LoopMeter"]
+
+T = TypeVar("T")
+
+EXACT_NS = 1_024_000  # where a bucket begins
+LONG_NS = 100_000_000  # of processor time: somebody should hear of it
+SLOT_NS = 10_000_000_000
+SLOTS = 6
+TOLD_APART_NS = 1_000_000_000
+BUCKETS = 150  # the last begins at half a day
+
+
+class Longest(NamedTuple):
+    """The longest callback of some time, and which it was."""
+
+    took_ns: int = 0
+    what: str = ""
+
+
+class _Slot:
+    """What was measured in one `SLOT_NS`. `processor` counts only what took `EXACT_NS` of the wall or more."""
+
+    __slots__ = ("longest_processor", "longest_wall", "number", "processor", "wall")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.wall, self.processor = [0] * BUCKETS, [0] * BUCKETS
+        self.longest_wall = self.longest_processor = Longest()
+
+
+class LoopMeter:
+    """The measurements of one loop.
+
+    `what` may be set by whatever runs, to say more precisely what it is. `on_long(what, processor_ns, wall_ns, unsaid)`
+    is told of a callback that used more than `LONG_NS`, and of how many it was not told since the last time.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = lambda: 0,
+        processor_ns: Callable[[], int] = lambda: 0,
+        on_long: Callable[[str, int, int, int], None] | None = None,
+    ) -> None:
+        """Both clocks never go back; the second is that of the loop's thread. Without them nothing takes any time."""
+        self._wall_ns, self._processor_ns, self._on_long = wall_ns, processor_ns, on_long
+        self._slots = [_Slot(-SLOTS)]
+        self._is_running = False
+        self._told_ns, self._unsaid = -TOLD_APART_NS, 0
+        self.what = ""
+
+    def run(self, name: str, call: Callable[..., T], *args: Any) -> T:
+        """Call it, and measure it by this name."""
+        if self._is_running:
+            return call(*args)
+        self._is_running, self.what = True, ""
+        processor_ns, wall_ns = self._processor_ns(), self._wall_ns()
+        try:
+            return call(*args)
+        finally:
+            self._is_running = False
+            self._note(name, wall_ns, processor_ns)
+
+    def measured(self, coroutine: Coroutine[Any, Any, T], name: str = "") -> Coroutine[Any, Any, T]:
+        """Return the same coroutine for a task, each step of which is measured."""
+        name = name or getattr(coroutine, "__qualname__", "")
+        return _Measured(self, f"task: {name}", coroutine)
+
+    def status(self) -> dict[str, Any]:
+        """Return what was measured in the last minute, in milliseconds, as plain values."""
+        oldest = self._wall_ns() // SLOT_NS - SLOTS
+        slots = [slot for slot in self._slots if slot.number > oldest]
+        wall = [sum(counts) for counts in zip(*[slot.wall for slot in slots], strict=True)]
+        exact = [sum(counts) for counts in zip(*[slot.processor for slot in slots], strict=True)]
+        first_exact = _bucket(EXACT_NS)
+        processor = wall[:first_exact] + exact[first_exact:] if wall else []
+        # Those of which both are known, and that used less than they took.
+        for index, count in enumerate(exact[:first_exact]):
+            processor[index] += count
+        return {
+            "callbacks": sum(wall),
+            "processor": _told(processor, [slot.longest_processor for slot in slots]),
+            "wall": _told(wall, [slot.longest_wall for slot in slots]),
+        }
+
+    def _note(self, name: str, wall_ns: int, processor_ns: int) -> None:
+        now_ns = self._wall_ns()
+        took_ns = used_ns = now_ns - wall_ns
+        slot = self._slots[-1]
+        if slot.number != now_ns // SLOT_NS:
+            slot = self._next_slot(now_ns // SLOT_NS)
+        slot.wall[_bucket(took_ns)] += 1
+        if took_ns >= EXACT_NS:
+            used_ns = min(took_ns, self._processor_ns() - processor_ns)
+            slot.processor[_bucket(used_ns)] += 1
+        if took_ns > slot.longest_wall.took_ns:
+            slot.longest_wall = Longest(took_ns, self._named(name))
+        if used_ns > slot.longest_processor.took_ns:
+            slot.longest_processor = Longest(used_ns, self._named(name))
+        if used_ns > LONG_NS:
+            self._tell(name, used_ns, took_ns, now_ns)
+
+    def _named(self, name: str) -> str:
+        return f"{name}: {self.what}" if self.what else name
+
+    def _next_slot(self, number: int) -> _Slot:
+        slot = _Slot(number)
+        self._slots = [*self._slots[1 - SLOTS :], slot]
+        return slot
+
+    def _tell(self, name: str, used_ns: int, took_ns: int, now_ns: int) -> None:
+        if now_ns - self._told_ns < TOLD_APART_NS:
+            self._unsaid += 1
+            return
+        self._told_ns, unsaid = now_ns, self._unsaid
+        self._unsaid = 0
+        if self._on_long is not None:
+            self._on_long(self._named(name), used_ns, took_ns, unsaid)
+
+
+class _Measured(Coroutine[Any, Any, T]):
+    """A coroutine whose steps are measured."""
+
+    __slots__ = ("_coroutine", "_meter", "_name")
+
+    def __init__(self, meter: LoopMeter, name: str, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._meter, self._name, self._coroutine = meter, name, coroutine
+
+    @property
+    def __name__(self) -> str:  # by which asyncio shows a task
+        return getattr(self._coroutine, "__qualname__", self._name)
+
+    def send(self, value: Any) -> Any:
+        return self._meter.run(self._name, self._coroutine.send, value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._meter.run(self._name, self._coroutine.throw, *error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+
+def _bucket(took_ns: int) -> int:
+    """Return the place of a length in the histogram: microseconds up to 8, then four to each doubling."""
+    took_us = took_ns // 1_000
+    if took_us < 8:
+        return max(took_us, 0)
+    bits = took_us.bit_length()
+    return min(4 * bits - 8 + (took_us >> bits - 3 & 3), BUCKETS - 1)
+
+
+def _end_us(bucket: int) -> int:
+    """Return where a bucket ends: nothing in it is as long as that."""
+    if bucket < 8:
+        return bucket + 1
+    bits, part = divmod(bucket + 8, 4)
+    return (part + 5) << bits - 3
+
+
+def _told(counts: list[int], longest: list[Longest]) -> dict[str, Any]:
+    took_ns, what = max(longest, default=Longest())
+    left = -(-sum(counts) // 100)  # of a hundred, the one that is longest lies beyond
+    end_us, bucket = 0, len(counts)
+    while left > 0:
+        bucket -= 1
+        left -= counts[bucket]
+        end_us = _end_us(bucket)
+    p99_ms = min(end_us / 1_000, took_ns / 1_000_000)
+    return {"longest_ms": round(took_ns / 1_000_000, 3), "in": what, "p99_ms": round(p99_ms, 3)}
