@@ -1,5 +1,6 @@
 """Whoever names a great many things, or one of them as often, is worked off in pieces from the first look on."""
 
+import gc
 from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker import time_slices
+from barnabas_broker import context, main, time_slices
 from barnabas_broker.handlers import (
     delete_groups,
     describe_configs,
@@ -17,9 +18,15 @@ from barnabas_broker.handlers import (
     metadata,
     offset_fetch,
 )
-from barnabas_broker.pieces import PIECE, distinct
+from barnabas_broker.pieces import FEW, PIECE, distinct, let_go
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
-from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_clients.protocol.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -149,3 +156,71 @@ async def test_groups_without_a_coordinator_here_are_answered_in_pieces(monkeypa
 
     longest_stretch(advance)
     assert pauses >= 2 * MANY
+
+
+class Freed(str):
+    """A name that counts how many of its kind are gone."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        Counted.looked_at += 1
+
+
+def wide() -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[DescribeConfigsResult(resource_name=Freed(f"n{k}")) for k in range(MANY)])
+
+
+def deep() -> DescribeConfigsResponse:
+    rows = [DescribeConfigsResourceResult(name=Freed(f"n{k}")) for k in range(MANY)]
+    return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=rows)])
+
+
+def both() -> DescribeConfigsResponse:
+    results = [
+        DescribeConfigsResult(configs=[DescribeConfigsResourceResult(name=Freed("n")) for _ in range(2 * FEW)])
+        for _ in range(MANY // FEW // 2)
+    ]
+    return DescribeConfigsResponse(results=results)
+
+
+@pytest.mark.parametrize("shape", [wide, deep, both])
+def test_what_a_message_held_is_freed_in_pieces(shape: Callable[[], DescribeConfigsResponse]) -> None:
+    message = shape()
+    steps = let_go(message)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE + 2 * FEW
+    assert message.results == []
+
+
+def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
+    answered: list[Any] = []
+    exchange: Any = SimpleNamespace(api_key=32, version=1, correlation_id=1, answer=answered.append)
+
+    def made() -> Generator[None, None, DescribeConfigsResponse]:
+        yield
+        return wide()
+
+    steps = context._answer_in_steps(exchange, made())
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE + FEW
+    assert len(answered) == 1
+
+
+def test_a_collection_of_what_is_young_looks_at_few_objects() -> None:
+    looked_at = [0]
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] < 2:
+            looked_at.append(sum(len(gc.get_objects(number)) for number in range(info["generation"] + 1)))
+
+    before = gc.get_threshold()
+    gc.callbacks.append(note)
+    try:
+        gc.collect()
+        gc.set_threshold(*main.GC_THRESHOLDS)
+        alive = [[] for _ in range(100_000)]  # type: ignore[var-annotated]
+    finally:
+        gc.callbacks.remove(note)
+        gc.set_threshold(*before)
+    assert len(alive) == 100_000
+    assert len(looked_at) > 10
+    assert max(looked_at) <= 35_000

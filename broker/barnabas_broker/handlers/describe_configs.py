@@ -6,8 +6,7 @@ applies to all brokers and was set while they ran, of which there is nothing. Lo
 configuration here, and say so.
 """
 
-from collections.abc import Generator, Sequence
-from operator import attrgetter
+from collections.abc import Generator, Hashable, Sequence
 
 from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
 from barnabas_broker.connections import Exchange
@@ -44,10 +43,15 @@ def handle(
     """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
     bytes_max = INT32_MAX if exchange.version >= LONG_SINCE else INT16_MAX
     results = []
-    for resource in (yield from distinct(request.resources, attrgetter("resource_type", "resource_name"))):
+    for resource in (yield from distinct(request.resources, _key)):
         results.append(_one(broker, resource, request, bytes_max))
         yield
     return DescribeConfigsResponse(results=results)
+
+
+def _key(resource: DescribeConfigsResource) -> Hashable:
+    name = resource.resource_name
+    return name if resource.resource_type == TOPIC else (resource.resource_type, name)
 
 
 def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:

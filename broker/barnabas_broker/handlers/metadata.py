@@ -18,9 +18,8 @@ once. A topic that is named twice is answered once.
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
-from collections.abc import Coroutine, Generator, Iterable, Iterator
+from collections.abc import Coroutine, Generator, Hashable, Iterable, Iterator
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from barnabas_broker.connections import Exchange
@@ -66,7 +65,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     version, asked = exchange.version, request.topics
     if asked is None or (version == 0 and not asked):
         return (yield from _everything(broker))
-    request.topics = asked = yield from distinct(asked, attrgetter("name", "topic_id"))
+    request.topics = asked = yield from distinct(asked, _key)
     missing = yield from _missing(broker, asked)
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
@@ -86,6 +85,13 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         for topic in request.topics or ()
     ]
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def _key(topic: MetadataRequestTopic) -> Hashable:
+    """Return what tells it from the others that are asked for: its name or its id, or both if there are both."""
+    if topic.name is None:
+        return topic.topic_id
+    return topic.name if topic.topic_id == NO_UUID else (topic.name, topic.topic_id)
 
 
 def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[str]]:
