@@ -73,7 +73,16 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
-            *("steps", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            *(
+                "steps",
+                "pieces",
+                "absences",
+                "cut_off",
+                "reassignment_plan",
+                "read_replicas",
+                "witness_rows",
+                "descriptors",
+            ),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

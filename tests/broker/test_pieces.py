@@ -15,6 +15,7 @@ from barnabas_broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    find_coordinator,
     metadata,
     offset_fetch,
 )
@@ -30,6 +31,7 @@ from barnabas_clients.protocol.describe_configs import (
 from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
@@ -97,7 +99,7 @@ def test_of_each_key_the_last_item_is_left_where_the_first_was(items: list[tuple
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
-@pytest.mark.parametrize("which", ["metadata", "describe_configs"])
+@pytest.mark.parametrize("which", ["metadata", "describe_configs", "find_coordinator"])
 def test_names_are_looked_at_in_pieces(which: str, names: list[str]) -> None:
     broker: Any = Broker()
     exchange: Any = SimpleNamespace(version=4)
@@ -105,12 +107,18 @@ def test_names_are_looked_at_in_pieces(which: str, names: list[str]) -> None:
     if which == "metadata":
         asked = Counted(MetadataRequestTopic(name=name) for name in names)
         steps = metadata.handle(broker, exchange, MetadataRequest(topics=asked))
+    elif which == "find_coordinator":
+        keys: Any = Counted(names * 3)  # more than are answered
+        steps = find_coordinator.handle(broker, exchange, FindCoordinatorRequest(coordinator_keys=keys))
     else:
         resources = Counted(DescribeConfigsResource(resource_type=2, resource_name=name) for name in names)
         steps = describe_configs.handle(broker, exchange, DescribeConfigsRequest(resources=resources))
     longest, response = longest_stretch(lambda: next(steps))
     assert 0 < longest <= PIECE
-    assert len(response.topics if which == "metadata" else response.results) == len(set(names))
+    if which == "find_coordinator":
+        assert [one.error_code for one in response.coordinators] == [ErrorCode.INVALID_REQUEST] * 3 * MANY
+    else:
+        assert len(response.topics if which == "metadata" else response.results) == len(set(names))
 
 
 def test_partitions_of_which_logs_are_described_are_looked_at_in_pieces() -> None:
