@@ -22,7 +22,7 @@ MEMORY_MIB_MAX = 512
 CALLBACK_MS_MAX = 10.0
 PAUSE_S_MAX = 1.0
 ANSWER_S = 10.0
-FORGOTTEN_S = 75.0  # the meter keeps a minute, in slots of ten seconds
+FORGOTTEN_S = 150.0  # the meter keeps a minute; what a scene began may last longer than the scene
 PROC = Path("/proc")
 
 
