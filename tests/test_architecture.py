@@ -73,8 +73,8 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
-            *("steps", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
-            "join_tokens",
+            *("steps", "pieces", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows"),
+            *("descriptors", "join_tokens"),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

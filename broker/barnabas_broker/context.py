@@ -31,6 +31,7 @@ from .events import EventHistory, FetchCounters
 from .hosted_topic import HostedTopic
 from .partition import Partition
 from .partitions import Partitions
+from .pieces import let_go
 from .retention import Retention
 from .timers import Timers
 from .turns import Work
@@ -232,3 +233,4 @@ def _answer_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) 
     response = yield from steps
     how = (exchange.api_key, exchange.version, exchange.correlation_id)
     exchange.answer((yield from encode_response_in_steps(*how, response)))
+    yield from let_go(response)

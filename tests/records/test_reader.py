@@ -1,5 +1,7 @@
 """What the plain reader, the builder and the codecs promise."""
 
+import contextlib
+import gc
 import struct
 
 import cramjam
@@ -49,6 +51,16 @@ def test_garbage_is_corrupt_whatever_the_codec(codec_id: int, body: bytes) -> No
         decompress(codec_id, body, 1 << 16)
     except CorruptBatchError:
         return
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_a_bomb_needed_is_free_when_it_is_refused(codec: Compression) -> None:
+    """An error that stood in a circle would keep all the buffers that were tried until the collector comes by."""
+    bomb = compress(codec, bytes(1 << 20))
+    gc.collect()
+    with contextlib.suppress(CorruptBatchError):
+        decompress(codec, bomb, 1 << 18)
+    assert gc.collect() == 0
 
 
 def test_raw_snappy_is_read() -> None:

@@ -6,7 +6,8 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.states import GroupState
-from barnabas_broker.time_slices import Slices
+from barnabas_broker.pieces import distinct
+from barnabas_broker.time_slices import Slices, taken
 from barnabas_clients.protocol.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -23,7 +24,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsReques
     """Delete one after the other; naming one twice is naming it once."""
     results = []
     shards, slices = ShardFinder(broker), Slices()
-    for group_id in dict.fromkeys(request.groups_names):
+    for group_id in await taken(distinct(request.groups_names, str)):
         shard = await shards.find(group_id)
         code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
         await slices.breathe()

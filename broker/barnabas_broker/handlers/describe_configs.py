@@ -6,11 +6,12 @@ applies to all brokers and was set while they ran, of which there is nothing. Lo
 configuration here, and say so.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 
 from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.pieces import distinct
 from barnabas_broker.witness_rows import encode_witnesses
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
@@ -42,10 +43,15 @@ def handle(
     """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
     bytes_max = INT32_MAX if exchange.version >= LONG_SINCE else INT16_MAX
     results = []
-    for resource in {(one.resource_type, one.resource_name): one for one in request.resources}.values():
+    for resource in (yield from distinct(request.resources, _key)):
         results.append(_one(broker, resource, request, bytes_max))
         yield
     return DescribeConfigsResponse(results=results)
+
+
+def _key(resource: DescribeConfigsResource) -> Hashable:
+    name = resource.resource_name
+    return name if resource.resource_type == TOPIC else (resource.resource_type, name)
 
 
 def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:

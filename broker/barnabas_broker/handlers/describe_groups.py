@@ -8,7 +8,8 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.group import Group
 from barnabas_broker.groups.states import GroupState
-from barnabas_broker.time_slices import Slices
+from barnabas_broker.pieces import distinct
+from barnabas_broker.time_slices import Slices, taken
 from barnabas_clients.protocol.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -30,7 +31,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
     """Describe each group, once; a coordinator that may have been deposed asks first."""
     described, slices = [], Slices()
     shards = ShardFinder(broker)
-    for group_id in dict.fromkeys(request.groups):
+    for group_id in await taken(distinct(request.groups, str)):
         await slices.breathe()
         shard = await shards.find(group_id)
         if isinstance(shard, ErrorCode):

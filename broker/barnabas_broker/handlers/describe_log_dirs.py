@@ -5,11 +5,13 @@ which this broker is only the witness, because tools count the rows as replicas.
 (-1): to ask the operating system could block, and no tool needs it.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.pieces import PIECE
 from barnabas_clients.protocol.describe_log_dirs import (
+    DescribableLogDirTopic,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -25,7 +27,7 @@ def handle(
     broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest
 ) -> Generator[None, None, DescribeLogDirsResponse]:
     """Answer without waiting for anybody."""
-    asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+    asked = None if request.topics is None else (yield from _asked(request.topics))
     result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
     for name, hosted in sorted(broker.partitions.topics.items()):
         yield
@@ -43,6 +45,17 @@ def handle(
         if rows:
             result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))
     return DescribeLogDirsResponse(results=[result])
+
+
+def _asked(topics: Sequence[DescribableLogDirTopic]) -> Generator[None, None, dict[str, set[int]]]:
+    """Return which partitions of which topics are asked for."""
+    asked: dict[str, set[int]] = {}
+    for topic in topics:
+        indexes = asked.setdefault(topic.topic, set())
+        for first in range(0, len(topic.partitions), PIECE):
+            indexes.update(topic.partitions[first : first + PIECE])
+            yield
+    return asked
 
 
 def refuse(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:

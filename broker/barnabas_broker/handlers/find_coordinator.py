@@ -39,11 +39,15 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
     if request.key_type == TRANSACTION:
         code, text = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
-        return _refused(exchange, keys, code, text)
+        return (yield from _refused(exchange, keys, code, text))
     if request.key_type != GROUP:
-        return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here")
+        return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here"))
     if len(keys) > KEYS_MAX:
-        return _refused(exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request")
+        return (
+            yield from _refused(
+                exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request"
+            )
+        )
     found = yield from _find_all(broker, keys)
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
@@ -64,7 +68,7 @@ async def _ask(
     await broker.partitions.pings.ask(elsewhere)
     complaint = await broker.coordinator.ensure_topic()
     if complaint is not None:
-        return _refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint)
+        return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
     # A thousand groups have few partitions between them.
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
     indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
@@ -105,8 +109,15 @@ def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
 
 
-def _refused(exchange: Exchange, keys: Sequence[str], code: ErrorCode, text: str) -> FindCoordinatorResponse:
-    return _response(exchange, [_nobody(key, code, text) for key in keys])
+def _refused(
+    exchange: Exchange, keys: Sequence[str], code: ErrorCode, text: str
+) -> Generator[None, None, FindCoordinatorResponse]:
+    found = []
+    for key in keys:
+        found.append(_nobody(key, code, text))
+        if not len(found) % PIECE:
+            yield
+    return _response(exchange, found)
 
 
 def _response(exchange: Exchange, found: list[Coordinator]) -> FindCoordinatorResponse:

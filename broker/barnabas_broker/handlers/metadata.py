@@ -18,7 +18,7 @@ once. A topic that is named twice is answered once.
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
 
-from collections.abc import Coroutine, Generator, Iterable, Iterator
+from collections.abc import Coroutine, Generator, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -27,10 +27,12 @@ from barnabas_broker.context import BrokerContext
 from barnabas_broker.groups.location import OFFSETS_TOPIC, offsets_topic
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.pieces import distinct
 from barnabas_broker.time_slices import made, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -63,11 +65,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     version, asked = exchange.version, request.topics
     if asked is None or (version == 0 and not asked):
         return (yield from _everything(broker))
-    request.topics = asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
-    yield
-    names = [topic.name for topic in asked if topic.name is not None and topic.topic_id == NO_UUID]
-    missing = [name for name in names if name not in broker.partitions.topics]
-    yield
+    request.topics = asked = yield from distinct(asked, _key)
+    missing = yield from _missing(broker, asked)
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
         return _create(broker, request, version, missing)
@@ -86,6 +85,24 @@ def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         for topic in request.topics or ()
     ]
     return MetadataResponse(topics=topics, error_code=code)
+
+
+def _key(topic: MetadataRequestTopic) -> Hashable:
+    """Return what tells it from the others that are asked for: its name or its id, or both if there are both."""
+    if topic.name is None:
+        return topic.topic_id
+    return topic.name if topic.topic_id == NO_UUID else (topic.name, topic.topic_id)
+
+
+def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[str]]:
+    """Return the names of those that are asked for by name and are not there."""
+    names = []
+    for number, topic in enumerate(asked, 1):
+        if topic.name is not None and topic.topic_id == NO_UUID and topic.name not in broker.partitions.topics:
+            names.append(topic.name)
+        if not number % PIECE:
+            yield
+    return names
 
 
 def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedTopic]:

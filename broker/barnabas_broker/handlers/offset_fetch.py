@@ -5,16 +5,18 @@ coordinator that was deposed and does not know it yet never hands out an old pos
 shown. A group or a partition without one is answered with offset -1 and no error, as in Kafka.
 
 Positions that were committed for an earlier topic of the same name are not shown: that topic's offsets mean nothing
-now.
+now. A group that is named twice is answered once, with what was asked of it last.
 """
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
-from barnabas_broker.time_slices import taken
+from barnabas_broker.pieces import distinct
+from barnabas_broker.time_slices import Slices, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequest,
@@ -51,9 +53,11 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             ]
         )
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    groups = await taken(distinct(groups, attrgetter("group_id")))
     shards: dict[str, Shard | ErrorCode] = {}
-    until_ms = broker.now_ms() + REQUEST_MS
+    until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
     for group in groups:
+        await slices.breathe()
         is_late = broker.now_ms() >= until_ms
         find = broker.coordinator.find_shard
         shards[group.group_id] = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
@@ -63,6 +67,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             confirmed[shard] = await shard.confirm(CONFIRM_S)
     results = []
     for group in groups:
+        await slices.breathe()
         shard = shards[group.group_id]
         code = confirmed[shard] if isinstance(shard, Shard) else shard
         if isinstance(shard, Shard) and code is ErrorCode.NONE:

@@ -102,19 +102,20 @@ def _decompress_guessing(
     name: str, into: Callable[[memoryview, bytearray], int], data: memoryview, claim: int | None, limit_bytes: int
 ) -> bytearray:
     failure = _cramjam().DecompressionError
-    cause: BaseException | None = None
+    cause = ""
     for size in _guesses(len(data), claim, limit_bytes):
         output = bytearray(size)
         try:
             written = into(data, output)
         except failure as error:
-            cause = error
+            # Not the error itself: it knows this frame, which would know it. Such a circle lasts, with the output in
+            # it, until the collector comes by, and that is not moved by how large a buffer is.
+            cause = str(error)
+            output.clear()
             continue
         del output[written:]
         return output
-    raise CorruptBatchError(
-        f"{len(data)} bytes of {name} are corrupt or exceed {limit_bytes} bytes: {cause}"
-    ) from cause
+    raise CorruptBatchError(f"{len(data)} bytes of {name} are corrupt or exceed {limit_bytes} bytes: {cause}")
 
 
 def _guesses(compressed_bytes: int, claim: int | None, limit_bytes: int) -> Iterator[int]:

@@ -181,6 +181,7 @@ class _Decoder:
         width, first = element.size_bytes, 1 if self._flexible else 0
         source.indent(f"if {first} <= {length} < {len(readers) + first}:")
         name = source.constant("readers", readers)
+        self._count(f"{length}{one_more}", path)
         source.line(f"{place} = {name}[{length}{one_more}](data, p); p += ({length}{one_more}) * {width}")
         source.dedent()
         if nullable:

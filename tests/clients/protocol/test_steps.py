@@ -61,6 +61,16 @@ def test_elements_are_counted_over_all_arrays_and_refused_before_they_are_made()
         decoded(whole, OffsetFetchRequest, 7, elements_max=9)
 
 
+@pytest.mark.parametrize("version", [5, 7])
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 200])
+def test_numbers_are_elements_however_few_an_array_has(version: int, count: int) -> None:
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=tuple(range(count)))] * 20
+    whole = OffsetFetchRequest(group_id="g", topics=topics).to_bytes(version)
+    assert decoded(whole, OffsetFetchRequest, version, elements_max=20 + 20 * count)[0].topics == topics
+    with pytest.raises(TooManyElementsError):
+        decoded(whole, OffsetFetchRequest, version, elements_max=19 + 20 * count)
+
+
 def test_a_text_of_more_than_a_megabyte_is_refused() -> None:
     longest = MetadataRequest(topics=[MetadataRequestTopic(name="a" * (1 << 20))])
     assert decoded(longest.to_bytes(9), MetadataRequest, 9)[0] == longest

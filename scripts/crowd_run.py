@@ -1,0 +1,97 @@
+"""4,500 connections that behave beside 500 that misbehave in all ways at once: do the first notice?
+
+First what the machine carries is measured: each of the 4,500 has a produce request of 1 KiB (acks=all) under way all
+the time. Half of that, from then on, is offered at a fixed rate. Then two runs of the same length: the *control*, in
+which the hostile traffic goes to a sink, a process that reads and forgets it; and the *crowd*, in which the same
+traffic, by the same seed, goes to the brokers. Latencies are compared, each from when its request was due.
+
+Exit status: 0 if the 99th percentile in the crowd is at most twice that of the control, and each of the 4,500 had
+at least 95 % of what it offered, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a
+processor, and so may have measured itself.
+"""
+
+import argparse
+import sys
+import time
+from typing import Any
+
+import cluster_handle
+from hostile.costs import BrokerCosts
+from hostile.processes import Told, end_when_told
+from hostile.scene import Attack
+
+TOPIC, PARTITIONS = "crowd", 6
+RATIO_MAX, SHARE_MIN, BUSY_MAX = 2.0, 0.95, 0.8
+CARRIES_S = 20.0
+FAILED, SELF_MEASURED = 1, 2
+
+
+def measure(
+    options: argparse.Namespace, load: Told, rate: float, name: str, ports: list[int], costs: BrokerCosts
+) -> dict[str, Any]:
+    """Offer the load for as long as asked, with hostile traffic to these ports; print and return how it fared."""
+    seconds = options.minutes * 60
+    costs.begin()
+    with Told("misbehave", TOPIC, options.hostile, f"{options.seed}", *ports) as hostile:
+        found = load.ask(f"open {rate} {seconds}", limit_s=seconds * 2 + 120)
+        hurt = hostile.ask("end")
+    print(
+        f"{name}: {found['answered']} of {found['offered']} answered, p50 {found['p50_ms']} ms, "
+        f"p99 {found['p99_ms']} ms, longest {found['longest_ms']} ms\n"
+        f"  the least of a connection {found['share_min']:.3f}, {found['below_95']} of them below {SHARE_MIN}; errors "
+        f"{found['errors'] or 0}; the load used {found['processor']:.2f} of a processor\n"
+        f"  hostile: {hurt['opened']} connections, {hurt['sent_bytes'] >> 20} MiB, "
+        f"{hurt['processor']:.2f} of a processor"
+    )
+    for cost in costs.take():
+        print(f"  {cost}")
+    sys.stdout.flush()
+    return found | {"hostile_processor": hurt["processor"]}
+
+
+def verdict(control: dict[str, Any], crowd: dict[str, Any]) -> int:
+    """Say what holds, and return the exit status."""
+    ratio = crowd["p99_ms"] / max(control["p99_ms"], 0.01)
+    print(f"\np99 {ratio:.2f} times that of the control (at most {RATIO_MAX})")
+    print(f"the least that a connection had of its rate: {crowd['share_min']:.3f} (at least {SHARE_MIN})")
+    busy = max(run[name] for run in (control, crowd) for name in ("processor", "hostile_processor"))
+    if busy > BUSY_MAX:
+        print(f"a generator of load used {busy:.2f} of a processor: this measured the generator")
+        return SELF_MEASURED
+    holds = ratio <= RATIO_MAX and crowd["share_min"] >= SHARE_MIN and not crowd["errors"]
+    return 0 if holds else FAILED
+
+
+def run(options: argparse.Namespace) -> int:
+    with cluster_handle.cluster(keep=options.keep) as cluster, Told("sink", cluster.brokers) as sink:
+        ports = [cluster.port + number for number in range(cluster.brokers)]
+        Attack([("127.0.0.1", port) for port in ports], []).create(TOPIC, PARTITIONS)
+        costs = BrokerCosts(cluster.data)
+        with Told("load", TOPIC, options.connections, *ports, limit_s=120) as load:
+            carried = load.ask(f"closed {CARRIES_S}", limit_s=CARRIES_S + 60)["per_s"]
+            rate = options.rate or carried / 2
+            print(
+                f"{options.connections} connections: the machine carries {carried:.0f} requests a second; "
+                f"{rate:.0f} a second are offered, {rate / options.connections:.3f} by each",
+                flush=True,
+            )
+            time.sleep(5.0)
+            control = measure(options, load, rate, "control", sink.ask()["ports"], costs)
+            crowd = measure(options, load, rate, "crowd", ports, costs)
+    return verdict(control, crowd)
+
+
+def main() -> int:
+    end_when_told()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the control, and of the crowd")
+    parser.add_argument("--connections", type=int, default=4_500)
+    parser.add_argument("--hostile", type=int, default=500)
+    parser.add_argument("--rate", type=float, default=0.0, help="requests a second; half of what the machine carries")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""What is beyond the limits, of what brokers cost and what happened to the well-behaved client. Pure."""
+
+from collections.abc import Sequence
+
+from .costs import PAUSE_S_MAX, Cost
+
+__all__ = ["judge"]
+
+
+def judge(client: dict[str, object], costs: Sequence[Cost], *, timed: bool = True) -> list[str]:
+    """Return what is beyond the limits."""
+    found = [text for cost in costs for text in cost.complaints()]
+    if not timed:
+        found = [text for text in found if "callback" not in text]
+    pause_s = client["pause_s"]
+    assert isinstance(pause_s, float | int)
+    if timed and pause_s > PAUSE_S_MAX:
+        found.append(f"the client paused for {pause_s:.2f} s")
+    if client["error_count"]:
+        errors = client["errors"]
+        assert isinstance(errors, list)
+        found.append(f"the client had {client['error_count']} errors: {errors[0]}")
+    return found

@@ -1,0 +1,100 @@
+"""A short, seeded share of `scripts/torture --workload hostile`: nobody ends, nobody is harmed, memory stays bounded.
+
+Nothing is timed here; how long callbacks and pauses are is asserted by the script alone.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hostile_run
+import pytest
+from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Longest, longest_of
+from hostile.judge import judge
+from hostile.largest import SHAPES, Shape, largest
+from hostile.scene import SCENES
+
+from barnabas_broker.dispatch import ELEMENTS_MAX
+from barnabas_clients.protocol.registry import APIS, read_request_header
+from barnabas_raftlog.errors import TooManyElementsError
+
+LIMIT_S = 240
+SHARE = (
+    *("nine-half-requests", "foreign-protocols", "pipelines-unread", "readers-that-do-not-read", "long-polls"),
+    *("describe-configs-duplicates", "group-of-huge-members", "odd-group-names", "headers-that-lie"),
+    *("topics-that-cannot-be", "peer-garbage", "forged-terms"),
+)
+WELL = {"pause_s": 0.1, "error_count": 0, "errors": []}
+FINE = Cost(1, alive=True, memory_mib=90, processor_s=1.0, longest=Longest(3.0, "turn", 8.0, "turn"), missing="")
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_share_of_all_hostile_scenes_harms_nobody() -> None:
+    script = Path(hostile_run.__file__)
+    words = ["--untimed", "--share", "0.1", "--seconds", "1", "--scenes", ",".join(SHARE)]
+    command = [sys.executable, str(script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(SHARE)} of {len(SHARE)} scenes, 0 beyond the limits" in done.stdout
+
+
+def test_every_finding_of_a_client_has_its_scene_and_as_many_more() -> None:
+    kinds = [scene.kind for scene in SCENES.values()]
+    assert {"A1", "A2", "A3", "A4", "A6", "A8", "A9", "A10", "A11", "A12", "What held"} <= set(kinds)
+    assert sum(kind.startswith("like ") for kind in kinds) >= 20
+
+
+@pytest.mark.parametrize(
+    ("cost", "complaint"),
+    [
+        (FINE, None),
+        (FINE._replace(alive=False), "has ended"),
+        (FINE._replace(memory_mib=MEMORY_MIB_MAX + 1), "513 MiB"),
+        (FINE._replace(longest=Longest(CALLBACK_MS_MAX + 0.1, "turn: Metadata", 11.0, "")), "10.1 ms: turn: Metadata"),
+        (FINE._replace(longest=None, missing="no answer"), "not measured: no answer"),
+    ],
+)
+def test_what_a_broker_costs_is_judged_and_so_is_what_was_not_measured(cost: Cost, complaint: str | None) -> None:
+    found = judge(WELL, [cost])
+    assert bool(found) == (complaint is not None)
+    assert complaint is None or complaint in found[0]
+
+
+def test_errors_and_pauses_of_the_client_are_judged() -> None:
+    assert "paused" in judge(WELL | {"pause_s": PAUSE_S_MAX + 0.01}, [])[0]
+    assert not judge(WELL | {"pause_s": PAUSE_S_MAX + 0.01}, [], timed=False)
+    assert "lost" in judge(WELL | {"error_count": 1, "errors": ["lost"]}, [], timed=False)[0]
+
+
+@pytest.mark.parametrize("status", [{}, {"loop": None}, {"loop": {"callbacks": 0}}])
+def test_a_broker_that_says_nothing_of_its_loop_was_not_measured(status: dict[str, Any]) -> None:
+    found, why = longest_of(status)
+    assert found is None
+    assert why
+
+
+def shape(name: str) -> Shape:
+    return next(one for one in SHAPES if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "form"),
+    [(3, 12, "wide"), (1, 11, "deep"), (1, 17, "wide"), (9, 8, "middle"), (42, 2, "wide"), (32, 1, "deep")],
+)
+def test_the_largest_requests_name_as_much_as_they_may(key: int, version: int, form: str) -> None:
+    frame = largest(APIS[key], version, shape(form), "t", bytes(16))
+    assert frame is not None
+    header, body = read_request_header(frame[4:]), bytearray(frame[4:])
+    decode = APIS[key].request.decode_in_steps
+    for _ in decode(body, version, header.body_position, elements_max=ELEMENTS_MAX):
+        pass
+    with pytest.raises(TooManyElementsError):
+        for _ in decode(body, version, header.body_position, elements_max=ELEMENTS_MAX * 99 // 100):
+            pass
+
+
+def test_a_shape_that_a_message_does_not_have_is_no_request() -> None:
+    assert largest(APIS[12], 3, shape("wide"), "t", bytes(16)) is None
+    assert largest(APIS[42], 2, shape("deep"), "t", bytes(16)) is None
