@@ -195,6 +195,11 @@ class BrokerConfig:
         "Open client connections; one more is closed at once. Fewer where the process may not open so many files.",
         low=1,
     )
+    max_connections_per_ip: int = _number(
+        2**31 - 1,
+        "Open client connections from one address; one more is closed at once. In quotes beside max.connections.",
+        low=1,
+    )
     connections_max_idle_ms: int = _number(600_000, "A connection silent for this long is closed.", low=1_000)
     producer_id_expiration_ms: int = _number(
         86_400_000, "A producer that has written nothing to a partition for this long is forgotten there.", low=1_000
@@ -392,7 +397,11 @@ class BrokerConfig:
             if field.metadata["kind"] is dict:
                 lines += [f"{_NODES_PREFIX}{key} = {quoted(text)}" for key, text in sorted(value.items())]
             elif value != field.default:
-                lines.append(f"{name} = {quoted(value)}")
+                # A table cannot have the place of a value; a quoted key is one name, dots and all.
+                is_below = any(
+                    name.startswith(f"{other.name.replace('_', '.')}.") for other in dataclasses.fields(self)
+                )
+                lines.append(f"{quoted(name) if is_below else name} = {quoted(value)}")
         return "\n".join(lines) + "\n"
 
 

@@ -12,6 +12,10 @@ way the request owns a writable `bytearray`, and what is inside (record batches)
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
 system call (uvloop would make fifty, and 35 µs each were measured).
 
+*Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
+turn of the loop, or as many as take `SLICE_S`; of all those that have more, and of all that have answers to send, as
+many in one turn as take that time. Who waits for his next turn is not read from meanwhile.
+
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
 - what all clients make the node hold, requests that have arrived and answers that were not taken: `bytes_max`, and an
@@ -21,7 +25,7 @@ system call (uvloop would make fifty, and 35 µs each were measured).
   above `WRITE_HIGH_BYTES`;
 - one parked request that may answer with much (a fetch), or that must act before those behind it (a commit whose
   coordinator is not certain yet), holds them back: `Exchange.hold`;
-- connections: `connections_max`, one more is closed with a logged reason;
+- connections: `connections_max`, and `per_host_max` from one address; one more is closed with a logged reason;
 - a frame of impossible size (negative, or above `frame_bytes_max`) closes its connection, with a logged reason, which
   names TLS and HTTP if that is what it was;
 - log lines about misbehaving clients: `REASONS_PER_SWEEP`; the rest is counted.
@@ -35,8 +39,11 @@ Not here: what the bytes mean (`dispatch`), TLS, quotas.
 """
 
 import asyncio
+import fcntl
 import logging
 import struct
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -48,8 +55,9 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
+from .cold_window import ColdWindow
 from .transient_bytes import SMALL_BYTES, TransientBytes
-from .turns import Turns
+from .turns import SLICE_S, Turns
 
 __all__ = ["Connection", "Exchange", "Limits", "Listener"]
 
@@ -64,6 +72,8 @@ SWEEP_MS = 5_000
 SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
+SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
+ROOMLESS_AT_ONCE = 50  # fetches that look again
 _SIZE = struct.Struct(">i")
 _SIZE_BYTES = 4
 _REQUEST_BYTES_MIN = 8  # api key, version, correlation id
@@ -72,20 +82,29 @@ _REQUEST_BYTES_MIN = 8  # api key, version, correlation id
 class Limits:
     """The limits that an operator sets; the others are constants of this module."""
 
-    __slots__ = ("backlog", "bytes_max", "connections_max", "exchanges_max", "frame_bytes_max", "idle_ms")
+    __slots__ = (
+        "backlog",
+        "bytes_max",
+        "connections_max",
+        "exchanges_max",
+        "frame_bytes_max",
+        "idle_ms",
+        "per_host_max",
+    )
 
     def __init__(
         self,
         *,
         bytes_max: int = 128 << 20,
         connections_max: int = 20_000,
+        per_host_max: int = 2**31 - 1,
         backlog: int = 1_024,
         exchanges_max: int = 100,
         frame_bytes_max: int = 100 << 20,
         idle_ms: int = 600_000,
     ) -> None:
         self.bytes_max, self.connections_max, self.exchanges_max = bytes_max, connections_max, exchanges_max
-        self.backlog = backlog
+        self.backlog, self.per_host_max = backlog, per_host_max
         self.frame_bytes_max, self.idle_ms = frame_bytes_max, idle_ms
 
 
@@ -162,6 +181,29 @@ class Exchange:
                 self.connection._holding -= 1
                 self.connection._unblock()
 
+    def cold_window(self) -> ColdWindow:
+        """Return what tells how much of its answer may be read from disk."""
+        connection = self.connection
+        if connection._cold_window is None:
+            connection._cold_window = ColdWindow()
+        return connection._cold_window
+
+    def untaken_bytes(self) -> tuple[int, int]:
+        """Return how much of earlier answers this process still holds, and how much the kernel."""
+        connection = self.connection
+        connection._count_answers()
+        return connection._answer_bytes, _unacknowledged_bytes(connection._transport)
+
+    def await_room(self, call: Callable[[], None]) -> None:
+        """Let `call` be called when there is room for more answers, if there is too little now: once, and not soon."""
+        listener = self.connection._listener
+        if listener.account.is_scarce and not self.connection.is_closed:
+            listener._roomless[self] = call
+
+    def forget_room(self) -> None:
+        """Take back what `await_room` has asked for."""
+        self.connection._listener._roomless.pop(self, None)
+
     @property
     def is_small(self) -> bool:
         return self.size_bytes <= SMALL_BYTES
@@ -192,13 +234,16 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_answer_bytes",
         "_answered_bytes",
+        "_cold_window",
         "_exchanges",
         "_filled",
         "_frame",
         "_held",
         "_holding",
         "_is_parsing",
+        "_is_queued",
         "_is_reading_paused",
+        "_is_sending",
         "_is_writing_paused",
         "_listener",
         "_marks",
@@ -227,8 +272,10 @@ class Connection(asyncio.BufferedProtocol):
         # What it holds in the account, all that was received and answered, and how much of both at the last sweep.
         self.held_bytes = self.received_bytes = self._answered_bytes = self._answer_bytes = self._strikes = 0
         self._marks = 0, 0
+        self._cold_window: ColdWindow | None = None
         self.host = ""
         self._is_parsing = self._is_reading_paused = self._is_writing_paused = False
+        self._is_queued = self._is_sending = False  # in the queues of the listener
         self.is_closed = False
         self.last_sweep = listener.sweep_count
         self.peer = "?"
@@ -351,8 +398,13 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.account.add(self, change)
 
     def _parse(self, data: memoryview) -> None:
-        """Serve every whole request in `data`, which is only valid during this call, and keep the rest."""
+        """Serve the whole requests in `data`, which is only valid during this call, and keep the rest.
+
+        Not all of them, if they are many, or take long: those that are left in a later turn of the loop.
+        """
         position, end = 0, len(data)
+        clock = asyncio.get_running_loop().time
+        left, until_s, is_over = SERVED_AT_ONCE, clock() + SLICE_S, False
         frame_bytes_max = self._listener.limits.frame_bytes_max
         account = self._listener.account
         self._is_parsing = True
@@ -364,12 +416,17 @@ class Connection(asyncio.BufferedProtocol):
                 break
             if self._is_blocked():
                 break
+            if is_over:
+                self._serve_later()
+                break
             start = position + _SIZE_BYTES
             if start + size <= end:
                 position = start + size
                 frame = bytearray(data[start:position])
                 account.add(self, size)
                 self._begin(frame)
+                left -= 1
+                is_over = not left or clock() >= until_s
             elif size > DIRECT_BYTES:
                 frame = unfilled(size)
                 self._filled = end - start
@@ -417,9 +474,26 @@ class Connection(asyncio.BufferedProtocol):
             self._listener._starved[self] = None
             self._listener._freed()
 
+    def _serve_later(self) -> None:
+        """Serve what is held in a later turn of the loop, and read nothing more until then."""
+        if not self._is_reading_paused and self._transport is not None:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        self._listener._go_on_soon(self)
+
     def _unblock(self) -> None:
         """Take up reading where it stopped, if what stopped it is over."""
         if not self._is_reading_paused or self._is_parsing or self.is_closed:
+            return
+        if self._is_blocked():
+            self._wait_for_room()
+        else:
+            self._listener._go_on_soon(self)
+
+    def _go_on(self) -> None:
+        """Serve some of what is held, and read again when that is all."""
+        self._is_queued = False
+        if not self._is_reading_paused or self.is_closed:
             return
         if self._is_blocked():
             self._wait_for_room()
@@ -464,6 +538,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         """Hand the answers of one loop iteration to the transport: one system call for all of them."""
+        self._is_sending = False
         output, self._output = self._output, []
         for buffer in output:
             self._queued_bytes -= len(buffer)
@@ -501,8 +576,11 @@ class Listener:
         self.port = 0
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._connections: dict[Connection, None] = {}  # in the order of their beginning
+        self._by_host: dict[str, int] = {}  # how many of them there are
         self._starved: dict[Connection, None] = {}
-        self._sending: dict[Connection, None] = {}
+        self._roomless: dict[Exchange, Callable[[], None]] = {}
+        self._sending: deque[Connection] = deque()
+        self._going_on: deque[Connection] = deque()
         self._feeding: asyncio.Handle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
@@ -557,12 +635,23 @@ class Listener:
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
         self.accepted_count += 1
-        if len(self._connections) > self.limits.connections_max:
+        limits, host = self.limits, connection.host
+        self._by_host[host] = of_host = self._by_host.get(host, 0) + 1
+        if len(self._connections) > limits.connections_max:
             self.refused_count += 1
-            connection.close(f"{self.limits.connections_max} connections are open already, the limit of this broker")
+            connection.close(f"{limits.connections_max} connections are open already, the limit of this broker")
+        elif of_host > limits.per_host_max:
+            self.refused_count += 1
+            connection.close(
+                f"{limits.per_host_max} connections are open from this address already (max.connections.per.ip)"
+            )
 
     def _disconnected(self, connection: Connection) -> None:
-        self._connections.pop(connection, None)
+        del self._connections[connection]
+        host = connection.host
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
         self._starved.pop(connection, None)
         if self._all_closed is not None and not self._connections:
             self._all_closed.set()
@@ -573,18 +662,49 @@ class Listener:
 
     def _freed(self) -> None:
         """Something may have been given back, or nobody of those that wait goes on."""
-        if self._starved and self._feeding is None and (not self.account.is_scarce or self.account.privileged is None):
+        if self._feeding is not None or not (self._starved or self._roomless):
+            return
+        if not self.account.is_scarce or (self._starved and self.account.privileged is None):
             # Later, not here: whoever is fed may release memory again, and this must not nest.
-            self._feeding = asyncio.get_running_loop().call_soon(self._feed_starved)
+            call_soon = asyncio.get_running_loop().call_soon
+            self._feeding = call_soon(self.meter.run, "those without room", self._feed_starved)
 
     def _send_soon(self, connection: Connection) -> None:
-        if not self._sending:
-            asyncio.get_running_loop().call_soon(self.meter.run, "answers", self._send_all)
-        self._sending[connection] = None
+        if not connection._is_sending:
+            connection._is_sending = True
+            if not self._sending:
+                self._soon("answers", self._send_some)
+            self._sending.append(connection)
 
-    def _send_all(self) -> None:
-        sending, self._sending = self._sending, {}
-        call_each(sending, Connection._send, Connection._break)
+    def _go_on_soon(self, connection: Connection) -> None:
+        if not connection._is_queued:
+            connection._is_queued = True
+            if not self._going_on:
+                self._soon("held requests", self._go_on_with_some)
+            self._going_on.append(connection)
+
+    def _soon(self, name: str, call: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_soon(self.meter.run, name, call)
+
+    def _send_some(self) -> None:
+        if not self._call_some(self._sending, Connection._send):
+            self._soon("answers", self._send_some)
+
+    def _go_on_with_some(self) -> None:
+        if not self._call_some(self._going_on, Connection._go_on):
+            self._soon("held requests", self._go_on_with_some)
+
+    @staticmethod
+    def _call_some(queue: "deque[Connection]", call: Callable[[Connection], None]) -> bool:
+        """Call it for the first of a queue, and for more for the time of a slice; tell whether that was all."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + SLICE_S
+        for _ in range(len(queue)):
+            call_each((queue[0],), call, Connection._break)
+            queue.popleft()
+            if clock() >= until_s:
+                break
+        return not queue
 
     def _feed_starved(self) -> None:
         self._feeding = None
@@ -593,10 +713,12 @@ class Listener:
             if account.privileged is not None or not self._starved:
                 return
             account.privileged, count = next(iter(self._starved)), 1
-        fed = list(islice(self._starved, count))
-        for connection in fed:
+        for connection in list(islice(self._starved, count)):
             del self._starved[connection]
-        call_each(fed, Connection._unblock, Connection._break)
+            self._go_on_soon(connection)
+        if not account.is_scarce:
+            roomy = list(islice(self._roomless, ROOMLESS_AT_ONCE))
+            call_each([self._roomless.pop(exchange) for exchange in roomy], _call)
         self._freed()
 
     def _sweep(self) -> None:
@@ -624,6 +746,21 @@ class Listener:
             logger.warning("closing the connection from %s: %s", connection, reason)
         elif self._reasons == REASONS_PER_SWEEP + 1:
             logger.warning("more connections are being closed; their reasons are left out for a while")
+
+
+def _unacknowledged_bytes(transport: asyncio.Transport | None) -> int:
+    """Return how much the kernel holds of what was sent; 0 where it does not tell."""
+    found = None if transport is None else transport.get_extra_info("socket")
+    if found is None:
+        return 0
+    try:
+        return int.from_bytes(fcntl.ioctl(found.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
+
+
+def _call(call: Callable[[], None]) -> None:
+    call()
 
 
 def _abandon(exchange: Exchange) -> None:

@@ -159,6 +159,7 @@ class Node:
         return Limits(
             bytes_max=config.queued_max_request_bytes,
             connections_max=self.descriptors.connections,
+            per_host_max=config.max_connections_per_ip,
             backlog=self.descriptors.backlog,
             exchanges_max=config.queued_max_requests_per_connection,
             frame_bytes_max=config.socket_request_max_bytes,

@@ -87,6 +87,7 @@ GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
 follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
 of order. Clients wait for a second at most."""
+EVERYTHING_BYTES = 1 << 62
 TURNED_AWAY_MAX = 1_000
 """Producers, per partition, that are remembered as turned away; beyond it the one is forgotten that was first."""
 
@@ -120,6 +121,7 @@ class Partition:
         "_short",
         "_turned_away",
         "_waiters",
+        "changes",
         "expiration_ms",
         "group",
         "high_watermark",
@@ -170,6 +172,7 @@ class Partition:
         self.expiration_ms = expiration_ms
         self.timestamp_after_max_ms = 1 << 63  # until it is configured
         self.high_watermark = log.log_start_offset
+        self.changes = 0  # for those who read: how often there was another one than that there is more to read
         self.term = 0
         self.leader_id: int | None = None
         self.is_leader = self.is_confirmed = False
@@ -338,6 +341,15 @@ class Partition:
             self._waiters.sweep(_has_given_up)
             self._short = [pair for pair in self._short if not pair[1].is_closed]
 
+    def bytes_since(self, start_offset: int) -> int | None:
+        """Return how many bytes can be read from `start_offset` on; None: not known without asking the disk."""
+        try:
+            start_offset = max(start_offset, self.log.log_start_offset)
+            frames = self.log.read(start_offset, self.high_watermark, EVERYTHING_BYTES)
+        except StorageFailedError:
+            return None
+        return None if frames is None else sum(map(len, frames))
+
     @property
     def can_serve(self) -> bool:
         """True while this node leads and a majority has confirmed it since anything could have gone wrong."""
@@ -428,7 +440,7 @@ class Partition:
         if self.observer is not None:
             self.observer.on_ended()
         self._fail_waiters(code)
-        self.host.wake(self)
+        self._wake()
 
     # What the driver of the group tells (GroupListener).
 
@@ -446,6 +458,7 @@ class Partition:
         self.producers.commit_index = commit_index
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
+        read_until, started_at = self.high_watermark, self.log.log_start_offset
         self.high_watermark = high_watermark
         if self.starts.commit(commit_index):
             self._drop_prefix(commit_index)
@@ -460,7 +473,10 @@ class Partition:
                 call_each(self._waiters.take_committed(commit_index), _finish)
         if self._is_save_due(commit_index):
             self.save_producers()
-        self.host.wake(self)
+        if self.log.log_start_offset != started_at:
+            self._wake()
+        else:
+            self.host.gained(self, read_until)
 
     def on_configuration(self, configuration: Configuration) -> None:
         """Who is in sync is asked of the group; but a witness that ceases to be one has segments like the others."""
@@ -492,10 +508,11 @@ class Partition:
             self.host.review_soon(self)
         if not is_leader and leader_id is not None:
             self.host.hear(self, term, leader_id)
-        self.host.wake(self)
+        self._wake()
 
     def install(self, snapshot: InstallSnapshot) -> None:
         index = snapshot.snapshot_index
+        self._wake()
         if index == 0:
             self._begin_anew()
             return
@@ -525,6 +542,10 @@ class Partition:
         return index, term, self._encoder(self.producers.committed())
 
     # Inside.
+
+    def _wake(self) -> None:
+        self.changes += 1
+        self.host.wake(self)
 
     def _begin_anew(self) -> None:
         self.producers, self.starts, self.saved_index, self._saved_size = ProducerTable(), LogStarts(), 0, 0

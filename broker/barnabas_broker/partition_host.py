@@ -93,7 +93,10 @@ class PartitionHost(Protocol):
     def wall_ms(self) -> int: ...
     def is_live(self, node_id: int) -> bool: ...
     def wake(self, partition: "Partition") -> None:
-        """Something that fetches wait for has changed."""
+        """Something that fetches wait for has changed: who leads, where the log starts, or that it serves at all."""
+
+    def gained(self, partition: "Partition", start_offset: int) -> None:
+        """There may be more to read than before, from `start_offset` to the high watermark, and that is all."""
 
     def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
         """Tell these, in pieces and in later iterations of the loop, that they will not know."""

@@ -141,7 +141,7 @@ class Partitions:
             )
         self._vacant_since_ms: dict[PartitionKey, int] = {}
         self._reconciling: asyncio.Task[None] | None = None
-        self._woken: dict[Partition, int] = {}  # and how many fetches are to be woken yet
+        self._woken: dict[Partition, None] = {}  # those for which fetches are still to be woken
         self._failing: deque[tuple[PendingAppend, ErrorCode]] = deque()
         self._reviewing: dict[Partition, None] = {}
         self._reviewing_now: dict[Partition, None] = {}
@@ -454,10 +454,19 @@ class Partitions:
     # What partitions tell (PartitionHost).
 
     def wake(self, partition: Partition) -> None:
-        if count := self.fetch_waiters.count(partition):
-            if not self._woken:
-                self._soon("fetches that are woken", self._wake_fetches)
-            self._woken[partition] = count
+        if self.fetch_waiters.changed(partition):
+            self._wake_soon(partition)
+
+    def gained(self, partition: Partition, start_offset: int) -> None:
+        waiters = self.fetch_waiters
+        count = partition.bytes_since(start_offset) if waiters.counts(partition) else 0
+        if waiters.changed(partition) if count is None else waiters.gained(partition, count):
+            self._wake_soon(partition)
+
+    def _wake_soon(self, partition: Partition) -> None:
+        if not self._woken:
+            self._soon("fetches that are woken", self._wake_fetches)
+        self._woken[partition] = None
 
     def _soon(self, name: str, call: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self._meter.run, name, call)
@@ -532,15 +541,16 @@ class Partitions:
                 self.review_soon(partition)
 
     def _wake_fetches(self) -> None:
-        """Wake some, each once: whoever finds nothing and parks again stands behind those who are still to be woken."""
+        """Wake some, each once: whoever finds too little and parks again waits for more than there was."""
         taken: list[ParkedFetch] = []
-        while self._woken and len(taken) < WOKEN_PER_ITERATION:
+        left = WOKEN_PER_ITERATION
+        while self._woken and left > 0:
             partition = next(iter(self._woken))
-            count = self._woken.pop(partition)
-            some = self.fetch_waiters.take(partition, min(count, WOKEN_PER_ITERATION - len(taken)))
+            some, count = self.fetch_waiters.take(partition, left)
             taken += some
-            if count > len(some) > 0:
-                self._woken[partition] = count - len(some)
+            left -= max(count, 1)
+            if not self.fetch_waiters.is_due(partition):
+                del self._woken[partition]
         if self._woken:
             self._soon("fetches that are woken", self._wake_fetches)
         call_each(taken, _wake, _say)

@@ -12,6 +12,7 @@ import uvloop
 
 from barnabas_broker import connections
 from barnabas_broker.connections import Connection, Exchange, Limits, Listener
+from barnabas_raftlog.loop_meter import LoopMeter
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -65,6 +66,12 @@ async def loop_turns(count: int = 20) -> None:
     """Let whatever is ready happen; for claims that something does not."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop turn until it is so."""
+    while not is_so():
+        await loop_turns(1)
 
 
 def test_answers_leave_in_the_order_of_the_requests(run: Run) -> None:
@@ -449,5 +456,217 @@ def test_who_makes_no_progress_is_ended_and_who_makes_some_is_not(
             await connection_lost(connection)
             assert "less than 1000 bytes a second of a request or an answer got through" in caplog.text
             writer.close()
+
+    run(main())
+
+
+class Counted(LoopMeter):
+    """Notes how much of something was done in each callback of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done = 0
+        self.most: dict[str, int] = {}
+
+    def run(self, name: str, call: Callable[..., Any], *args: Any) -> Any:
+        before = self.done
+        try:
+            return super().run(name, call, *args)
+        finally:
+            self.most[name] = max(self.most.get(name, 0), self.done - before)
+
+
+class Echo(Served):
+    """Answers each request at once with what it says, and counts them by callback."""
+
+    def __init__(self, **limits: int) -> None:
+        super().__init__(**limits)
+        self.meter = Counted()
+        self.listener = Listener(Limits(**limits), self.serve, self.meter)
+
+    def serve(self, exchange: Exchange) -> None:
+        assert exchange.frame is not None
+        self.meter.done += 1
+        exchange.answer([bytes(exchange.frame[8:])])
+
+
+def numbered(count: int) -> list[bytes]:
+    return [number.to_bytes(4, "big") for number in range(count)]
+
+
+def test_thousands_of_pipelined_requests_are_served_in_turns_and_in_order(run: Run) -> None:
+    async def main() -> None:
+        async with Echo() as served:
+            reader, writer = await served.connect()
+            bodies = numbered(10_000)
+            writer.write(b"".join(map(frame, bodies)))
+            assert await reader.readexactly(4 * len(bodies)) == b"".join(bodies)
+            assert set(served.meter.most.values()) <= set(range(connections.SERVED_AT_ONCE + 1))
+            assert served.meter.most["held requests"] > 0
+            writer.close()
+
+    run(main())
+
+
+def test_requests_that_take_long_leave_the_loop_after_a_slice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+
+    async def main() -> None:
+        async with Echo() as served:
+            clients = [await served.connect() for _ in range(5)]
+            bodies = numbered(50)
+            for _, writer in clients:
+                writer.write(b"".join(map(frame, bodies)))
+            for reader, _ in clients:
+                assert await reader.readexactly(4 * len(bodies)) == b"".join(bodies)
+            assert set(served.meter.most.values()) == {0, 1}
+            for _, writer in clients:
+                writer.close()
+
+    run(main())
+
+
+def test_those_who_waited_for_room_are_served_one_after_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+
+    async def main() -> None:
+        async with Echo(bytes_max=10_000) as served:
+            account, holder = served.listener.account, Connection(served.listener)
+            account.add(holder, 20_000)
+            account.privileged = Connection(served.listener)
+            clients = [await served.connect() for _ in range(8)]
+            bodies = numbered(3)
+            for _, writer in clients:
+                writer.write(b"".join(map(frame, bodies)))
+            await until(lambda: len(served.listener._starved) == len(clients))
+            assert served.meter.done == 0
+            account.forget(holder)
+            served.listener._freed()
+            for reader, _ in clients:
+                assert await reader.readexactly(4 * len(bodies)) == b"".join(bodies)
+            assert served.meter.most["held requests"] == 1
+            assert served.meter.most["those without room"] == 0
+            for _, writer in clients:
+                writer.close()
+
+    run(main())
+
+
+def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+
+    async def main() -> None:
+        async with Served() as served:
+            meter = served.listener.meter = Counted()
+            send = Connection._send
+
+            def counted(connection: Connection) -> None:
+                meter.done += 1
+                send(connection)
+
+            monkeypatch.setattr(Connection, "_send", counted)
+            clients = [await served.connect() for _ in range(8)]
+            for _, writer in clients:
+                writer.write(frame(b"ask"))
+            for exchange in [(await served.body())[0] for _ in clients]:
+                exchange.answer([b"answer"])
+            for reader, _ in clients:
+                assert await reader.readexactly(6) == b"answer"
+            assert meter.most["answers"] == 1
+            for _, writer in clients:
+                writer.close()
+
+    run(main())
+
+
+def test_a_fetch_without_room_is_told_when_there_is_some(run: Run) -> None:
+    async def main() -> None:
+        async with Served(bytes_max=1000) as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"x" * 2000) + frame(b"ask"))
+            large, _ = await served.body()
+            told = list[str]()
+            large.await_room(lambda: told.append("large"))
+            asking, _ = await served.body()  # privileged
+            asking.await_room(lambda: told.append("asking"))
+            large.forget_room()
+            await loop_turns()
+            assert told == []
+            large.answer([])
+            await loop_turns()
+            assert told == ["asking"]
+            asking.await_room(lambda: told.append("there is room"))
+            assert not served.listener._roomless
+            asking.answer([])
+            writer.close()
+
+    run(main())
+
+
+async def connect_from(served: Served, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", served.listener.port, local_addr=(host, 0))
+
+
+def test_connections_from_one_address_are_bounded_and_others_are_let_in(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with Served(per_host_max=2) as served:
+            greedy = [await connect_from(served, "127.0.0.2") for _ in range(2)]
+            reader, refused = await connect_from(served, "127.0.0.2")
+            assert await reader.read() == b""
+            refused.close()
+            assert "2 connections are open from this address already (max.connections.per.ip)" in caplog.text
+            other = await connect_from(served, "127.0.0.3")
+            other[1].write(frame(b"other"))
+            exchange, _ = await served.body()
+            exchange.answer([])
+            greedy[0][1].close()
+            await until(lambda: served.listener._by_host["127.0.0.2"] == 1)
+            greedy.append(await connect_from(served, "127.0.0.2"))
+            greedy[-1][1].write(frame(b"again"))
+            exchange, body = await served.body()
+            assert body == b"again"
+            exchange.answer([])
+            for _, writer in [*greedy, other]:
+                writer.close()
+
+    run(main())
+
+
+def test_an_address_that_holds_more_than_its_part_waits_and_another_does_not(run: Run) -> None:
+    async def main() -> None:
+        async with Served(bytes_max=1 << 20) as served:
+
+            async def ask(host: str, body: bytes) -> asyncio.StreamWriter:
+                _, writer = await connect_from(served, host)
+                writer.write(frame(body))
+                return writer
+
+            writers = [await ask("127.0.0.2", bytes(63_000)) for _ in range(17)]
+            held = [(await served.body())[0] for _ in writers]
+            assert served.listener.account.is_scarce
+            writers.append(await ask("127.0.0.2", b"of a sole address"))
+            writers.append(await ask("127.0.0.3", b"of another"))
+            held += [(await served.body())[0] for _ in range(2)]
+            # One of those that wait goes on all the same, until it is answered.
+            writers += [await ask("127.0.0.2", b"too much") for _ in range(3)]
+            exchange, body = await served.body()
+            held.append(exchange)
+            assert body == b"too much"
+            writers.append(await ask("127.0.0.3", b"of another"))
+            exchange, body = await served.body()
+            held.append(exchange)
+            assert body == b"of another"
+            await loop_turns()
+            assert served.arrived.empty()
+            for exchange in held:
+                exchange.answer([])
+            for _ in range(2):
+                exchange, body = await served.body()
+                assert body == b"too much"
+                exchange.answer([])
+            for writer in writers:
+                writer.close()
 
     run(main())

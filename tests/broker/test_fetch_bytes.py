@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from steps import outcome
 
+from barnabas_broker.cold_window import BYTES_MAX, FIRST_BYTES, ColdWindow
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.handlers import fetch
-from barnabas_broker.testing import RunningCluster
+from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_raftlog.errors import StorageFailedError
@@ -57,10 +58,81 @@ def test_what_a_broker_gives_from_disk_at_once_is_bounded_by_its_own_limit() -> 
         wire.create("cold")
         for _ in range(9):
             wire.produce("cold", batch(body_bytes=900_000))
-        answer = wire.ask(FetchRequest(max_bytes=2**31 - 1, topics=asked(["cold"], {"cold": 0}, 2**31 - 1)), 12)
+        request = FetchRequest(max_bytes=2**31 - 1, topics=asked(["cold"], {"cold": 0}, 2**31 - 1))
+        answers = [wire.ask(request, 12).responses[0].partitions[0].records for _ in range(6)]
         wire.close()
         assert running.cluster.nodes[1].storage.stats.cold_reads > 0
-    assert offsets_of(answer.responses[0].partitions[0].records) == [0, 1]
+    assert [len(offsets_of(records)) for records in answers] == [1, 1, 1, 2, 2, 2]
+
+
+ASKED = 3
+
+
+def slow_reader(port: int, request: FetchRequest) -> Wire:
+    """Return a client that asks several times, and takes next to nothing."""
+    made = Wire("127.0.0.1", port, receive_bytes=4_096)
+    for _ in range(ASKED):
+        made.send(request, 12)
+    return made
+
+
+def test_many_slow_readers_from_disk_are_given_little_and_one_that_reads_gets_more_and_more() -> None:
+    with one_broker_with_small_memory() as running:
+        node = running.cluster.nodes[1]
+        wire = Wire("127.0.0.1", node.port)
+        wire.create("cold")
+        for _ in range(150):
+            wire.produce("cold", batch(body_bytes=50_000))
+        request = FetchRequest(max_bytes=50 << 20, topics=asked(["cold"], {"cold": 0}, 50 << 20))
+        account = node.listener.account
+        account.total_max, before, count = 0, node.storage.stats.cold_reads, 100
+        slow = [slow_reader(node.port, request) for _ in range(count)]
+
+        async def go_on(_: Cluster) -> None:
+            await asyncio.sleep(0)
+
+        for _ in range(20_000):
+            if node.storage.stats.cold_reads == before + ASKED * count:
+                break
+            running.run(go_on)
+        assert node.storage.stats.cold_reads == before + ASKED * count
+        assert account.total_max <= 2 * count * FIRST_BYTES
+        windows = [one._cold_window for one in node.listener._connections]
+        # The kernel has taken it all; the clients have not, so none of them is given more.
+        assert {window.size_bytes for window in windows if window is not None} == {FIRST_BYTES}
+        sizes = list[int]()
+        while sum(sizes) < 100 * 50_000:
+            request = FetchRequest(max_bytes=50 << 20, topics=asked(["cold"], {"cold": sum(sizes) // 50_000}, 50 << 20))
+            sizes.append(len(wire.ask(request, 12).responses[0].partitions[0].records))
+        for one in (wire, *slow):
+            one.close()
+    assert sizes[0] <= FIRST_BYTES
+    assert len(sizes) <= 6
+
+
+def test_what_is_given_from_disk_grows_with_what_is_taken() -> None:
+    window, sizes = ColdWindow(), list[int]()
+    for _ in range(6):
+        sizes.append(window.look(0, 0))
+        window.given_bytes = sizes[-1]
+    assert sizes == [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 16 << 20]
+    assert (sizes[0], sizes[-1]) == (FIRST_BYTES, BYTES_MAX)
+
+
+def test_what_is_not_taken_or_is_little_lets_nothing_grow() -> None:
+    window = ColdWindow()
+    assert window.look(0, 0) == FIRST_BYTES
+    window.given_bytes = FIRST_BYTES // 2 - 1
+    assert window.look(0, 0) == FIRST_BYTES
+    window.given_bytes = FIRST_BYTES
+    assert window.look(0, 1) == FIRST_BYTES, "it is on its way"
+    window.given_bytes = FIRST_BYTES
+    grown = window.look(0, 0)
+    assert grown > FIRST_BYTES
+    window.given_bytes = grown
+    assert window.look(0, 1) == grown
+    window.given_bytes = grown
+    assert window.look(1, 0) == FIRST_BYTES, "the socket takes no more"
 
 
 class _Log:
@@ -114,6 +186,7 @@ def answered(logs: dict[str, _Log], positions: dict[str, int], order: list[str],
     def hosted(name: str, _: bytes, *, by_id: bool) -> Any:
         log = logs[name]
         partition = SimpleNamespace(is_leader=True, can_serve=True, term=1, high_watermark=log.log_end_offset, log=log)
+        partition.changes = 0
         return SimpleNamespace(partitions={0: partition})
 
     broker = SimpleNamespace(config=SimpleNamespace(fetch_max_bytes=limits[2]), is_stopping=False, topic=hosted)

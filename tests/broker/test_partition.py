@@ -26,7 +26,7 @@ from barnabas_metadata_quorum.image import Topic
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.log_ends import LogEnds
 from barnabas_raftlog.raft.membership import configuration_of
-from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
+from barnabas_raftlog.raft.messages import Buffer, Entry, InstallSnapshot
 from barnabas_raftlog.raft.progress import Progress
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 
@@ -53,6 +53,16 @@ class FakeLog:
 
     def offset_after(self, index: int) -> int:
         return parse_header(self.entries[index - 1].frame).end_offset if index else 0
+
+    def has_segments_before(self, _offset: int) -> bool:
+        return False
+
+    def drop_before(self, offset: int, _committed_index: int) -> None:
+        self.log_start_offset = offset
+
+    def read(self, start_offset: int, end_offset: int, _bytes_max: int) -> list[Buffer] | None:
+        headers = [(parse_header(entry.frame), entry.frame) for entry in self.entries]
+        return [frame for one, frame in headers if one.end_offset > start_offset and one.base_offset < end_offset]
 
     def add(self, term: int, frame: bytearray | None) -> Entry:
         if frame is None:
@@ -88,6 +98,9 @@ class Host:
 
     def wake(self, partition: Partition) -> None:
         self.said.append("wake")
+
+    def gained(self, partition: Partition, start_offset: int) -> None:
+        self.said.append(("gained", start_offset, partition.high_watermark))
 
     def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
         self.later += [(waiter, code) for waiter in waiters]
@@ -182,6 +195,48 @@ def test_the_high_watermark_counts_the_records_of_the_committed_prefix(counts: l
         partition.on_committed(commit_index)
         expected = sum(counts[:commit_index])
         assert partition.high_watermark == high_watermark_at(cast("PartitionLog", log), commit_index) == expected
+
+
+def test_readers_hear_of_what_there_is_to_read_and_of_other_changes_apart() -> None:
+    log = FakeLog([2, 3, 1])
+    partition, host = make(log)
+    lead(partition)
+    told = [host.said.pop()]
+    partition.on_committed(1)
+    told.append(host.said.pop())
+    partition.starts = cast("Any", SimpleNamespace(commit=lambda _: True, offset=1))
+    partition.on_committed(2)
+    told.append(host.said.pop())
+    assert log.log_start_offset == 1
+    partition.on_committed(3)
+    told.append(host.said.pop())
+    assert told == ["wake", ("gained", 0, 2), "wake", ("gained", 5, 6)]
+    host.said.clear()
+    partition.install(InstallSnapshot(2, 1, 1, 0, 0, b""))
+    partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert host.said == ["wake", "wake"]
+    assert partition.changes == 2 + 1 + 2
+
+
+def test_what_there_is_to_read_is_counted_from_the_start_of_the_log_and_if_it_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = FakeLog([2, 3, 1])
+    partition, _ = make(log)
+    lead(partition)
+    partition.on_committed(2)
+    sizes = [len(entry.frame) for entry in log.entries]
+    assert partition.bytes_since(0) == sizes[0] + sizes[1]
+    log.log_start_offset = 2
+    assert partition.bytes_since(0) == sizes[1]
+    monkeypatch.setattr(log, "read", lambda *_: None)
+    assert partition.bytes_since(0) is None
+
+    def fail(*_: int) -> None:
+        raise StorageFailedError("damaged")
+
+    monkeypatch.setattr(log, "read", fail)
+    assert partition.bytes_since(0) is None
 
 
 def test_a_waiter_hears_of_its_commit_once() -> None:

@@ -41,8 +41,13 @@ def batch(
 class Wire:
     """One blocking connection. Every call sends one request and returns the decoded response."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=10)
+    def __init__(self, host: str, port: int, *, receive_bytes: int = 0) -> None:
+        """`receive_bytes`: how much the kernel may keep for it; 0: as much as is usual."""
+        self.socket = socket.socket()
+        if receive_bytes:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self.socket.settimeout(10)
+        self.socket.connect((host, port))
         self._correlation_id = 0
 
     def send(self, request: Message, version: int, client_id: str | None = "test") -> None:

@@ -1,17 +1,21 @@
 """Fetch: read batches from partitions, and wait for some if there are too few.
 
 A request is looked at once when it arrives. If it yields less than `min_bytes` and no error, it is parked on its
-partitions, and looked at again when one of them moves, or for the last time when `max_wait_ms` is over; one of more
-than `PARKED_MAX` partitions only then. Batches leave as the buffers that the log holds, untouched. To look at many
-partitions takes several turns of the loop (`turns`); what moves behind it meanwhile has it look again.
+partitions, and looked at again when they have gained what is missing (`FetchWaiters`), when one of them changes in
+another way, or for the last time when `max_wait_ms` is over; one of more than `PARKED_MAX` partitions only then.
+A partition that has more than the limits let it give gives nothing more for what it gains, and one that does not serve
+yet may serve after any commit. So thousands that wait for more than there will ever be cost nothing as it comes.
+Batches leave as the buffers that the log holds, untouched. To look at many partitions takes several turns of the loop
+(`turns`); what they gain meanwhile, behind the look, counts as well, and any other change has it look again.
 
 *Bytes* (KIP-74): `max_bytes`, or `fetch.max.bytes` if that is less, bounds the response and `partition_max_bytes` each
 partition, but the first partition with something to read gives at least one batch, else a large batch could never be
 read. First is who is named first, in memory or not: once one is met that must be read from disk, all after it wait for
 what it leaves. Clients name those last that gave something last, so every partition is the first one in its turn.
 
-*Room.* What an answer holds counts until the client has taken it (`transient_bytes`). Where others hold much, it is
-smaller; where there is no room at all, a fetch finds nothing, and waits.
+*Room.* What an answer holds counts until the client has taken it (`transient_bytes`). Of what must be read from disk a
+client is given more only as it takes it (`cold_window`). Where others hold much, an answer is smaller; where there is
+no room at all, a fetch finds nothing, and waits until there is some.
 
 *What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
 OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
@@ -36,8 +40,10 @@ Replicas of this cluster do not use this API, so a request in the name of one co
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator
 
+from barnabas_broker.cold_window import ColdWindow
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, code_of, respond
 from barnabas_broker.hosted_topic import HostedTopic
@@ -70,19 +76,19 @@ RACKS_SINCE = 11
 REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 PIECE = 16  # partitions that are looked at without giving others their turn
-PARKED_MAX = 10_000
+PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
 
 
 class _Fetch:
     """One request, looked at as often as needed (ParkedFetch)."""
 
-    __slots__ = ("broker", "deadline", "exchange", "is_last_look", "is_looking", "is_short", "request")
+    __slots__ = ("broker", "deadline", "exchange", "is_cramped", "is_last_look", "is_looking", "is_short", "request")
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
         self.broker, self.exchange, self.request = broker, exchange, request
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.is_last_look = request.max_wait_ms <= 0
-        self.is_looking = False
+        self.is_cramped = self.is_looking = False
         self.is_short = sum([len(topic.partitions) for topic in request.topics]) < PIECE
 
     def __repr__(self) -> str:
@@ -99,6 +105,7 @@ class _Fetch:
 
     def look(self) -> None:
         """Read what there is; answer, or park."""
+        self._stop_awaiting_room()
         if self.is_short:
             for _ in self._look():
                 pass
@@ -107,13 +114,17 @@ class _Fetch:
         self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error, name="Fetch"))
 
     def _look(self) -> Generator[None, None, None]:
+        missed_bytes: int | None = 0
         while True:
             look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
             yield from look.run()
             if look.unread or self._is_enough(look):
                 break
             self._set_deadline()
-            if self.is_short or not look.has_been_overtaken:
+            if self.is_short or len(look.partitions) > PARKED_MAX:
+                break
+            missed_bytes = look.missed_bytes()
+            if missed_bytes is not None and look.size_bytes + missed_bytes < self.request.min_bytes:
                 break
             yield
         self.is_looking = False
@@ -121,20 +132,40 @@ class _Fetch:
             # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
             self._stop_waiting()
             self.exchange.hold()
+            window = self.exchange.cold_window()
+            look.bytes_left = min(look.bytes_left, window.look(*self.exchange.untaken_bytes()))
             self.exchange.grow(look.bytes_left)
-            self.broker.start_task(self._read_cold(look), self._on_read)
+            self.broker.start_task(self._read_cold(look, window), self._on_read)
         elif self._is_enough(look):
             self._answer(look)
         else:
-            self._park(look.partitions)
+            self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0))
 
     def _is_enough(self, look: "_Look") -> bool:
         is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
         return is_enough or not look.partitions or self.is_last_look or self.broker.is_stopping
 
-    def _park(self, partitions: Sequence[Partition]) -> None:
-        if len(partitions) <= PARKED_MAX:
-            self.broker.partitions.fetch_waiters.park(self, partitions)
+    def _park(self, look: "_Look", missing_bytes: int) -> None:
+        if look.is_cramped:
+            self.is_cramped = True
+            self.exchange.await_room(self._on_room)
+        if len(look.partitions) > PARKED_MAX:
+            return
+        waiters = self.broker.partitions.fetch_waiters
+        if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
+            waiters.park(self, look.partitions)
+        else:
+            gaining, eager, full = look.hopes()
+            waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
+
+    def _on_room(self) -> None:
+        self.broker.partitions.fetch_waiters.discard(self)
+        call_each((self,), _Fetch.look, _Fetch.on_error)
+
+    def _stop_awaiting_room(self) -> None:
+        if self.is_cramped:
+            self.is_cramped = False
+            self.exchange.forget_room()
 
     def _set_deadline(self) -> None:
         if self.deadline is None:
@@ -153,12 +184,14 @@ class _Fetch:
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
+        self._stop_awaiting_room()
         self.exchange.abandon = None
         if self.deadline is not None:
             self.broker.timers.cancel(self.deadline)
 
-    async def _read_cold(self, look: "_Look") -> None:
+    async def _read_cold(self, look: "_Look", window: ColdWindow) -> None:
         await look.read_rest()
+        window.given_bytes = look.size_bytes
         if not self.exchange.is_answered:
             self._answer(look)
 
@@ -181,28 +214,34 @@ class _Look:
     __slots__ = (
         "broker",
         "bytes_left",
-        "ends",
         "has_error",
+        "is_cramped",
         "is_redirecting",
         "partitions",
         "rack",
         "reads",
         "request",
+        "seen",
         "size_bytes",
         "topics",
         "unread",
+        "unserving",
         "version",
+        "withheld",
     )
 
     def __init__(self, broker: BrokerContext, version: int, request: FetchRequest, room_bytes: int) -> None:
         self.broker, self.version, self.request = broker, version, request
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
+        self.is_cramped = room_bytes <= self.bytes_left
         self.size_bytes = 0
         self.has_error = self.is_redirecting = False
         self.rack = request.rack_id if version >= RACKS_SINCE else ""
         self.topics: list[FetchableTopicResponse] = []
         self.partitions: list[Partition] = []
-        self.ends: list[int] = []  # their high watermarks when they were looked at
+        self.seen: list[tuple[int, int]] = []  # their `changes` and high watermarks when they were looked at
+        self.unserving: list[Partition] = []
+        self.withheld: list[Partition] = []  # those with something to read that gave nothing, for want of room
         self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
         self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
 
@@ -221,12 +260,44 @@ class _Look:
             else:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
 
-    @property
-    def has_been_overtaken(self) -> bool:
-        """Whether one of the partitions has moved since it was looked at, so that nobody who waits was told of it."""
-        if len(self.partitions) > PARKED_MAX:
-            return False  # It does not wait for that.
-        return any(partition.high_watermark != end for partition, end in zip(self.partitions, self.ends, strict=True))
+    def missed_bytes(self) -> int | None:
+        """Return how much those that may give more have gained since they were looked at, of which nobody was told.
+
+        None: another change was missed, or it is not known.
+        """
+        ends: dict[Partition, int] = {}
+        for partition, (changes, end) in zip(self.partitions, self.seen, strict=True):
+            if partition.changes != changes:
+                return None
+            ends.setdefault(partition, end)
+        gaining, eager, _ = self.hopes()
+        missed = 0
+        for partition in gaining:
+            if partition.high_watermark != ends[partition]:
+                count = partition.bytes_since(ends[partition])
+                if count is None:
+                    return None
+                missed += count
+        return None if any(partition.high_watermark != ends[partition] for partition in eager) else missed
+
+    def hopes(self) -> tuple[list[Partition], list[Partition], list[Partition]]:
+        """Return what may give more for what it gains, what may for anything, and what gives nothing more by that.
+
+        Where limits have cut short what a partition gave, or left it nothing to give, what comes behind that is no
+        matter. One that is asked for several times is there as often, once for each.
+        """
+        full = list(self.withheld)
+        for partition, _, buffers in self.reads:
+            if _end_offset(buffers[-1]) < partition.high_watermark:
+                full.append(partition)
+        without = Counter(full + self.unserving)
+        gaining = list[Partition]()
+        for partition in self.partitions:
+            if without.get(partition):
+                without[partition] -= 1
+            else:
+                gaining.append(partition)
+        return gaining, self.unserving, full
 
     def _one(self, hosted: HostedTopic | None, asked: FetchPartition, *, by_id: bool) -> PartitionData:
         if hosted is None:
@@ -282,9 +353,10 @@ class _Look:
         log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
         result = self._result(partition, asked)
         self.partitions.append(partition)
-        self.ends.append(end)
+        self.seen.append((partition.changes, end))
         if partition.is_leader and not partition.can_serve:
             # Not an error that ends the wait: it is about to be confirmed, or deposed.
+            self.unserving.append(partition)
             result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
             return result
@@ -310,6 +382,7 @@ class _Look:
             return
         bytes_max = self._bytes_max(asked)
         if bytes_max is None:
+            self.withheld.append(partition)
             return
         try:
             buffers = partition.log.read(asked.fetch_offset, result.high_watermark, bytes_max)
@@ -346,8 +419,11 @@ class _Look:
         self, partition: Partition, asked: FetchPartition, result: PartitionData, buffers: list[Buffer], bytes_max: int
     ) -> None:
         size_bytes = sum(map(len, buffers))
-        if not size_bytes or (size_bytes > bytes_max and self.size_bytes):
-            return  # One batch, larger than what is left, and not the first: next time.
+        if not size_bytes:
+            return
+        if size_bytes > bytes_max and self.size_bytes:
+            self.withheld.append(partition)  # One batch, larger than what is left, and not the first: next time.
+            return
         result.records = buffers
         self.size_bytes += size_bytes
         self.bytes_left -= size_bytes
