@@ -47,7 +47,11 @@ class Wire:
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(10)
-        self.socket.connect((host, port))
+        try:
+            self.socket.connect((host, port))
+        except OSError:
+            self.socket.close()
+            raise
         self._correlation_id = 0
 
     def send(self, request: Message, version: int, client_id: str | None = "test") -> None:

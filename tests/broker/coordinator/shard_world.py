@@ -209,7 +209,7 @@ class PartitionHost:
     """What a partition asks of its broker."""
 
     node_id = NODE
-    wake = review_soon = announce = hear = staticmethod(lambda *_: None)
+    wake = gained = review_soon = announce = hear = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
 
     def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
