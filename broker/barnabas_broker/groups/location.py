@@ -8,6 +8,9 @@ answer, whatever `flush.mode` is for others: a committed offset is a promise. Se
 compaction has rewritten goes segment by segment.
 """
 
+import struct
+from operator import mul
+
 from barnabas_broker.config import BrokerConfig
 from barnabas_metadata_quorum.commands import NewTopic
 
@@ -16,21 +19,27 @@ __all__ = ["OFFSETS_TOPIC", "java_hash", "offsets_topic", "partition_for"]
 OFFSETS_TOPIC = "__consumer_offsets"
 AUTOMATIC_REPLICAS = 3
 SEGMENT_BYTES = 1 << 20
+NAME_CHARACTERS_MAX = 32_767
+RUN = 256  # units that are hashed in one sum, not one by one: a client may ask for a name of a megabyte
+POWERS = tuple(pow(31, RUN - 1 - number, 1 << 32) for number in range(RUN))
 RECORD_BYTES_MAX = 16 << 20  # A group is one record: 10,000 members of a kilobyte or two.
 
 
 def java_hash(text: str) -> int:
     """Return Java's String.hashCode: over UTF-16 units, in 32 signed bits."""
-    units = text.encode("utf-16-be", "surrogatepass")
+    data = text.encode("utf-16-be", "surrogatepass")
+    units = struct.unpack(f">{len(data) // 2}H", data)
     value = 0
-    for position in range(0, len(units), 2):
-        value = (value * 31 + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    for start in range(0, len(units), RUN):
+        run = units[start : start + RUN]
+        value = value * pow(31, len(run), 1 << 32) + sum(map(mul, run, POWERS[RUN - len(run) :])) & 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the offsets partition of a group, from 0 to `partition_count` - 1."""
-    value = abs(java_hash(group_id))
+    # No group has a longer name (`is_storable`); it does not matter where it would be.
+    value = abs(java_hash(group_id[:NAME_CHARACTERS_MAX]))
     # In Java the smallest int has no positive counterpart; Kafka takes 0 for it.
     return 0 if value == 1 << 31 else value % partition_count
 

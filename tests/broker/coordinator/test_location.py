@@ -1,5 +1,9 @@
 """Which partition a group is in: Java's hash of its id, so that every tool finds it where Kafka would have it."""
 
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +19,35 @@ from barnabas_broker.groups.location import java_hash, offsets_topic, partition_
 )
 def test_the_hash_is_javas(text: str, value: int) -> None:
     assert java_hash(text) == value
+
+
+@settings(max_examples=60)
+@given(st.text(min_size=0, max_size=20).map(lambda text: text * 50))
+def test_the_hash_of_a_long_name_is_javas_definition(text: str) -> None:
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (value * 31 + int.from_bytes(units[position : position + 2], "big")) % (1 << 32)
+    assert java_hash(text) % (1 << 32) == value
+
+
+@pytest.mark.parametrize("count", [30_000, 1 << 20])
+def test_to_find_a_group_of_a_long_name_takes_few_steps(count: int) -> None:
+    """A line a character were 16 ms for the first, and half a second for the second, which no group can be called."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert 0 <= partition_for("g" * count, 50) < 50
+    finally:
+        sys.settrace(before)
+    assert 0 < lines < 500
 
 
 def test_the_one_value_without_a_counterpart_is_partition_0() -> None:
