@@ -23,6 +23,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
 from barnabas_metadata_quorum.records import NOBODY
+from barnabas_metadata_quorum.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import GroupId
@@ -100,7 +101,11 @@ def made(storage: object = None) -> tuple[Partitions, Multiraft]:
 
 def with_topics(count: int, replicas: tuple[int, ...] = (2, 3)) -> Image:
     topics = [Topic(bytes([number]) * 16, f"t{number}", (Partition(replicas),), {}) for number in range(count)]
-    return Image("test", topics={topic.topic_id: topic for topic in topics})
+    return image_of(*topics)
+
+
+def image_of(*topics: Topic) -> Image:
+    return Image("test", topics=Table(by_last_bytes, {topic.topic_id: topic for topic in topics}))
 
 
 async def test_a_change_in_the_moment_that_the_last_one_is_done_is_not_forgotten() -> None:
@@ -168,13 +173,13 @@ async def test_who_founded_a_group_is_not_known_from_an_image_that_may_be_old(ha
     await asyncio.to_thread(disk.work)
     disk = await asyncio.to_thread(disk.killed)
     partitions, multiraft = made(disk.storage)
-    old = Image("test", topics={topic.topic_id: topic})
+    old = image_of(topic)
     partitions.on_image(Image("test"), old)
     await settled(partitions)
     assert multiraft.founded == [None]
     if has_left:
         moved = with_founder(None)
-        partitions.on_image(old, Image("test", topics={topic.topic_id: moved}))
+        partitions.on_image(old, image_of(moved))
         await settled(partitions)
     partitions.on_current()
     assert [configuration.voter_ids for configuration in multiraft.founded[1:] if configuration] == (
@@ -229,9 +234,7 @@ class Big:
         assert len(list(big.partitions)) == len(cls.topic.partitions)
         return big
 
-    @staticmethod
-    def image(*topics: Topic) -> Image:
-        return Image("test", topics={topic.topic_id: topic for topic in topics})
+    image = staticmethod(image_of)
 
     def has(self, topic: Topic) -> int:
         """Return how many replicas of a topic the storage has."""
