@@ -29,6 +29,7 @@ USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command l
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols", "barnabas_raftlog.loop_meter"),
+    "barnabas_raftlog.steps",
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
     *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "journal_scan", "journal_entries")),
@@ -73,7 +74,7 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
-            *("steps", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            *("absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),
