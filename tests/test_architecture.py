@@ -66,7 +66,7 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("reassignments", "membership", "membership_steps", "witnesses", "tables"),
+            *("reassignments", "membership", "membership_steps", "witnesses", "tables", "parts"),
             *("topic_names", "topic_configs", "topic_growth", "config_changes", "sessions", "descriptions", "replica"),
         )
     ),

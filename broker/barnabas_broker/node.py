@@ -280,6 +280,7 @@ class Node:
             clocks=clocks,
             on_fact=self._on_metadata_fact,
             new_id=environment.new_id,
+            meter=self.meter,
         )
         self.announcer = announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
