@@ -5,7 +5,7 @@ Every node runs one of these. Controllers are voters of the metadata group, all 
 image. `image` may be read at any time without waiting; `subscribe` tells of changes, `wait_until` waits for one.
 
 The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. What
-is committed is applied at once if it is little, and else in pieces, each in an iteration of the loop of its own and with
+is committed is applied at once if it is little, and else in pieces, each in an iteration of the loop of its own, with
 an image of its own. From the time when this node's leadership is confirmed and the first entry of its term is applied
 until it ends, an `ActiveController` decides commands. Commands from this node and from others come the same way
 (`submission.py`).
