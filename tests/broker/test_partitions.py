@@ -11,6 +11,7 @@ from raftlog.log.node import ROOMY, Node
 
 import barnabas_broker.partitions as broker_partitions
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.hosted_topic import group_id_of
 from barnabas_broker.partitions import (
     FAILED_PER_ITERATION,
@@ -22,6 +23,7 @@ from barnabas_broker.partitions import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
+from barnabas_metadata_quorum.leaders import Leadership
 from barnabas_metadata_quorum.records import NOBODY
 from barnabas_metadata_quorum.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
@@ -263,6 +265,43 @@ async def test_a_topic_of_many_partitions_is_taken_apart_in_pieces() -> None:
     await settled(big.partitions)
     assert big.has(big.successor) == len(list(big.partitions)) == len(big.successor.partitions)
     assert not big.partitions._leaving
+
+
+async def test_whoever_waits_for_the_leaders_of_many_topics_looks_at_the_first_without_one() -> None:
+    partitions, _ = made()
+    partitions.on_image(Image("test"), with_topics(100))
+    looks = list[tuple[bytes, int]]()
+    led: dict[tuple[bytes, int], Leadership] = {}
+
+    def get(topic_id: bytes, index: int) -> Leadership | None:
+        looks.append((topic_id, index))
+        return led.get((topic_id, index))
+
+    partitions._announcer.table = cast("Any", SimpleNamespace(get=get))
+    waiting = asyncio.create_task(partitions.wait_for_leaders(list(partitions.topics_by_id), 5))
+    await asyncio.sleep(0)
+    looks.clear()
+    for topic_id in reversed(partitions.topics_by_id):
+        assert not waiting.done()
+        led[topic_id, 0] = Leadership(1, 1, 2, (2,))
+        partitions._changed.fire()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await waiting
+    assert len(looks) <= 2 * 100
+
+
+async def test_topics_that_are_configured_alike_share_their_settings() -> None:
+    partitions, _ = made(SimpleNamespace(forget=lambda _: None))
+    configs = [{}, {"retention.ms": "1"}, {}, {"retention.ms": "1"}]
+    topics = [Topic(bytes([n]) * 16, f"t{n}", (Partition((2,)),), one) for n, one in enumerate(configs, 1)]
+    partitions.on_image(Image("test"), image_of(*topics, Topic(bytes(16), OFFSETS_TOPIC, (Partition((2,)),), {})))
+    await settled(partitions)
+    first, second, third, fourth = (partitions.topics[topic.name].settings for topic in topics)
+    assert first is third
+    assert second is fourth
+    assert (first.retention_ms, second.retention_ms) == (7 * 86_400_000, 1)
+    assert partitions.topics[OFFSETS_TOPIC].settings.retention_ms == -1
 
 
 async def test_a_topic_that_moves_elsewhere_is_taken_apart_in_pieces() -> None:
