@@ -75,6 +75,7 @@ PURE = (
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
             *("absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            "packing",
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.main import GC_THRESHOLDS
 
 pytestmark = pytest.mark.process
 
@@ -118,3 +119,9 @@ def test_it_refuses_to_run_without_its_assertions(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 1
     assert "refuses to run under -O" in done.stderr
+
+
+def test_the_garbage_collector_never_looks_at_many_objects_in_one_go() -> None:
+    young, between, rarely = GC_THRESHOLDS
+    assert young * (between + 1) <= 15_000
+    assert young * between * rarely >= 50_000_000, "to look at all of them takes a second"
