@@ -450,6 +450,8 @@ class Partitions:
         group_id = group_id_of(partition.topic_id, partition.index)
         self._multiraft.remove_group(group_id)
         partition.end(code)
+        # What holds each other goes only when the collector looks at everything, which it hardly ever does.
+        partition.log.on_state_needed = partition.group.prepare_state = None
         self._reviewing.pop(partition, None)
         self.moves.forget(group_id)
 

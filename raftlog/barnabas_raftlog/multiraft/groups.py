@@ -157,7 +157,7 @@ class MultiRaft:
         driver, now_ms = self._driver, self._driver.now()
 
         def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
-            return group.snapshot(start_index)
+            return self.groups[group_id].snapshot(start_index)  # Not `group`, which would hold itself by that.
 
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(
@@ -252,11 +252,15 @@ class MultiRaft:
             loop.call_soon(self._meter.run, "elections that were held", self._release_some, held, patient_ms)
 
     def remove_group(self, group_id: GroupId) -> None:
-        """Leave a group; a leader tells the members. Its log is the caller's to close or delete."""
+        """Leave a group; a leader tells the members. Its log is the caller's to close or delete.
+
+        The listener is told what there is to tell in the next drive, and is let go.
+        """
         group = self.groups.pop(group_id)
         self._driver.resign(group)
         self._driver.retire(group)
         group.is_removed = True
+        self._driver.touch(group)
         if self._driver.catch_up is not None:
             self._driver.catch_up.on_removed(group)
         for member in group.members - {self.node_id}:
