@@ -123,6 +123,7 @@ class Partitions:
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
+        self._queued: dict[bytes, int] = {}  # how many partitions of a topic the queue has, by its id
         self._settings: dict[tuple[object, ...], TopicSettings] = {}
         self._put_off: dict[bytes, None] = {}  # topics with replicas that could not be opened for the moment
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
@@ -196,10 +197,17 @@ class Partitions:
         self._queue.extend((False, topic) for topic in deleted)
         for topic in (*changed, *configured_topics(old, new)):
             self._change(self.topics_by_id[topic.topic_id], topic)
-            self._queue.append((True, topic))
-        self._queue.extend((True, topic) for topic in created)
+            self._queue_up(topic)
+        for topic in created:
+            self._queue_up(topic)
         self._unled |= {topic.topic_id: None for topic in (*created, *changed)}
         self._reconcile_soon()
+
+    def _queue_up(self, topic: Topic) -> None:
+        """Have every partition of a topic looked at, once however often it changes before its turn."""
+        if self._queued.get(topic.topic_id) != len(topic.partitions):
+            self._queued[topic.topic_id] = len(topic.partitions)
+            self._queue.append((True, topic))
 
     def _reconcile_soon(self) -> None:
         if self._queue and self._reconciling is None and not self._closing:
@@ -258,7 +266,8 @@ class Partitions:
             fate = "the topic was deleted" if was_deleted else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
         if self._replicas.allow_new(self.topics_by_id):
-            self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
+            for hosted in self.topics_by_id.values():
+                self._queue_up(hosted.topic)
         unfounded, self._unfounded = self._unfounded, set()
         for group_id in sorted(unfounded):
             partition = self.find(*place_of(group_id))
@@ -332,6 +341,7 @@ class Partitions:
         done = 0
         while self._queue:
             is_there, topic = self._queue.popleft()
+            self._queued.pop(topic.topic_id, None)
             for index in range(len(topic.partitions)):
                 done += WORK_OF_A_REPLICA if await self._reconcile_one(topic, index, is_there=is_there) else 1
                 if done >= WORK_PER_ITERATION:
@@ -436,14 +446,15 @@ class Partitions:
 
     def _open_put_off(self) -> None:
         put_off, self._put_off = self._put_off, {}
-        topics = [self.topics_by_id[topic_id].topic for topic_id in put_off if topic_id in self.topics_by_id]
-        self._queue.extend((True, topic) for topic in topics)
+        for topic_id in put_off:
+            if topic_id in self.topics_by_id:
+                self._queue_up(self.topics_by_id[topic_id].topic)
         self._reconcile_soon()
 
     def _open_again(self, group_id: GroupId) -> None:
         hosted = self.topics_by_id.get(place_of(group_id)[0])
         if hosted is not None:
-            self._queue.append((True, hosted.topic))
+            self._queue_up(hosted.topic)
             self._reconcile_soon()
 
     def _end(self, partition: Partition, code: ErrorCode) -> None:

@@ -328,6 +328,28 @@ async def test_what_is_here_of_no_topic_is_looked_at_in_pieces() -> None:
     assert turns > 3
 
 
+async def test_a_topic_that_changes_often_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    big = await Big.made()
+    looks = list[int]()
+    look = big.partitions._reconcile_one
+
+    async def counted(topic: Topic, index: int, *, is_there: bool) -> bool:
+        looks.append(index)
+        return await look(topic, index, is_there=is_there)
+
+    monkeypatch.setattr(big.partitions, "_reconcile_one", counted)
+    before, configured = big.image(big.topic), big.topic
+    for number in range(1, 11):
+        configured = msgspec.structs.replace(big.topic, configs={"retention.ms": str(number)})
+        big.partitions.on_image(before, before := big.image(configured))
+    grown = msgspec.structs.replace(configured, partitions=configured.partitions + (Partition((1,)),) * 5)
+    big.partitions.on_image(before, big.image(grown))
+    await settled(big.partitions)
+    assert len(looks) == 100 + 105
+    assert len(list(big.partitions)) == 105
+    assert {partition.settings for partition in big.partitions} == {big.partitions.topics["t"].settings}
+
+
 async def test_the_first_partitions_of_a_topic_are_configured_at_once_and_the_others_in_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
