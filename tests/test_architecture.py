@@ -29,6 +29,7 @@ USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command l
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols", "barnabas_raftlog.loop_meter"),
+    "barnabas_raftlog.steps",
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
     *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "forgery", "journal_scan", "journal_entries")),
@@ -65,7 +66,7 @@ PURE = (
         f"barnabas_metadata_quorum.{name}"
         for name in (
             *("records", "image", "controller", "placement", "snapshots", "leaders", "commands", "topics", "frames"),
-            *("reassignments", "membership", "membership_steps", "witnesses"),
+            *("reassignments", "membership", "membership_steps", "witnesses", "tables", "parts"),
             *("topic_names", "topic_configs", "topic_growth", "config_changes", "sessions", "descriptions", "replica"),
         )
     ),
@@ -73,8 +74,8 @@ PURE = (
         f"barnabas_broker.{name}"
         for name in (
             *("config", "waiting", "producer_state", "cli_lines", "log_starts", "groups", "history", "topic_settings"),
-            *("steps", "pieces", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows"),
-            *("descriptors", "join_tokens"),
+            *("pieces", "absences", "cut_off", "reassignment_plan", "read_replicas", "witness_rows", "descriptors"),
+            *("join_tokens", "packing"),
         )
     ),
     *("barnabas_spark.options", "barnabas_spark.planning"),

@@ -45,6 +45,7 @@ from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.steps import at_once
 
 from .coordinator_replay import Replay
 from .groups.group import Group
@@ -69,7 +70,6 @@ from .groups.records import (
 )
 from .groups.room import OFFSET_BYTES, Room
 from .groups.states import GroupState
-from .groups.steps import at_once
 from .groups.under_way import UnderWay
 from .hosted_group import HostedGroup, Parked, Save
 from .partition import Partition

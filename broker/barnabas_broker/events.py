@@ -6,10 +6,10 @@ lines cost more than the elections. Names and reasons that clients and peers cho
 `FetchCounters` keeps, for each client id and partition, how often and what ranges of offsets were read, so that one can
 see that two readers shared the work, or that nobody read a range.
 
-Limits: `EVENTS_MAX` events; `LINES_PER_SECOND` log lines, beyond which they are counted, and the next second begins
-with how many of each kind there were; `READERS_MAX` (client, partition) pairs, the one unused for longest goes first;
-`CLIENT_ID_CHARACTERS_MAX` of a client id; `RANGES_MAX` ranges a pair, beyond which the two closest neighbours become
-one.
+Limits: `EVENTS_MAX` events; `LINES_PER_SECOND` log lines, and `LINES_PER_TENTH` in a tenth of one, beyond which they
+are counted, and the next second begins with how many of each kind there were; `READERS_MAX` (client, partition) pairs,
+the one unused for longest goes first; `CLIENT_ID_CHARACTERS_MAX` of a client id; `RANGES_MAX` ranges a pair, beyond
+which the two closest neighbours become one.
 """
 
 import logging
@@ -27,6 +27,7 @@ READERS_MAX = 10_000
 CLIENT_ID_CHARACTERS_MAX = 255
 RANGES_MAX = 64
 LINES_PER_SECOND = 100
+LINES_PER_TENTH = 25  # A line takes 100 us, and thousands of events may be of one moment.
 # What somebody should look at; all else is INFO.
 LEVELS = {
     "replica failed": logging.ERROR,
@@ -54,6 +55,7 @@ class EventHistory:
         self._wall_clock = wall_clock
         self._events: deque[tuple[int, str, str, str]] = deque(maxlen=EVENTS_MAX)
         self._second, self._lines = -1, 0  # the second of the newest event, and the lines that it has
+        self._tenth, self._lines_of_tenth = -1, 0  # of a second, likewise
         self._unsaid: dict[str, int] = {}  # events of that second without a line, by their kind
 
     def add(self, kind: str, subject: str, cause: str) -> None:
@@ -66,8 +68,11 @@ class EventHistory:
             unsaid, self._unsaid = self._unsaid, {}
             for name, count in unsaid.items():
                 logger.log(LEVELS.get(name, logging.INFO), "%s: %d more, too many for a line each", name, count)
-        if self._lines < LINES_PER_SECOND:
+        if now_ms // 100 != self._tenth:
+            self._tenth, self._lines_of_tenth = now_ms // 100, 0
+        if self._lines < LINES_PER_SECOND and self._lines_of_tenth < LINES_PER_TENTH:
             self._lines += 1
+            self._lines_of_tenth += 1
             logger.log(LEVELS.get(kind, logging.INFO), "%s: %s: %s", subject, kind, cause)
         else:
             self._unsaid[kind] = self._unsaid.get(kind, 0) + 1

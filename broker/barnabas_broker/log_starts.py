@@ -24,9 +24,9 @@ import msgpack
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
 from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, ControlKind
+from barnabas_raftlog.steps import at_once
 
 from .producer_state import ProducerImage, ProducerTable
-from .steps import at_once
 
 __all__ = [
     "LogStarts",

@@ -12,10 +12,9 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
-import msgpack
 import msgspec
 
 from barnabas_metadata_quorum.active_controller import Clocks
@@ -35,6 +34,7 @@ from barnabas_raftlog.multiraft.links import Links, NodeAddress
 from barnabas_raftlog.multiraft.segment_repair import SegmentRepair
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
+from barnabas_raftlog.steps import at_once
 
 from .config import BrokerConfig
 from .connections import Exchange, Limits, Listener
@@ -49,14 +49,17 @@ from .join_tokens import ISSUE, JOIN, JoinTokens
 from .lost_voters import METHOD as LOST_VOTER
 from .lost_voters import LostVoters
 from .no_room import Led, LedGroup, NoRoom
+from .packing import packed
 from .partitions import Partitions
 from .pings import METHOD as PING
+from .time_slices import taken
 
 __all__ = ["Node"]
 
 logger = logging.getLogger(__name__)
 
 GATHER_S = 10.0  # how long readiness waits for configured brokers that do not show up
+COUNTED_AT_ONCE = 500
 CONTROLLER_S = 2.0
 CONTROLLER_LEAVING_S = 0.3  # when every other broker is leaving too: nobody is left to benefit
 
@@ -282,6 +285,7 @@ class Node:
             clocks=clocks,
             on_fact=self._on_metadata_fact,
             new_id=environment.new_id,
+            meter=self.meter,
         )
         self.announcer = announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
@@ -434,15 +438,38 @@ class Node:
             self.failure.set_exception(error)
 
     async def _on_status(self, _source: int, _body: bytes) -> bytes:
-        status = self.status()
+        status = await taken(self._status())
         # Only the loop can count them; `status` may be asked for from any thread.
         status["stats"]["tasks"] = len(asyncio.all_tasks())
-        body: bytes = msgpack.packb(status)
-        return body
+        return await taken(packed(status))
 
     def status(self) -> dict[str, Any]:
         """Return what an operator may ask, as plain values."""
-        replicas = [partition for partition in self.partitions if not partition.is_witness]
+        return at_once(self._status())
+
+    def _counts(self) -> Generator[None, None, dict[str, Any]]:
+        """Return what is counted over all partitions."""
+        counts = dict.fromkeys(("leaders", "leaders_confirmed", "under_replicated", "replicas", "witnesses"), 0)
+        topics, looked_at = dict[str, int](), 0
+        for hosted in list(self.partitions.topics_by_id.values()):
+            topics[hosted.topic.name] = len(hosted.topic.partitions)
+            for partition in list(hosted.partitions.values()):
+                if partition.is_witness:
+                    counts["witnesses"] += 1
+                else:
+                    counts["replicas"] += 1
+                    counts["leaders"] += partition.group.is_leader
+                    counts["leaders_confirmed"] += partition.can_serve
+                    lacks_copies = partition.is_leader and partition.copies_in_sync < len(partition.replicas)
+                    counts["under_replicated"] += lacks_copies
+                looked_at += 1
+                if not looked_at % COUNTED_AT_ONCE:
+                    yield
+            looked_at += 1
+        return {**counts, "topics": topics}
+
+    def _status(self) -> Generator[None, None, dict[str, Any]]:
+        counts = yield from self._counts()
         return {
             "node_id": self.config.node_id,
             "cluster_id": self.config.cluster_id,
@@ -450,17 +477,8 @@ class Node:
             "host": self.config.advertised.host,
             "port": self.config.advertised.port or self.port,
             "pid": os.getpid(),
-            "leaders": sum(partition.group.is_leader for partition in replicas),
-            "leaders_confirmed": sum(partition.can_serve for partition in replicas),
-            "under_replicated": sum(
-                partition.is_leader and partition.copies_in_sync < len(partition.replicas) for partition in replicas
-            ),
-            "replicas": len(replicas),
-            "witnesses": sum(partition.is_witness for partition in self.partitions),
+            **counts,
             "ready": self.state == "running" and self.is_ready,
-            "topics": {
-                hosted.topic.name: len(hosted.topic.partitions) for hosted in self.partitions.topics_by_id.values()
-            },
             "controller": self.metadata.leader_id,
             "quorum": self.metadata.status(),
             "storage": {

@@ -19,7 +19,7 @@ appends that have failed (`fail_soon`).
 In-sync replicas are reviewed every `REVIEW_MS` for those partitions where something moved; a partition at rest costs
 nothing. The same timer serves acks=all above a majority (`min.insync.replicas` 3 of 3), because replication progress
 itself makes no noise.
-Limit: one entry per partition of the image.
+Limit: one entry per partition of the image; `SETTINGS_MAX` different settings of topics are remembered.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from barnabas_metadata_quorum.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.image import Image, Topic, configured_topics, topic_changes
 from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, PartitionKey
 from barnabas_metadata_quorum.pulse import Pulse
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
@@ -57,7 +58,7 @@ from .pings import NodeLinks as PingLinks
 from .pings import Pings
 from .preferred_leaders import PreferredLeaders
 from .reassignment import Moves, Submit, founding_configuration
-from .topic_settings import topic_settings
+from .topic_settings import TopicSettings, topic_settings
 from .waiting import FetchWaiters, ParkedFetch
 
 __all__ = ["ELECTION_S", "Partitions", "ReplicaStorage"]
@@ -71,6 +72,7 @@ WORK_PER_ITERATION, WORK_OF_A_REPLICA = 1_000, 50
 """In one iteration twenty replicas are opened, ended or deleted, or a thousand only looked at. Measured: 100 to 150 us
 for one that goes, 1 to 3 us for a look."""
 CHANGED_AT_ONCE = 200
+SETTINGS_MAX = 1_000
 WOKEN_PER_ITERATION = 50
 REVIEWED_PER_ITERATION = 100
 FAILED_PER_ITERATION = 100
@@ -121,6 +123,8 @@ class Partitions:
         self._config, self._storage, self._multiraft, self._announcer = config, storage, multiraft, announcer
         self._on_fact, self._on_fatal = on_fact, on_fatal
         self._queue: deque[tuple[bool, Topic]] = deque()
+        self._queued: dict[bytes, int] = {}  # how many partitions of a topic the queue has, by its id
+        self._settings: dict[tuple[object, ...], TopicSettings] = {}
         self._put_off: dict[bytes, None] = {}  # topics with replicas that could not be opened for the moment
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
         self.pings = Pings(links)
@@ -188,15 +192,22 @@ class Partitions:
                 self._leaving.setdefault(topic.topic_id, {}).update(hosted.partitions)
                 hosted.partitions = {}
         for topic in created:
-            hosted = HostedTopic(topic, topic_settings(topic.name, topic.configs, self._config))
+            hosted = HostedTopic(topic, self._settings_of(topic))
             self.topics[topic.name] = self.topics_by_id[topic.topic_id] = hosted
         self._queue.extend((False, topic) for topic in deleted)
         for topic in (*changed, *configured_topics(old, new)):
             self._change(self.topics_by_id[topic.topic_id], topic)
-            self._queue.append((True, topic))
-        self._queue.extend((True, topic) for topic in created)
+            self._queue_up(topic)
+        for topic in created:
+            self._queue_up(topic)
         self._unled |= {topic.topic_id: None for topic in (*created, *changed)}
         self._reconcile_soon()
+
+    def _queue_up(self, topic: Topic) -> None:
+        """Have every partition of a topic looked at, once however often it changes before its turn."""
+        if self._queued.get(topic.topic_id) != len(topic.partitions):
+            self._queued[topic.topic_id] = len(topic.partitions)
+            self._queue.append((True, topic))
 
     def _reconcile_soon(self) -> None:
         if self._queue and self._reconciling is None and not self._closing:
@@ -207,9 +218,19 @@ class Partitions:
 
     def _change(self, hosted: HostedTopic, topic: Topic) -> None:
         """Let the replicas here know what has changed: the first at once, the others when the queue comes there."""
-        hosted.topic, hosted.settings = topic, topic_settings(topic.name, topic.configs, self._config)
+        hosted.topic, hosted.settings = topic, self._settings_of(topic)
         for index in list(islice(hosted.partitions, CHANGED_AT_ONCE)):
             self._adapt(hosted, index)
+
+    def _settings_of(self, topic: Topic) -> TopicSettings:
+        """Return what holds for a topic: those that are configured alike share it, and it takes time to make."""
+        key = topic.name if topic.name in INTERNAL_TOPICS else "", *topic.configs.items()
+        settings = self._settings.get(key)
+        if settings is None:
+            if len(self._settings) >= SETTINGS_MAX:
+                self._settings.clear()
+            settings = self._settings[key] = topic_settings(topic.name, topic.configs, self._config)
+        return settings
 
     def _adapt(self, hosted: HostedTopic, index: int) -> None:
         """Let a replica know where its partition should be; one that should not be here serves no more."""
@@ -245,7 +266,8 @@ class Partitions:
             fate = "the topic was deleted" if was_deleted else "the partition was moved"
             self._on_fact(group_id, Fact("replica removed", 0, f"{name}: {fate} while this broker was away"))
         if self._replicas.allow_new(self.topics_by_id):
-            self._queue.extend((True, hosted.topic) for hosted in self.topics_by_id.values())
+            for hosted in self.topics_by_id.values():
+                self._queue_up(hosted.topic)
         unfounded, self._unfounded = self._unfounded, set()
         for group_id in sorted(unfounded):
             partition = self.find(*place_of(group_id))
@@ -263,10 +285,12 @@ class Partitions:
 
     async def wait_for_leaders(self, topic_ids: Iterable[bytes], timeout_s: float) -> None:
         """Return when every partition of these topics has a leader in the table, or the time is up."""
-        waiting = set(topic_ids)
+        waiting = deque(topic_ids)
 
         def is_waiting() -> bool:
-            waiting.difference_update([topic_id for topic_id in waiting if self._has_leaders(topic_id)])
+            # Asked at every change, so it looks no further than to the first that has to be waited for.
+            while waiting and self._has_leaders(waiting[0]):
+                waiting.popleft()
             return bool(waiting)
 
         await self.wait_while(is_waiting, timeout_s)
@@ -317,6 +341,7 @@ class Partitions:
         done = 0
         while self._queue:
             is_there, topic = self._queue.popleft()
+            self._queued.pop(topic.topic_id, None)
             for index in range(len(topic.partitions)):
                 done += WORK_OF_A_REPLICA if await self._reconcile_one(topic, index, is_there=is_there) else 1
                 if done >= WORK_PER_ITERATION:
@@ -421,20 +446,23 @@ class Partitions:
 
     def _open_put_off(self) -> None:
         put_off, self._put_off = self._put_off, {}
-        topics = [self.topics_by_id[topic_id].topic for topic_id in put_off if topic_id in self.topics_by_id]
-        self._queue.extend((True, topic) for topic in topics)
+        for topic_id in put_off:
+            if topic_id in self.topics_by_id:
+                self._queue_up(self.topics_by_id[topic_id].topic)
         self._reconcile_soon()
 
     def _open_again(self, group_id: GroupId) -> None:
         hosted = self.topics_by_id.get(place_of(group_id)[0])
         if hosted is not None:
-            self._queue.append((True, hosted.topic))
+            self._queue_up(hosted.topic)
             self._reconcile_soon()
 
     def _end(self, partition: Partition, code: ErrorCode) -> None:
         group_id = group_id_of(partition.topic_id, partition.index)
         self._multiraft.remove_group(group_id)
         partition.end(code)
+        # What holds each other goes only when the collector looks at everything, which it hardly ever does.
+        partition.log.on_state_needed = partition.group.prepare_state = None
         self._reviewing.pop(partition, None)
         self.moves.forget(group_id)
 

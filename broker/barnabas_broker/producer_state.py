@@ -36,8 +36,7 @@ import msgpack
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
-
-from .steps import at_once
+from barnabas_raftlog.steps import at_once
 
 __all__ = [
     "ANY_ID",

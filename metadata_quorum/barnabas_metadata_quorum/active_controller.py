@@ -4,21 +4,26 @@ Commands are decided one after the other against `_ahead`, the image as if every
 their records are proposed at once. The answer waits until the last record decided so far is applied here, also for a
 command without records: TOPIC_ALREADY_EXISTS may rest on a creation that is not committed yet.
 
+Commands about topics are decided one in each iteration of the loop, in the order of their coming, and one of a topic
+with very many partitions in pieces. What cannot wait goes past them: heartbeats, registrations, sessions. Meanwhile no
+topic changes, so what was decided against the image of the beginning holds at the end.
+
 When leadership ends, the speculative image dies with this object and everyone who waits gets NOT_CONTROLLER: their
 records may or may not survive into the next term, and a retry with the same `command_id` finds out.
 
-Limit: `COMMANDS_MAX` commands wait for their commit; more are refused at once with TIMED_OUT, which clients retry.
+Limit: `COMMANDS_MAX` commands wait for their turn or their commit; more are refused at once with TIMED_OUT, which
+clients retry.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import NamedTuple, Protocol
 
 from barnabas_raftlog.raft.messages import Entry
 
-from .commands import Answer, Command, ReadIndex, RefusalReason, Refused, Reply
-from .controller import ControllerConfig, decide
+from .commands import AlterReassignments, Answer, Command, FinishMoves, ReadIndex, RefusalReason, Refused, Reply
+from .controller import ControllerConfig, Decision, TopicCommand, decide, decide_topics
 from .frames import encode_frame
 from .image import Image, apply_all
 from .records import Record
@@ -70,6 +75,10 @@ class ActiveController:
         self._ahead, self._last_index, self._applied_index = ahead, last_index, applied_index
         self._sessions = Sessions(config.session_timeout_ms)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._turn = asyncio.Lock()  # to change topics
+        self._in_line = 0  # for it, or at it
+        self._is_over = False
+        self._next_leader_id: int | None = None
 
     async def carry_out(self, command: Command) -> Reply:
         """Decide, propose, and return when the outcome is committed.
@@ -81,10 +90,14 @@ class ActiveController:
             NotLeaderError: leadership ended before the command was proposed; it has no effect.
             StorageFailedError: the log takes no more; it has no effect.
         """
-        if len(self._waiting) >= COMMANDS_MAX:
-            raise Refused(RefusalReason.TIMED_OUT, f"{len(self._waiting)} commands wait for their commit already")
+        waiting = len(self._waiting) + self._in_line
+        if waiting >= COMMANDS_MAX:
+            raise Refused(RefusalReason.TIMED_OUT, f"{waiting} commands wait for their commit already")
         try:
-            answer = self.decide(command)
+            if isinstance(command, TopicCommand | AlterReassignments | FinishMoves):
+                answer = await self._decide_in_turn(command)
+            else:
+                answer = self.decide(command)
         except Refused:
             # The refusal, too, may rest on what is not committed yet.
             await self._everything_applied()
@@ -102,12 +115,48 @@ class ActiveController:
             self._propose(decision.records)
         return decision.answer
 
+    async def _decide_in_turn(self, command: TopicCommand | AlterReassignments | FinishMoves) -> Answer:
+        self._in_line += 1
+        try:
+            async with self._turn:
+                self._check_leads()
+                if not isinstance(command, TopicCommand):
+                    answer = self.decide(command)
+                else:
+                    answer = await self._decide_topics(command)
+                # Whoever is next has the next iteration of the loop.
+                await asyncio.sleep(0)
+                return answer
+        finally:
+            self._in_line -= 1
+
+    async def _decide_topics(self, command: TopicCommand) -> Answer:
+        decision = await self._decided(decide_topics(self._ahead, command, self._config))
+        if decision.records:
+            self._propose(decision.records)
+        return decision.answer
+
+    async def _decided(self, steps: Generator[None, None, Decision]) -> Decision:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                decision: Decision = end.value
+                return decision
+            await asyncio.sleep(0)
+            self._check_leads()
+
+    def _check_leads(self) -> None:
+        if self._is_over:
+            raise not_controller(self._next_leader_id)
+
     def _propose(self, records: tuple[Record, ...]) -> None:
         entry = self._group.propose(encode_frame(records, self._clocks.wall_ms()))
         assert entry.index > self._last_index
         self._ahead, self._last_index = apply_all(self._ahead, records), entry.index
 
     async def _everything_applied(self) -> None:
+        self._check_leads()
         if self._last_index > self._applied_index:
             applied = asyncio.get_running_loop().create_future()
             self._waiting.append((self._last_index, applied))
@@ -123,6 +172,7 @@ class ActiveController:
 
     def end(self, leader_id: int | None) -> None:
         """Leadership is over, or this node stops: nobody here can say what becomes of the proposals."""
+        self._is_over, self._next_leader_id = True, leader_id
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():

@@ -1,9 +1,9 @@
 """How all nodes learn who leads which partition: leaders say so themselves, to everybody, at once.
 
-`announce` changes this node's own table immediately and collects the news of one loop iteration into one post per
-node: a node that starts leading a thousand partitions sends one message to each other node, not a thousand. When a
-node becomes live it gets everything that this node leads, so whoever was away, or has been restarted, needs no more
-than one message from each live leader.
+`announce` changes this node's own table immediately and collects the news of one loop iteration into few posts:
+a node that starts leading a thousand partitions sends two messages to each other node, not a thousand. When a node
+becomes live it gets everything that this node leads, so whoever was away, or has been restarted, needs no more than
+that from each live leader.
 
 *Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So what was said
 is checked. Every `CHECK_S`, as long as some node has not confirmed it, this node posts to that one the digest of
@@ -23,8 +23,9 @@ way they take. The numbers need not survive a restart: a restarted node leads on
 
 Entries of deleted topics go when the image says so.
 
-Limits: one entry per announced partition and loop iteration; `ANNOUNCEMENTS_PER_POST` entries (about 200 KB) in one
-post; per node and check one post of some 20 bytes, one such answer, and what this node leads, if they differ.
+Limits: one entry per announced partition and loop iteration; `ANNOUNCEMENTS_PER_POST` entries (about 25 KB) in one
+post, which whoever gets it takes in in one go; per node and check one post of some 20 bytes, one such answer, and what
+this node leads, if they differ.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ __all__ = ["LeaderAnnouncer"]
 METHOD, CHECK, CHECKED = "leaders", "leaders.check", "leaders.checked"
 CHECK_S = 2.0
 CHECKS_APART_MAX = 32
-ANNOUNCEMENTS_PER_POST = 4_000
+ANNOUNCEMENTS_PER_POST = 500  # To take one in takes 5 to 6 us.
 SWEPT_PER_ITERATION = 500
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,12 @@ One that changes something leaves its answer beside its effects, in the same fra
 Not here: partition leaders (each group elects its own), repair, quotas, ACLs.
 """
 
-from typing import assert_never
+from collections.abc import Generator
+from typing import TypeAlias, assert_never
 
 import msgspec
+
+from barnabas_raftlog.steps import at_once
 
 from .commands import (
     AllocateProducerIds,
@@ -72,7 +75,9 @@ from .sessions import Sessions
 from .topic_growth import create_partitions
 from .topics import ClusterLimits, create_topics, delete_topics
 
-__all__ = ["ControllerConfig", "Decision", "decide"]
+__all__ = ["ControllerConfig", "Decision", "TopicCommand", "decide", "decide_topics"]
+
+TopicCommand: TypeAlias = CreateTopics | CreatePartitions | AlterConfigs | DeleteTopics
 
 PRODUCER_IDS_PER_COMMAND_MAX = 1_000_000
 PRODUCER_ID_MAX = 2**63 - 1
@@ -134,13 +139,34 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
         case CheckSessions():
             return _check_sessions(image, sessions, now_ms)
         case CreateTopics() | CreatePartitions() | AlterConfigs() | DeleteTopics():
-            return _answered_before(image, command.command_id) or _decide_topics(image, command, config)
+            return at_once(decide_topics(image, command, config))
         case AlterReassignments() | FinishMoves():
             return _move(image, command)
         case AllocateProducerIds():
             return _allocate_producer_ids(image, command)
         case ReadIndex():
             return Decision((), ReadIndexAnswer(image.version))
+        case _:
+            assert_never(command)
+
+
+def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig) -> Generator[None, None, Decision]:
+    """As `decide`, for commands about topics, some of which take long: yields between pieces of the work.
+
+    What is decided is right if no topic has changed meanwhile. Brokers may have.
+    """
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    match command:
+        case CreateTopics():
+            return (yield from _create_topics(image, command, config))
+        case CreatePartitions():
+            return (yield from _create_partitions(image, command, config))
+        case AlterConfigs():
+            return _alter_configs(image, command)
+        case DeleteTopics():
+            return _delete_topics(image, command)
         case _:
             assert_never(command)
 
@@ -222,32 +248,18 @@ def _with_memory(records: list[Record], command_id: bytes, answer: Answer) -> De
     return Decision(tuple(records), answer)
 
 
-def _decide_topics(
-    image: Image, command: CreateTopics | CreatePartitions | AlterConfigs | DeleteTopics, config: ControllerConfig
-) -> Decision:
-    match command:
-        case CreateTopics():
-            return _create_topics(image, command, config)
-        case CreatePartitions():
-            return _create_partitions(image, command, config)
-        case AlterConfigs():
-            return _alter_configs(image, command)
-        case DeleteTopics():
-            return _delete_topics(image, command)
-        case _:
-            assert_never(command)
-
-
-def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Decision:
+def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Generator[None, None, Decision]:
     defaults = config.default_partitions, config.default_replication_factor
-    records, fates = create_topics(image, command, *defaults, config.limits)
+    records, fates = yield from create_topics(image, command, *defaults, config.limits)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreateTopicsAnswer(fates))
 
 
-def _create_partitions(image: Image, command: CreatePartitions, config: ControllerConfig) -> Decision:
-    records, fates = create_partitions(image, command, config.limits)
+def _create_partitions(
+    image: Image, command: CreatePartitions, config: ControllerConfig
+) -> Generator[None, None, Decision]:
+    records, fates = yield from create_partitions(image, command, config.limits)
     if command.validate_only:
         records.clear()
     return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))

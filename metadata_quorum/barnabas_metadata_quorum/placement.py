@@ -24,14 +24,17 @@ a partition of two replicas (`witnesses`).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import msgspec
 
 from .commands import RefusalReason, Refused
 from .image import Broker, BrokerLoad
 
-__all__ = ["Candidate", "candidates_of", "place"]
+__all__ = ["PLACED_AT_ONCE", "Candidate", "candidates_of", "place"]
+
+PLACED_AT_ONCE = 100
+"""Partitions between two yields: 15 to 20 us each on three brokers."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -59,8 +62,8 @@ def place(
     replication_factor: int,
     candidates: Sequence[Candidate],
     existing: Sequence[tuple[int, ...]] = (),
-) -> tuple[tuple[int, ...], ...]:
-    """Return the replicas of each new partition, the preferred leader first.
+) -> Generator[None, None, tuple[tuple[int, ...], ...]]:
+    """Return the replicas of each new partition, the preferred leader first; yield between pieces of the work.
 
     `existing` are partitions that the topic has already, which `candidates` do not count.
 
@@ -74,7 +77,12 @@ def place(
     assert replication_factor > 0
     _check_factor(replication_factor, candidates)
     spread = _Spread(candidates, existing)
-    return tuple(spread.next_partition(replication_factor) for _ in range(partition_count))
+    placed = []
+    for index in range(1, partition_count + 1):
+        placed.append(spread.next_partition(replication_factor))
+        if not index % PLACED_AT_ONCE:
+            yield
+    return tuple(placed)
 
 
 def _check_factor(replication_factor: int, candidates: Sequence[Candidate]) -> None:

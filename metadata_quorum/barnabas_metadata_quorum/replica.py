@@ -1,7 +1,8 @@
 """This node's copy of the metadata log's meaning: entries that wait for their commit, and the image behind them. Pure.
 
 Entries arrive when they are in this node's log (`append`), may be taken back while uncommitted (`truncate_from`), and
-become part of the image when the commit index passes them (`commit`), in order, exactly once. The entries are kept
+become part of the image after the commit index has passed them (`commit`), in order, exactly once, each with all that
+it says, and much in pieces. The entries are kept
 here in between, so that applying never has to read the log: what is uncommitted is a few frames.
 
 Invariants: `applied_index` < every pending index; pending indexes are consecutive and begin at `applied_index` + 1;
@@ -23,11 +24,14 @@ from .image import Image, apply_all
 from .records import Record
 from .snapshots import Snapshot
 
-__all__ = ["SNAPSHOT_BYTES", "SNAPSHOT_RECORDS", "MetadataReplica"]
+__all__ = ["APPLIED_BYTES", "SNAPSHOT_BYTES", "SNAPSHOT_RECORDS", "MetadataReplica"]
 
 # A snapshot after this much log: replaying 2,000 records takes about 20 ms, so a restart stays quick.
 SNAPSHOT_RECORDS = 2_000
 SNAPSHOT_BYTES = 1 << 20
+
+APPLIED_BYTES = 8 << 10
+"""What is applied in one go, and the end of the entry in which that is reached: about fifty topics, or one."""
 
 
 class MetadataReplica:
@@ -63,18 +67,27 @@ class MetadataReplica:
         while self._pending and self._pending[-1].index >= index:
             self._pending.pop()
 
+    def due_bytes(self, commit_index: int) -> int:
+        """Return how large the next entry is that may be applied, 0 if there is none."""
+        is_due = self._pending and self._pending[0].index <= commit_index
+        return self._pending[0].size_bytes if is_due else 0
+
     def commit(self, commit_index: int) -> list[Record]:
-        """Apply everything up to `commit_index` and return its records. Nothing has changed if this raises.
+        """Apply what is next up to `commit_index`, and return its records. Nothing has changed if this raises.
+
+        Once `APPLIED_BYTES` are exceeded the rest waits for the next call, in which others have been served meanwhile.
 
         Raises:
             UnknownRecordError: a newer version wrote one of them.
             MalformedMessageError: an entry is no metadata frame.
         """
         due: list[Entry] = []
+        due_bytes = 0
         for entry in self._pending:
-            if entry.index > commit_index:
+            if entry.index > commit_index or due_bytes >= APPLIED_BYTES:
                 break
             due.append(entry)
+            due_bytes += entry.size_bytes
         if not due:
             return []
         records = [record for entry in due for record in decode_frame(entry.frame)]

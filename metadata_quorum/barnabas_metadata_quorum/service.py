@@ -4,9 +4,11 @@ Every node runs one of these. Controllers are voters of the metadata group, all 
 (`formation`, `voter_changes`); all of them apply the same committed records in the same order and so hold the same
 image. `image` may be read at any time without waiting; `subscribe` tells of changes, `wait_until` waits for one.
 
-The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. From
-the time when this node's leadership is confirmed and the first entry of its term is applied until it ends, an
-`ActiveController` decides commands. Commands from this node and from others come the same way (`submission.py`).
+The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. What
+is committed is applied at once if it is little, and else in pieces, each in an iteration of the loop of its own, with
+an image of its own. From the time when this node's leadership is confirmed and the first entry of its term is applied
+until it ends, an `ActiveController` decides commands. Commands from this node and from others come the same way
+(`submission.py`).
 
 Snapshots. When enough log has been applied, the image is encoded and written by the storage worker, and the log's
 prefix is dropped only when the file is durable. The last snapshot's bytes stay in memory for members whose next
@@ -17,20 +19,22 @@ A record that this version does not know, or a frame that is none, ends the serv
 it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A failed log
 ends the service too: the image would stand still, and nobody would see it.
 
-Limits: `WAITERS_MAX` waits for the image; the controller's and the submission's own. Subscribers are called one after
-the other and must not block.
+Limits: `WAITERS_MAX` waits for the image; one command at a time that goes in parts; the controller's and the
+submission's own. Subscribers are called one after the other and must not block.
 """
 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
+from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.group import Group, GroupLog
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
@@ -61,10 +65,11 @@ from .descriptions import fact_of
 from .formation import Formation, NodeLinks
 from .image import Image
 from .membership import Membership
+from .parts import Divided, check_whole, parts_of, refused_part, together
 from .pulse import Pulse
 from .records import UnknownRecordError
 from .registration import BrokerIdentity, Registration
-from .replica import MetadataReplica
+from .replica import APPLIED_BYTES, MetadataReplica
 from .snapshot_store import SnapshotStore
 from .snapshots import Snapshot, decode_snapshot
 from .submission import METHOD, Submission, refusal_of
@@ -102,6 +107,7 @@ class MetadataService:
         clocks: Time, monotonic and of the wall.
         on_fact: Gets an event for each applied record that an operator would ask about.
         new_id: Makes the ids of topics, and of commands that must not be carried out twice.
+        meter: Measures what is applied by itself.
     """
 
     def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
@@ -117,13 +123,16 @@ class MetadataService:
         clocks: Clocks,
         on_fact: Callable[[Fact], None],
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
         self._membership, self._multiraft, self._links, self._log = membership, multiraft, links, log
         self._snapshots, self._config, self._clocks, self._on_fact = snapshots, config, clocks, on_fact
         self._node_id = membership.node_id
         self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
         self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
-        self._saving = self._is_closed = False
+        self._saving = self._is_closed = self._is_applying = False
+        self._commit_index = 0
         self._active: ActiveController | None = None
         self._group: Group | None = None
         self._changed = Pulse()
@@ -134,6 +143,7 @@ class MetadataService:
         self._failure: BaseException | None = None
         self._broken: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._in_parts = asyncio.Semaphore(1)
         self._submission = Submission(self._node_id, links, self._whom_to_ask, self._carry_out, self._changed, new_id)
         self._registration = None
         if broker is not None:
@@ -239,11 +249,54 @@ class MetadataService:
     async def submit(self, command: Command, timeout_s: float) -> Answer:
         """Have the active controller carry out `command`; then wait until this node sees the effect, if time allows.
 
+        What names much goes in parts, one command at a time (`parts`). When the time is up the rest is not asked for,
+        and the answer says so of each item.
+
         Raises:
-            Refused: by the controller, or TIMED_OUT.
+            Refused: by the controller, or TIMED_OUT; of what goes in parts, the first one.
         """
         deadline_ms = self._clocks.monotonic_ms() + int(timeout_s * 1_000)
-        reply = await self._submission.submit(command, timeout_s)
+        if not isinstance(command, Divided):
+            return await self._submit(command, deadline_ms)
+        for _ in check_whole(command, self.image):
+            await asyncio.sleep(0)
+        parts = parts_of(command, self.image)
+        first, second = next(parts), next(parts, None)
+        if second is None:
+            return await self._submit(command, deadline_ms)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._in_parts.acquire()
+        except TimeoutError as error:
+            raise Refused(RefusalReason.TIMED_OUT, "other commands that name much are being carried out") from error
+        try:
+            return together(
+                [
+                    await self._submit(first, deadline_ms),
+                    *(await self._answers(chain([second], parts), deadline_ms)),
+                ]
+            )
+        finally:
+            self._in_parts.release()
+
+    async def _answers(self, parts: Iterable[Divided], deadline_ms: int) -> list[Answer]:
+        answers: list[Answer] = []
+        late: Refused | None = None
+        for part in parts:
+            if late is not None:
+                await asyncio.sleep(0)
+                answers.append(refused_part(part, late))
+                continue
+            try:
+                answers.append(await self._submit(part, deadline_ms))
+            except Refused as refused:
+                answers.append(refused_part(part, refused))
+                if refused.reason is RefusalReason.TIMED_OUT:
+                    late = Refused(RefusalReason.TIMED_OUT, "there was no time left for this one")
+        return answers
+
+    async def _submit(self, command: Command, deadline_ms: int) -> Answer:
+        reply = await self._submission.submit(command, self._left_s(deadline_ms))
         if reply.version > self.image.version:
             # In time or not, it is committed; this node will see it.
             with contextlib.suppress(TimeoutError):
@@ -322,11 +375,25 @@ class MetadataService:
         self._replica.truncate_from(index)
 
     def on_committed(self, commit_index: int) -> None:
-        if self._failure is not None:
+        self._commit_index = commit_index
+        if self._is_applying:
+            return
+        if self._replica.due_bytes(commit_index) > APPLIED_BYTES:
+            self._apply_soon()  # Not in the midst of what the driver tells others.
+        else:
+            self._apply_some()
+
+    def _apply_soon(self) -> None:
+        self._is_applying = True
+        asyncio.get_running_loop().call_soon(self._meter.run, "metadata", self._apply_some)
+
+    def _apply_some(self) -> None:
+        self._is_applying = False
+        if self._failure is not None or self._is_closed:
             return
         old = self.image
         try:
-            records = self._replica.commit(commit_index)
+            records = self._replica.commit(self._commit_index)
         except (UnknownRecordError, MalformedMessageError) as error:
             self._fail(error)
             return
@@ -341,6 +408,8 @@ class MetadataService:
         self._review_members()
         if self._replica.snapshot_is_due and not self._saving:
             self._save_snapshot()
+        if self._replica.due_bytes(self._commit_index):
+            self._apply_soon()
 
     def on_configuration(self, configuration: Configuration) -> None:
         self._changed.fire()

@@ -10,35 +10,32 @@ from its id and their number, and every group would lose its state.
 """
 
 from collections import Counter
+from collections.abc import Generator
 
 from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused, check_named
 from .image import BrokerLoad, Image, ImageBuilder, Topic
-from .placement import candidates_of, place
+from .placement import PLACED_AT_ONCE, candidates_of, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
-from .topics import PARTITIONS_PER_COMMAND_MAX, ClusterLimits, directories_of
-from .witnesses import place_witnesses
+from .topics import PARTITIONS_PER_COMMAND_MAX, ClusterLimits, check_asked_for, directories_of, witnesses_of
 
-__all__ = ["create_partitions"]
+__all__ = ["create_partitions", "growth"]
 
 Assignments = tuple[tuple[int, ...], ...]
 
 
 def create_partitions(
     image: Image, command: CreatePartitions, limits: ClusterLimits
-) -> tuple[list[Record], tuple[GrownTopic, ...]]:
+) -> Generator[None, None, tuple[list[Record], tuple[GrownTopic, ...]]]:
     """Return the records of all topics that may grow, and the fate of each topic, in order.
+
+    Yields between pieces of the work.
 
     Raises:
         Refused: POLICY_VIOLATION, too many topics or partitions in one command.
     """
     check_named(len(command.topics))
-    asked_for = sum(_growth(image, wanted) for wanted in command.topics)
-    if asked_for > PARTITIONS_PER_COMMAND_MAX:
-        raise Refused(
-            RefusalReason.POLICY_VIOLATION,
-            f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum",
-        )
+    check_asked_for(growth(image, wanted) for wanted in command.topics)
     times = Counter(wanted.name for wanted in command.topics)
     draft = ImageBuilder(image)
     records: list[Record] = []
@@ -47,7 +44,7 @@ def create_partitions(
         try:
             if times[wanted.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "Duplicate topic name.")
-            record = _checked(image, draft, wanted, limits)
+            record = yield from _checked(image, draft, wanted, limits)
         except Refused as refused:
             fates.append(GrownTopic(wanted.name, refused.reason, refused.message))
             continue
@@ -57,12 +54,15 @@ def create_partitions(
     return records, tuple(fates)
 
 
-def _growth(image: Image, wanted: NewPartitions) -> int:
+def growth(image: Image, wanted: NewPartitions) -> int:
+    """Return by how many partitions a topic is to grow."""
     topic = image.topic_named(wanted.name)
     return 0 if topic is None else max(0, wanted.count - len(topic.partitions))
 
 
-def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions, limits: ClusterLimits) -> PartitionsAdded:
+def _checked(
+    image: Image, draft: ImageBuilder, wanted: NewPartitions, limits: ClusterLimits
+) -> Generator[None, None, PartitionsAdded]:
     """Return the record that lets a topic grow, or raise `Refused`."""
     topic = image.topic_named(wanted.name)
     if topic is None:
@@ -82,16 +82,16 @@ def _checked(image: Image, draft: ImageBuilder, wanted: NewPartitions, limits: C
     added = wanted.count - now
     limits.check(draft, topic.name, topics=0, partitions=added)
     if wanted.assignments is None:
-        assignments = _placed(draft, topic, added)
+        assignments = yield from _placed(draft, topic, added)
     else:
-        _check_manual(draft, topic, wanted.assignments, added)
+        yield from _check_manual(draft, topic, wanted.assignments, added)
         assignments = wanted.assignments
     existing = (partition.witness for partition in topic.partitions)
-    witnesses = place_witnesses(assignments, candidates_of(draft.brokers, draft.loads), topic.observers, existing)
+    witnesses = yield from witnesses_of(draft, assignments, topic.observers, existing)
     return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments, witnesses), witnesses)
 
 
-def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
+def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Generator[None, None, Assignments]:
     existing = tuple(partition.target for partition in topic.partitions)
     # `place` counts the existing ones as the topic's own, so they are taken out of what the brokers hold otherwise.
     held = Counter(node_id for partition in topic.partitions for node_id in partition.replicas)
@@ -100,15 +100,20 @@ def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Assignments:
         node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id], load.witnesses)
         for node_id, load in draft.loads.items()
     }
-    return place(added, len(existing[0]), candidates_of(draft.brokers, loads), existing)
+    yield
+    return (yield from place(added, len(existing[0]), candidates_of(draft.brokers, loads), existing))
 
 
-def _check_manual(draft: ImageBuilder, topic: Topic, assignments: Assignments, added: int) -> None:
+def _check_manual(
+    draft: ImageBuilder, topic: Topic, assignments: Assignments, added: int
+) -> Generator[None, None, None]:
     complaint = None
     if len(assignments) != added:
         given = f"only {len(assignments)} assignment(s) were specified."
         complaint = f"Attempted to add {added} additional partition(s), but {given}"
-    for replicas in assignments:
+    for index, replicas in enumerate(assignments, 1):
+        if not index % PLACED_AT_ONCE:
+            yield
         unknown = [node_id for node_id in replicas if node_id not in draft.brokers]
         twice = [node_id for node_id, times in Counter(replicas).items() if times > 1]
         if complaint is not None:

@@ -4,16 +4,17 @@ Each topic of a command is checked for itself, in Kafka's order: the name, its u
 assignment, the configurations, then placement. What passes counts at once for the topics behind it in the same
 command: as a name that is taken, and as load on the brokers.
 
-The limit on partitions per command is Kafka's too, and refuses the command as a whole: its records are one atomic
-Raft entry, and that entry should stay small. What the whole cluster may have (`ClusterLimits`) is looked at topic by
-topic; the internal topics are exempt, because groups could not go on without theirs.
+The limit on partitions per command is Kafka's too, and refuses the command as a whole. A command of many topics comes
+in parts (`parts`); a topic of many partitions is one record, and is decided in pieces. What the whole cluster may have
+(`ClusterLimits`) is looked at topic by topic; the internal topics are exempt, because groups could not go on without
+theirs.
 
 Partitions of two replicas get a witness on a third broker (`witnesses`), placed or assigned by hand alike. Where there
 is no third broker they are created without, and warned about: a group of two voters stops when either of them does.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
 from .commands import (
@@ -27,13 +28,22 @@ from .commands import (
     check_named,
 )
 from .image import Image, ImageBuilder, Topic
-from .placement import candidates_of, place
+from .placement import PLACED_AT_ONCE, candidates_of, place
 from .records import NOBODY, Record, TopicCreated, TopicDeleted
 from .topic_configs import check_topic_configs, observers_of
 from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
 from .witnesses import needs_witness, place_witnesses
 
-__all__ = ["PARTITIONS_PER_COMMAND_MAX", "ClusterLimits", "create_topics", "delete_topics", "directories_of"]
+__all__ = [
+    "PARTITIONS_PER_COMMAND_MAX",
+    "ClusterLimits",
+    "check_asked_for",
+    "create_topics",
+    "delete_topics",
+    "directories_of",
+    "partitions_asked_for",
+    "witnesses_of",
+]
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
@@ -76,19 +86,16 @@ def create_topics(
     default_partitions: int,
     default_replication_factor: int,
     limits: ClusterLimits,
-) -> tuple[list[Record], tuple[CreatedTopic, ...]]:
+) -> Generator[None, None, tuple[list[Record], tuple[CreatedTopic, ...]]]:
     """Return the records of all topics that may be created, and the fate of each topic, in order.
+
+    Yields between pieces of the work.
 
     Raises:
         Refused: POLICY_VIOLATION, too many topics or partitions in one command.
     """
     check_named(len(command.topics))
-    asked_for = sum(max(len(topic.assignments), topic.partition_count, 1) for topic in command.topics)
-    if asked_for > PARTITIONS_PER_COMMAND_MAX:
-        raise Refused(
-            RefusalReason.POLICY_VIOLATION,
-            f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum",
-        )
+    check_asked_for(map(partitions_asked_for, command.topics))
     times = Counter(topic.name for topic in command.topics)
     draft = ImageBuilder(image)
     records: list[Record] = []
@@ -97,7 +104,7 @@ def create_topics(
         try:
             if times[topic.name] > 1:
                 raise Refused(RefusalReason.INVALID_REQUEST, "the request names this topic more than once")
-            record = _checked(draft, topic, default_partitions, default_replication_factor, limits)
+            record = yield from _checked(draft, topic, default_partitions, default_replication_factor, limits)
         except Refused as refused:
             fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
             continue
@@ -105,6 +112,23 @@ def create_topics(
         records.append(record)
         fates.append(_created(record))
     return records, tuple(fates)
+
+
+def partitions_asked_for(topic: NewTopic) -> int:
+    """Return how many partitions a topic is to have, at least."""
+    return max(len(topic.assignments), topic.partition_count, 1)
+
+
+def check_asked_for(counts: Iterable[int]) -> None:
+    """Let nobody make more partitions in one command than that may.
+
+    Raises:
+        Refused: POLICY_VIOLATION.
+    """
+    asked_for = sum(counts)
+    if asked_for > PARTITIONS_PER_COMMAND_MAX:
+        text = f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum"
+        raise Refused(RefusalReason.POLICY_VIOLATION, text)
 
 
 def delete_topics(image: Image, command: DeleteTopics) -> tuple[list[Record], tuple[DeletedTopic, ...]]:
@@ -161,29 +185,39 @@ def _checked(
     default_partitions: int,
     default_replication_factor: int,
     limits: ClusterLimits,
-) -> TopicCreated:
+) -> Generator[None, None, TopicCreated]:
     """Return the record that creates `topic`, or raise `Refused`."""
     _check_name(draft, topic.name)
     if len(topic.topic_id) != TOPIC_ID_BYTES or topic.topic_id in draft.topics or not any(topic.topic_id):
         # The submitting node draws the id; only a faulty one can get here.
         raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
     if topic.assignments:
-        assignments = _manual(draft, topic)
+        assignments = yield from _manual(draft, topic)
         limits.check(draft, topic.name, topics=1, partitions=len(assignments))
         configs = _checked_configs(draft, topic)
     else:
         partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
         limits.check(draft, topic.name, topics=1, partitions=partitions)
         configs = _checked_configs(draft, topic)
-        assignments = place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
-    witnesses = place_witnesses(assignments, candidates_of(draft.brokers, draft.loads), observers_of(configs))
+        assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
+    witnesses = yield from witnesses_of(draft, assignments, observers_of(configs))
     directories = directories_of(draft, assignments, witnesses)
     return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
 
 
+def witnesses_of(
+    draft: ImageBuilder, assignments: Assignments, observers: Sequence[int], existing: Iterable[int] = ()
+) -> Generator[None, None, tuple[int, ...]]:
+    """Return the witnesses of new partitions, as `place_witnesses` does, which all have as many replicas."""
+    if not needs_witness(assignments[0]):
+        return ()
+    candidates = candidates_of(draft.brokers, draft.loads)
+    return (yield from place_witnesses(assignments, candidates, observers, existing))
+
+
 def directories_of(draft: ImageBuilder, assignments: Assignments, witnesses: Iterable[int]) -> dict[int, bytes]:
     """Return the directory of every broker in `assignments` and `witnesses`, all of which are registered."""
-    named = {node_id for replicas in assignments for node_id in replicas}.union(witnesses) - {NOBODY}
+    named = {node_id for replicas in {*assignments} for node_id in replicas}.union(witnesses) - {NOBODY}
     return {node_id: draft.brokers[node_id].directory_id for node_id in sorted(named)}
 
 
@@ -220,7 +254,7 @@ def _counts(
     return partitions, replication_factor
 
 
-def _manual(draft: ImageBuilder, topic: NewTopic) -> Assignments:
+def _manual(draft: ImageBuilder, topic: NewTopic) -> Generator[None, None, Assignments]:
     """Check a manual assignment: partitions 0 to n-1, equally many replicas each, all on different known brokers."""
     if topic.partition_count != -1 or topic.replication_factor != -1:
         raise Refused(RefusalReason.INVALID_REQUEST, "A manual assignment excludes partition and replica counts")
@@ -230,6 +264,8 @@ def _manual(draft: ImageBuilder, topic: NewTopic) -> Assignments:
         )
     assignments = tuple(tuple(topic.assignments[partition]) for partition in range(len(topic.assignments)))
     for partition, replicas in enumerate(assignments):
+        if not (partition + 1) % PLACED_AT_ONCE:
+            yield
         complaint = None
         unknown = sorted(set(replicas) - draft.brokers.keys())
         if not replicas:

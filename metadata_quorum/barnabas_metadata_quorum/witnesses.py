@@ -24,9 +24,9 @@ doing that unasked, as nothing replaces a replica unasked either.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 
-from .placement import Candidate
+from .placement import PLACED_AT_ONCE, Candidate
 from .records import NOBODY
 
 __all__ = ["needs_witness", "next_witness", "place_witnesses"]
@@ -44,8 +44,10 @@ def place_witnesses(
     candidates: Sequence[Candidate],
     observers: Collection[int] = (),
     existing: Iterable[int] = (),
-) -> tuple[int, ...]:
+) -> Generator[None, None, tuple[int, ...]]:
     """Return the witness of each new partition, `NOBODY` where there is none; nothing at all if none has one.
+
+    Yields between pieces of the work.
 
     Args:
         assignments: The replicas of the new partitions.
@@ -53,9 +55,13 @@ def place_witnesses(
         observers: Who observes the topic.
         existing: The witnesses of those partitions.
     """
+    if not any(map(needs_witness, assignments)):
+        return ()
     of_topic, added = Counter(existing), Counter[int]()
     witnesses = []
-    for replicas in assignments:
+    for index, replicas in enumerate(assignments, 1):
+        if not index % PLACED_AT_ONCE:
+            yield
         able = _able(replicas, candidates, observers)
         if not able:
             witnesses.append(NOBODY)

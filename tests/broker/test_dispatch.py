@@ -7,17 +7,20 @@ import threading
 from itertools import pairwise
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker import dispatch, events
 from barnabas_broker.events import EventHistory, FetchCounters, add_range
+from barnabas_broker.packing import PACKED_AT_ONCE, packed
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_broker.timers import Timers
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Fact
+from barnabas_raftlog.steps import at_once
 
 from .wire_client import Wire, batch, produce_request
 
@@ -112,11 +115,15 @@ def test_events_are_bounded_kept_in_order_and_logged(caplog: pytest.LogCaptureFi
 
 
 def test_thousands_of_events_in_a_second_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    now_ms = [7_000]
+    now_ms, lines = [7_000], 0
     history = EventHistory(lambda: now_ms[0])
     with caplog.at_level(logging.INFO):
-        for _ in range(events.LINES_PER_SECOND + 900):
+        for number in range(events.LINES_PER_SECOND + 900):
+            if not number % 200:
+                now_ms[0] += 100
+                lines = len(caplog.records)
             history.add("leader elected", "t-0", "votes of [1, 2]")
+            assert len(caplog.records) - lines <= events.LINES_PER_TENTH
         assert len(caplog.records) == events.LINES_PER_SECOND
         now_ms[0] += 1_000
         history.add("following", "t-0", "node 2 leads")
@@ -124,6 +131,26 @@ def test_thousands_of_events_in_a_second_are_counted_in_the_log(caplog: pytest.L
         "leader elected: 900 more, too many for a line each",
         "t-0: following: node 2 leads",
     ]
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=3),
+        st.one_of(
+            st.integers(-(2**63), 2**63),
+            st.binary(max_size=3),
+            st.lists(st.integers(0, 9), max_size=4),
+            st.just(list(range(2 * PACKED_AT_ONCE + 1))),
+            st.just({str(number): [number] for number in range(PACKED_AT_ONCE + 1)}),
+        ),
+        max_size=4,
+    )
+)
+@settings(max_examples=30, deadline=None)
+def test_a_status_is_packed_in_pieces_to_what_it_would_be_at_once(status: dict[str, object]) -> None:
+    assert at_once(packed(status)) == msgpack.packb(status)
+    entries = sum(2 * len(value) if isinstance(value, dict) else 1 for value in status.values())
+    assert len(list(packed(status))) >= entries // PACKED_AT_ONCE
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 5)), max_size=30))

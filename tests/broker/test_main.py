@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.main import GC_THRESHOLDS
 
 pytestmark = pytest.mark.process
 
@@ -187,3 +188,9 @@ def until_issued(file: Path) -> str:
             assert "of the first" not in done.stdout
             return done.stdout.strip()
         assert "no broker of this machine keeps a token" in done.stderr
+
+
+def test_the_garbage_collector_never_looks_at_many_objects_in_one_go() -> None:
+    young, between, rarely = GC_THRESHOLDS
+    assert young * (between + 1) <= 6_000
+    assert young * (between + 1) * rarely >= 100_000_000, "to look at all of them takes a second"

@@ -11,6 +11,7 @@ from raftlog.log.node import ROOMY, Node
 
 import barnabas_broker.partitions as broker_partitions
 from barnabas_broker.config import BrokerConfig
+from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.hosted_topic import group_id_of
 from barnabas_broker.partitions import (
     FAILED_PER_ITERATION,
@@ -22,7 +23,9 @@ from barnabas_broker.partitions import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
+from barnabas_metadata_quorum.leaders import Leadership
 from barnabas_metadata_quorum.records import NOBODY
+from barnabas_metadata_quorum.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import GroupId
@@ -100,7 +103,11 @@ def made(storage: object = None) -> tuple[Partitions, Multiraft]:
 
 def with_topics(count: int, replicas: tuple[int, ...] = (2, 3)) -> Image:
     topics = [Topic(bytes([number]) * 16, f"t{number}", (Partition(replicas),), {}) for number in range(count)]
-    return Image("test", topics={topic.topic_id: topic for topic in topics})
+    return image_of(*topics)
+
+
+def image_of(*topics: Topic) -> Image:
+    return Image("test", topics=Table(by_last_bytes, {topic.topic_id: topic for topic in topics}))
 
 
 async def test_a_change_in_the_moment_that_the_last_one_is_done_is_not_forgotten() -> None:
@@ -168,13 +175,13 @@ async def test_who_founded_a_group_is_not_known_from_an_image_that_may_be_old(ha
     await asyncio.to_thread(disk.work)
     disk = await asyncio.to_thread(disk.killed)
     partitions, multiraft = made(disk.storage)
-    old = Image("test", topics={topic.topic_id: topic})
+    old = image_of(topic)
     partitions.on_image(Image("test"), old)
     await settled(partitions)
     assert multiraft.founded == [None]
     if has_left:
         moved = with_founder(None)
-        partitions.on_image(old, Image("test", topics={topic.topic_id: moved}))
+        partitions.on_image(old, image_of(moved))
         await settled(partitions)
     partitions.on_current()
     assert [configuration.voter_ids for configuration in multiraft.founded[1:] if configuration] == (
@@ -229,9 +236,7 @@ class Big:
         assert len(list(big.partitions)) == len(cls.topic.partitions)
         return big
 
-    @staticmethod
-    def image(*topics: Topic) -> Image:
-        return Image("test", topics={topic.topic_id: topic for topic in topics})
+    image = staticmethod(image_of)
 
     def has(self, topic: Topic) -> int:
         """Return how many replicas of a topic the storage has."""
@@ -262,6 +267,43 @@ async def test_a_topic_of_many_partitions_is_taken_apart_in_pieces() -> None:
     assert not big.partitions._leaving
 
 
+async def test_whoever_waits_for_the_leaders_of_many_topics_looks_at_the_first_without_one() -> None:
+    partitions, _ = made()
+    partitions.on_image(Image("test"), with_topics(100))
+    looks = list[tuple[bytes, int]]()
+    led: dict[tuple[bytes, int], Leadership] = {}
+
+    def get(topic_id: bytes, index: int) -> Leadership | None:
+        looks.append((topic_id, index))
+        return led.get((topic_id, index))
+
+    partitions._announcer.table = cast("Any", SimpleNamespace(get=get))
+    waiting = asyncio.create_task(partitions.wait_for_leaders(list(partitions.topics_by_id), 5))
+    await asyncio.sleep(0)
+    looks.clear()
+    for topic_id in reversed(partitions.topics_by_id):
+        assert not waiting.done()
+        led[topic_id, 0] = Leadership(1, 1, 2, (2,))
+        partitions._changed.fire()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await waiting
+    assert len(looks) <= 2 * 100
+
+
+async def test_topics_that_are_configured_alike_share_their_settings() -> None:
+    partitions, _ = made(SimpleNamespace(forget=lambda _: None))
+    configs = [{}, {"retention.ms": "1"}, {}, {"retention.ms": "1"}]
+    topics = [Topic(bytes([n]) * 16, f"t{n}", (Partition((2,)),), one) for n, one in enumerate(configs, 1)]
+    partitions.on_image(Image("test"), image_of(*topics, Topic(bytes(16), OFFSETS_TOPIC, (Partition((2,)),), {})))
+    await settled(partitions)
+    first, second, third, fourth = (partitions.topics[topic.name].settings for topic in topics)
+    assert first is third
+    assert second is fourth
+    assert (first.retention_ms, second.retention_ms) == (7 * 86_400_000, 1)
+    assert partitions.topics[OFFSETS_TOPIC].settings.retention_ms == -1
+
+
 async def test_a_topic_that_moves_elsewhere_is_taken_apart_in_pieces() -> None:
     big = await Big.made()
     moved = msgspec.structs.replace(big.topic, partitions=tuple([Partition((2,))] * 100))
@@ -284,6 +326,28 @@ async def test_what_is_here_of_no_topic_is_looked_at_in_pieces() -> None:
             await asyncio.sleep(0)
             turns += 1
     assert turns > 3
+
+
+async def test_a_topic_that_changes_often_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    big = await Big.made()
+    looks = list[int]()
+    look = big.partitions._reconcile_one
+
+    async def counted(topic: Topic, index: int, *, is_there: bool) -> bool:
+        looks.append(index)
+        return await look(topic, index, is_there=is_there)
+
+    monkeypatch.setattr(big.partitions, "_reconcile_one", counted)
+    before, configured = big.image(big.topic), big.topic
+    for number in range(1, 11):
+        configured = msgspec.structs.replace(big.topic, configs={"retention.ms": str(number)})
+        big.partitions.on_image(before, before := big.image(configured))
+    grown = msgspec.structs.replace(configured, partitions=configured.partitions + (Partition((1,)),) * 5)
+    big.partitions.on_image(before, big.image(grown))
+    await settled(big.partitions)
+    assert len(looks) == 100 + 105
+    assert len(list(big.partitions)) == 105
+    assert {partition.settings for partition in big.partitions} == {big.partitions.topics["t"].settings}
 
 
 async def test_the_first_partitions_of_a_topic_are_configured_at_once_and_the_others_in_their_turn(

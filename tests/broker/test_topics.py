@@ -189,6 +189,20 @@ class TestTopics:
         assert version < 6 or results["absent"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert wire.produce(f"{topic}-{version}", batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def test_a_topic_that_is_named_twice_is_not_deleted_and_answered_once(self, wire: Wire, topic: str) -> None:
+        topic_id = wire.create(f"{topic}-twice")
+        wire.create(f"{topic}-once")
+        topics = [
+            *(DeleteTopicState(name=f"{topic}-{name}") for name in ("twice", "once")),
+            DeleteTopicState(topic_id=topic_id),
+        ]
+        answered = wire.ask(DeleteTopicsRequest(topics=topics, timeout_ms=5_000), 6).responses
+        assert sorted((one.name, one.error_code) for one in answered) == [
+            (f"{topic}-once", ErrorCode.NONE),
+            (f"{topic}-twice", ErrorCode.INVALID_REQUEST),
+        ]
+        assert wire.produce(f"{topic}-twice", batch()).error_code == ErrorCode.NONE
+
     def test_a_topic_made_again_is_empty(self, wire: Wire, topic: str) -> None:
         wire.produce(topic, batch(5))
         wire.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5_000), 5)

@@ -14,6 +14,8 @@ from barnabas_metadata_quorum.commands import (
     BrokerHeartbeat,
     Command,
     CreateTopics,
+    CreateTopicsAnswer,
+    HeartbeatAnswer,
     NewTopic,
     ProducerIdBlock,
     ReadIndex,
@@ -105,6 +107,55 @@ def test_the_end_of_leadership_leaves_nobody_waiting() -> None:
             with pytest.raises(Refused, match="node 2 is") as caught:
                 await task
             assert caught.value.reason is RefusalReason.NOT_CONTROLLER
+
+    run(main())
+
+
+def test_a_heartbeat_passes_by_a_topic_of_many_partitions_and_another_topic_does_not() -> None:
+    async def main() -> None:
+        active = controller(Group())
+        brokers = await started(
+            active.carry_out(RegisterBroker(1, 1, "h", 1)), active.carry_out(BrokerHeartbeat(1, 0, 1))
+        )
+        active.applied(2)
+        await asyncio.wait(brokers)
+        large = with_identity(CreateTopics((NewTopic("large", 10_000, 1),)))
+        small = with_identity(CreateTopics((NewTopic("small", 1, 1),)))
+        first, again, second = await started(*(active.carry_out(command) for command in (large, large, small)))
+        [beat] = await started(active.carry_out(BrokerHeartbeat(1, 0, 1)))
+        assert await beat == Reply(2, HeartbeatAnswer(False, False)), "nothing that it rests on waits for a commit"
+        assert not any(task.done() for task in (first, again, second))
+        for _ in range(300):
+            await asyncio.sleep(0)
+        active.applied(3)
+        answer = await first
+        assert isinstance(answer.answer, CreateTopicsAnswer)
+        assert answer.answer.topics[0].partition_count == 10_000
+        active.applied(4)
+        assert (await again).answer == answer.answer, "a retry is answered the same"
+        fates = (await second).answer
+        assert isinstance(fates, CreateTopicsAnswer)
+        assert fates.topics[0].error is None
+
+    run(main())
+
+
+def test_the_end_of_leadership_ends_what_is_being_decided() -> None:
+    async def main() -> None:
+        group = Group()
+        active = controller(group)
+        brokers = await started(
+            active.carry_out(RegisterBroker(1, 1, "h", 1)), active.carry_out(BrokerHeartbeat(1, 0, 1))
+        )
+        active.applied(2)
+        await asyncio.wait(brokers)
+        commands = [with_identity(CreateTopics((NewTopic(name, 10_000, 1),))) for name in "ab"]
+        tasks = await started(*(active.carry_out(command) for command in commands))
+        active.end(leader_id=2)
+        for task in tasks:
+            with pytest.raises(Refused, match="node 2 is"):
+                await task
+        assert len(group.entries) == 2
 
     run(main())
 

@@ -1,6 +1,7 @@
 """Placement keeps replicas apart, spreads them over racks, and is even."""
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
@@ -9,9 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.commands import RefusalReason, Refused
-from barnabas_metadata_quorum.placement import Candidate, place
+from barnabas_metadata_quorum.placement import PLACED_AT_ONCE, Candidate
+from barnabas_metadata_quorum.placement import place as place_in_steps
+from barnabas_raftlog.steps import at_once
 
 racks = st.sampled_from([None, "a", "b", "c"])
+
+
+def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> tuple[tuple[int, ...], ...]:
+    return at_once(place_in_steps(partitions, replication_factor, candidates))
 
 
 @st.composite
@@ -134,3 +141,7 @@ def test_too_few_brokers_are_refused_with_the_numbers(up: int, down: int, factor
     with pytest.raises(Refused) as caught:
         place(1, factor, candidates)
     assert (caught.value.reason, str(caught.value)) == (RefusalReason.INVALID_REPLICATION_FACTOR, message)
+
+
+def test_many_partitions_are_placed_in_pieces() -> None:
+    assert len(list(place_in_steps(10_000, 3, brokers(3)))) == 10_000 // PLACED_AT_ONCE

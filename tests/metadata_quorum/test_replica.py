@@ -1,5 +1,6 @@
 """The replica applies committed entries once and in order; the snapshot file is the old one or the new one."""
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from barnabas_metadata_quorum.frames import encode_frame
 from barnabas_metadata_quorum.image import Image, apply_all
-from barnabas_metadata_quorum.records import ProducerIdsAllocated, Record, UnknownRecordError
-from barnabas_metadata_quorum.replica import SNAPSHOT_BYTES, SNAPSHOT_RECORDS, MetadataReplica
+from barnabas_metadata_quorum.records import ProducerIdsAllocated, Record, TopicCreated, UnknownRecordError
+from barnabas_metadata_quorum.replica import APPLIED_BYTES, SNAPSHOT_BYTES, SNAPSHOT_RECORDS, MetadataReplica
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_metadata_quorum.snapshots import Snapshot, encode_snapshot
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
@@ -58,7 +59,10 @@ class ReplicaMachine(RuleBasedStateMachine):
     def commit(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(self.committed, len(self.log)))
         expected = [record for _, records in self.log[self.committed : index] for record in records]
-        assert self.replica.commit(index) == expected
+        records = self.replica.commit(index)
+        while self.replica.due_bytes(index):
+            records += self.replica.commit(index)
+        assert records == expected
         self.committed = index
 
     @rule()
@@ -73,6 +77,22 @@ class ReplicaMachine(RuleBasedStateMachine):
         assert self.replica.ahead() == apply_all(Image("c"), [r for _, records in self.log for r in records])
         assert (self.replica.applied_index, self.replica.last_index) == (self.committed, len(self.log))
         assert self.replica.applied_term == (self.log[self.committed - 1][0].term if self.committed else 0)
+
+
+def test_much_that_is_committed_together_is_applied_in_pieces_of_whole_entries() -> None:
+    replica, topics = MetadataReplica(NEW), 1_000
+    frames = [bytes(encode_frame([created(f"t{number}")], 0)) for number in range(topics)]
+    replica.append([Entry(index, 1, frame) for index, frame in enumerate(frames, 1)])
+    pieces = []
+    while replica.due_bytes(topics):
+        pieces.append(len(replica.commit(topics)))
+        assert len(replica.image.topics) == replica.applied_index == sum(pieces)
+    assert sum(pieces) == topics
+    assert max(pieces) <= APPLIED_BYTES // min(map(len, frames)) + 1
+
+
+def created(name: str) -> TopicCreated:
+    return TopicCreated(uuid.uuid4().bytes, name, ((1, 2, 3),), {})
 
 
 TestReplica = ReplicaMachine.TestCase

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,24 @@ from barnabas_metadata_quorum import replica as replica_module
 from barnabas_metadata_quorum import submission as submission_module
 from barnabas_metadata_quorum.commands import (
     BrokerHeartbeat,
+    Command,
     CreateTopics,
     CreateTopicsAnswer,
     NewTopic,
     RefusalReason,
     Refused,
+    Reply,
     encode_command,
 )
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.image import Image, topic_changes
+from barnabas_metadata_quorum.parts import WEIGHT_MAX
 from barnabas_metadata_quorum.records import UnknownRecordError
+from barnabas_metadata_quorum.replica import APPLIED_BYTES
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.links import RemoteError
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
 
-from .harness import InlineWorker, RealDisk, quorum, run
+from .harness import PATIENCE_S, InlineWorker, RealDisk, quorum, run
 
 
 class has:  # noqa: N801 - reads as a claim
@@ -68,6 +73,62 @@ def test_any_node_creates_and_deletes_topics_and_sees_what_it_did(tmp_path: Path
             ]
             assert has(*names[1:])(learner.image)
             assert {(await learner.allocate_producer_ids(5)).first for _ in range(3)} == {0, 1_000, 2_000}
+
+    run(main())
+
+
+def test_what_names_much_is_done_in_parts_that_everybody_sees_whole(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path, (1, 2, 3)) as nodes:
+            largest = {node.node_id: 0 for node in nodes}
+
+            def watch(node_id: int, old: Image, new: Image) -> None:
+                changes = topic_changes(old, new)
+                largest[node_id] = max(largest[node_id], len(changes.created) + len(changes.deleted))
+                assert all(len(topic.partitions) in {1, 500} for topic in changes.created)
+
+            for node in nodes:
+                node.service.subscribe(partial(watch, node.node_id))
+            names = [f"t{number}" for number in range(300)]
+            fates = await nodes.leader().service.create_topics(
+                [NewTopic("large", 500, 3), *(NewTopic(name, 1, 3) for name in names), NewTopic("t7", 1, 3)], PATIENCE_S
+            )
+            assert [fate.name for fate in fates] == ["large", *names, "t7"]
+            assert [fate.error for fate in fates] == 301 * [None] + [RefusalReason.TOPIC_ALREADY_EXISTS]
+            gone = await nodes.leader().service.delete_topics([*names, "absent"], [bytes(16)], PATIENCE_S)
+            assert [fate.error for fate in gone] == 300 * [None] + [
+                RefusalReason.UNKNOWN_TOPIC,
+                RefusalReason.UNKNOWN_TOPIC_ID,
+            ]
+            for node in nodes:
+                await node.until(has("large"))
+            assert 0 < max(largest.values()) <= APPLIED_BYTES // 50
+
+    run(main())
+
+
+def test_what_there_was_no_time_for_is_said_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with quorum(tmp_path) as nodes:
+            node = nodes.leader()
+            late = Refused(RefusalReason.TIMED_OUT, "late")
+            parts: list[Command] = []
+
+            async def submit(command: Command, timeout_s: float) -> Reply:
+                parts.append(command)
+                if len(parts) > 1:
+                    raise late
+                return await submit_at_all(command, timeout_s)
+
+            submit_at_all = node.service._submission.submit
+            monkeypatch.setattr(node.service._submission, "submit", submit)
+            fates = await node.service.create_topics([NewTopic(f"t{number}") for number in range(300)], PATIENCE_S)
+            assert len(parts) == 2
+            done, others = fates[:WEIGHT_MAX], fates[WEIGHT_MAX:]
+            assert {fate.error for fate in done} == {None}
+            assert {fate.error for fate in others} == {RefusalReason.TIMED_OUT}
+            with pytest.raises(Refused, match="late"):
+                await node.service.create_topics([NewTopic(f"u{number}") for number in range(300)], PATIENCE_S)
 
     run(main())
 

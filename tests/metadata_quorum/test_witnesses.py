@@ -1,6 +1,7 @@
 """The witness of two replicas: where it is, who gets one, and what moves do with it."""
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -8,15 +9,23 @@ from hypothesis import strategies as st
 
 from barnabas_metadata_quorum.commands import ControlledShutdown, NewPartitions, NewTopic, RefusalReason
 from barnabas_metadata_quorum.image import BrokerLoad, Image, Partition
-from barnabas_metadata_quorum.placement import Candidate, place
+from barnabas_metadata_quorum.placement import PLACED_AT_ONCE, Candidate
 from barnabas_metadata_quorum.records import NOBODY, PartitionMoved, TopicCreated
 from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
-from barnabas_metadata_quorum.witnesses import next_witness, place_witnesses
+from barnabas_metadata_quorum.witnesses import next_witness
+from barnabas_metadata_quorum.witnesses import place_witnesses as place_witnesses_in_steps
+from barnabas_raftlog.steps import at_once
 
 from .test_controller import Controller
-from .test_placement import brokers, clusters
+from .test_placement import brokers, clusters, place
 from .test_reassignments import cancel, finish, move, partition_of
 from .test_topic_growth import grow
+
+
+def place_witnesses(
+    assignments: Sequence[Sequence[int]], candidates: Sequence[Candidate], observers: Collection[int] = ()
+) -> tuple[int, ...]:
+    return at_once(place_witnesses_in_steps(assignments, candidates, observers))
 
 
 def controller_with(*replicas: int, count: int = 5, racks: tuple[str | None, ...] = (None,)) -> Controller:
@@ -37,6 +46,11 @@ def after_a_snapshot(image: Image) -> Image:
 
 
 # ---------------------------------------------------------------------------------------------- new partitions
+
+
+def test_many_witnesses_are_placed_in_pieces() -> None:
+    steps = place_witnesses_in_steps(10_000 * [(0, 1)], brokers(3))
+    assert len(list(steps)) == 10_000 // PLACED_AT_ONCE
 
 
 @settings(max_examples=60, deadline=None)

@@ -34,13 +34,13 @@ from types import MappingProxyType
 from typing import Self
 
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.steps import at_once
 
 from .members import Member, Sizes, sizes_of, subscribed_topics
 from .messages import Effects, GroupConfig, JoinAnswer, JoinRequest, SavedGroup, SyncAnswer, SyncRequest
 from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, Phases, Replacement
 from .room import PENDING_ID_BYTES, text_bytes
 from .states import GroupEvent, GroupState
-from .steps import at_once
 
 __all__ = ["Group"]
 

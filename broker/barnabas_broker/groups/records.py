@@ -27,10 +27,10 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.steps import at_once
 from barnabas_raftlog.wire.primitives import read_uvarint, uvarint
 
 from .messages import SavedGroup, SavedMember
-from .steps import at_once
 
 __all__ = [
     "NO_TIMESTAMP",

@@ -28,6 +28,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 from barnabas_metadata_quorum.commands import (
     AlterConfigs,
     AlterConfigsAnswer,
+    AlteredTopic,
     ConfigChange,
     ConfiguredTopic,
     Refused,
@@ -49,16 +50,17 @@ Fate = tuple[ErrorCode, str | None]
 
 async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Response:
     """Alter what can be altered; cancelled, it may be altered yet."""
-    resources = _resources(request)
+    resources, slices = _resources(request), Slices()
     try:
         check_named(len(resources), "resources")
     except Refused as refused:
         return await _answered(request, [(code_of(refused.reason), refused.message)] * len(resources))
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
+    await slices.breathe()
     counts = Counter(keys)
     fates: dict[tuple[int, str], Fate] = {}
     wanted: list[ConfiguredTopic] = []
-    slices = Slices()
+    await slices.breathe()
     for resource, key in zip(resources, keys, strict=True):
         if counts[key] > 1:
             fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
@@ -80,13 +82,17 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
             fates |= {(TOPIC, one.name): (code_of(refused.reason), refused.message) for one in wanted}
         else:
             assert isinstance(answer, AlterConfigsAnswer)
-            fates |= {(TOPIC, fate.name): (code_of(fate.error), fate.message or None) for fate in answer.topics}
-    return await _answered(request, [fates[key] for key in keys])
+            fates |= await made(_fate, answer.topics)
+    return await _answered(request, await made(fates.__getitem__, keys))
 
 
 def refuse(request: Request, code: ErrorCode) -> Response:
     """Answer every resource with `code`."""
     return _response(request, [(code, None)] * len(request.resources))
+
+
+def _fate(altered: AlteredTopic) -> tuple[tuple[int, str], Fate]:
+    return (TOPIC, altered.name), (code_of(altered.error), altered.message or None)
 
 
 def _resources(request: Request) -> list[Resource]:

@@ -4,6 +4,8 @@ As for CreateTopics: any broker takes the request, the active controller decides
 request's timeout and at most `LEADERS_S`, until the new partitions have leaders in this broker's table.
 """
 
+from collections import Counter
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.time_slices import made
@@ -19,6 +21,7 @@ from barnabas_metadata_quorum.commands import (
     CreatePartitionsAnswer,
     GrownTopic,
     NewPartitions,
+    RefusalReason,
     Refused,
     check_named,
 )
@@ -27,6 +30,8 @@ from .create_topics import LEADERS_S, code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
+DUPLICATE = RefusalReason.INVALID_REQUEST, "Duplicate topic name."
+
 
 async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let topics grow, then wait for leaders."""
@@ -34,7 +39,9 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
     until_ms = broker.now_ms() + int(timeout_s * 1000)
     try:
         check_named(len(request.topics))
-        command = CreatePartitions(tuple(await made(_wanted, request.topics)), request.validate_only)
+        times = Counter(topic.name for topic in request.topics)
+        once = [topic for topic in request.topics if times[topic.name] == 1]
+        command = CreatePartitions(tuple(await made(_wanted, once)), request.validate_only)
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
         code, text = code_of(refused.reason), refused.message
@@ -50,8 +57,8 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
         grown = [topic.topic_id for topic in answer.topics if topic.error is None]
         await broker.partitions.wait_for_leaders(grown, min(LEADERS_S, left_s))
     # A name that stands in the request twice is answered once, as Kafka does.
-    fates = {topic.name: topic for topic in answer.topics}
-    return CreatePartitionsResponse(results=await made(_result, fates.values()))
+    twice = [GrownTopic(name, *DUPLICATE) for name, count in times.items() if count > 1]
+    return CreatePartitionsResponse(results=await made(_result, [*answer.topics, *twice]))
 
 
 def refuse(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:

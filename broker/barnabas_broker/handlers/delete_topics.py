@@ -1,7 +1,10 @@
 """DeleteTopics: have the controller delete topics by name, or since version 6 by id.
 
-Internal topics stay: to delete the offsets topic would be to forget every group of the cluster.
+Internal topics stay: to delete the offsets topic would be to forget every group of the cluster. A topic that is named
+twice, by name or id, is not deleted, and answered once.
 """
+
+from collections import Counter
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
@@ -32,10 +35,13 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     topics = broker.partitions.topics_by_id
     internal = {one for one in _ids(request) if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
     internal_names = INTERNAL_TOPICS.intersection(_names(request))
-    names = [name for name in _names(request) if name not in internal_names]
-    topic_ids = [one for one in _ids(request) if one not in internal]
+    twice = _named_twice(broker, request)
+    twice_ids = {*twice.values()}
+    names = [name for name in _names(request) if name not in internal_names and name not in twice]
+    topic_ids = [one for one in _ids(request) if one not in internal and one not in twice_ids]
     kept = [_internal(name, NO_UUID) for name in sorted(internal_names)]
     kept += [_internal(topics[one].topic.name, one) for one in sorted(internal)]
+    kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]
     if kept and not names and not topic_ids:
         return DeleteTopicsResponse(responses=kept)
     timeout_s = limit_s(request.timeout_ms)
@@ -77,6 +83,20 @@ def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
     return DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=text
     )
+
+
+def _named_twice(broker: BrokerContext, request: DeleteTopicsRequest) -> dict[str, bytes]:
+    """Return the names and ids of the topics that a request names more than once, be it by name and by id."""
+    by_name, by_id = broker.partitions.topics, broker.partitions.topics_by_id
+    named = [by_name[name].topic for name in _names(request) if name in by_name]
+    named += [by_id[one].topic for one in _ids(request) if one in by_id]
+    times = Counter(topic.name for topic in named)
+    return {topic.name: topic.topic_id for topic in named if times[topic.name] > 1}
+
+
+def _named_more_than_once(name: str, topic_id: bytes) -> DeletableTopicResult:
+    text = "the request names this topic more than once"
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
 
 
 def _names(request: DeleteTopicsRequest) -> list[str]:

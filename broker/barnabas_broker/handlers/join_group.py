@@ -10,10 +10,10 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond, respond_in_steps
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest
-from barnabas_broker.groups.steps import at_once
 from barnabas_broker.hosted_group import HostedGroup
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas_raftlog.steps import at_once
 
 from .group_routing import REASON_MAX, Outcome, is_storable, route
 

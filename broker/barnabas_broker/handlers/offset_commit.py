@@ -17,7 +17,6 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, respond
 from barnabas_broker.coordinator_shard import Change, Shard, ShardState
 from barnabas_broker.groups.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
-from barnabas_broker.groups.steps import at_once
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -28,6 +27,7 @@ from barnabas_clients.protocol.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from barnabas_raftlog.steps import at_once
 
 from .group_routing import APPEND_S, Outcome, Steps, is_storable, route
 

@@ -63,7 +63,7 @@ from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Candidacies
 from .deadlines import Deadlines
-from .group import START_ROUND, Group, GroupStorage, SnapshotFetcher
+from .group import NOBODY_LISTENS, START_ROUND, Group, GroupStorage, SnapshotFetcher
 from .outbox import Outbox
 from .promises import Promises
 from .stats import MultiRaftStats
@@ -491,6 +491,8 @@ class Driver:
             group.after_steps()
             if self.candidacies.is_standing(group):
                 self._look_at_turn(group)
+            if group.is_removed:
+                group.listener = NOBODY_LISTENS
         if self._facts:
             facts, self._facts = self._facts, []
             for group_id, fact in facts:

@@ -35,7 +35,7 @@ from .wire import METADATA_GROUP
 if TYPE_CHECKING:
     from .driver import Driver
 
-__all__ = ["START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage", "SnapshotFetcher"]
+__all__ = ["NOBODY_LISTENS", "START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage", "SnapshotFetcher"]
 
 Frame = bytearray | memoryview
 START_ROUND = StartRound()
@@ -143,6 +143,22 @@ class GroupListener(Protocol):
 
         The state may be that of a later committed entry than `index`, behind which the follower is sent everything.
         """
+
+
+class _NobodyListens:
+    """What a group that was removed tells: the one who listened and the group would hold each other for ever else."""
+
+    def on_appended(self, entries: Sequence[Entry]) -> None: ...
+    def on_truncated(self, index: int) -> None: ...
+    def on_committed(self, commit_index: int) -> None: ...
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None: ...
+    def on_failed(self, error: StorageFailedError) -> None: ...
+    def on_configuration(self, configuration: Configuration) -> None: ...
+    def install(self, snapshot: InstallSnapshot) -> None: ...
+    def snapshot(self) -> None: ...
+
+
+NOBODY_LISTENS: GroupListener = _NobodyListens()
 
 
 class SnapshotFetcher(Protocol):

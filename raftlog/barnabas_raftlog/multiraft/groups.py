@@ -18,6 +18,7 @@ Not here: choosing members, moving leaderships, retention; the broker asks for t
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
@@ -56,6 +57,7 @@ TERM_JUMP_MAX = 1 << 20
 ELECTION_MS_MIN = 100
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
+RELEASED_AT_ONCE = 200
 HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
 PATIENT_MS = (500, 1_001)  # for a live node, which may still be opening the groups in which it is preferred,
 PATIENT_MS_PER_GROUP = 0.5  # and has as many elections before it; measured: 0.3 ms each, three brokers on two cores
@@ -162,7 +164,7 @@ class MultiRaft:
         driver, now_ms = self._driver, self._driver.now()
 
         def snapshot(start_index: int | None) -> tuple[int, int, bytes] | None:
-            return group.snapshot(start_index)
+            return self.groups[group_id].snapshot(start_index)  # Not `group`, which would hold itself by that.
 
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(
@@ -233,9 +235,13 @@ class MultiRaft:
         self._release(held)
 
     def _release(self, held: Sequence[Group]) -> None:
+        self._release_some(deque(held), int(PATIENT_MS_PER_GROUP * len(held)))
+
+    def _release_some(self, held: deque[Group], patient_ms: int) -> None:
         driver, live = self._driver, {self.node_id, *self._links.live_peers}
-        now_ms, patient_ms = driver.now(), int(PATIENT_MS_PER_GROUP * len(held))
-        for group in held:
+        now_ms = driver.now()
+        for _ in range(min(len(held), RELEASED_AT_ONCE)):
+            group = held.popleft()
             if not group.is_held:
                 continue
             group.is_held = False
@@ -248,13 +254,20 @@ class MultiRaft:
                     delay_ms = self._rng.randrange(*OTHERS_MS)
                 driver.deadlines.set(group, max(group.deadline_ms, now_ms + delay_ms))
         driver.on_due(now_ms)
+        if held:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._meter.run, "elections that were held", self._release_some, held, patient_ms)
 
     def remove_group(self, group_id: GroupId) -> None:
-        """Leave a group; a leader tells the members. Its log is the caller's to close or delete."""
+        """Leave a group; a leader tells the members. Its log is the caller's to close or delete.
+
+        The listener is told what there is to tell in the next drive, and is let go.
+        """
         group = self.groups.pop(group_id)
         self._driver.resign(group)
         self._driver.retire(group)
         group.is_removed = True
+        self._driver.touch(group)
         if self._driver.catch_up is not None:
             self._driver.catch_up.on_removed(group)
         for member in group.members - {self.node_id}:

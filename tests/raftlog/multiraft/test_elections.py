@@ -1,8 +1,10 @@
 """Elections of many groups at once: who waits, for what, and for how long at most."""
 
+import asyncio
+
 import pytest
 
-from barnabas_raftlog.multiraft import candidacies
+from barnabas_raftlog.multiraft import candidacies, groups
 from barnabas_raftlog.multiraft.groups import HELD_MS
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.membership import configuration_of
@@ -11,12 +13,12 @@ from barnabas_raftlog.raft.messages import VoteRequest
 from .fakes import Network
 
 
-def opening(count: int, groups: range) -> Network:
-    """Return a network whose nodes have opened `groups`, and are not done; node 1 is preferred everywhere."""
+def opening(count: int, numbers: range) -> Network:
+    """Return a network whose nodes have opened groups `numbers`, and are not done; node 1 is preferred everywhere."""
     network = Network(count)
     for node in network.nodes.values():
         node.raft.hold_elections()
-        for number in groups:
+        for number in numbers:
             node.add(number)
     network.connect()
     return network
@@ -37,6 +39,20 @@ async def test_nobody_stands_while_groups_are_being_opened() -> None:
         node.raft.release_elections()
     await network.pass_ms(300)
     assert all(network.nodes[1].group(number).confirmed for number in range(1, 8))
+
+
+async def test_many_groups_are_released_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "RELEASED_AT_ONCE", 10)
+    network = opening(3, range(1, 35))
+    held = [network.nodes[1].group(number) for number in range(1, 35)]
+    network.nodes[1].raft.release_elections()
+    left = [sum(group.is_held for group in held)]
+    while left[-1]:
+        await asyncio.sleep(0)
+        left.append(sum(group.is_held for group in held))
+    assert left == [24, 14, 4, 0]
+    await network.pass_ms(300)
+    assert all(group.confirmed for group in held)
 
 
 async def test_a_group_that_takes_long_to_open_holds_up_the_others_for_a_second() -> None:
