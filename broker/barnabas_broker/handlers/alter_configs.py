@@ -10,7 +10,7 @@ ask for loggers, client metrics or groups, which have no configuration here.
 from collections import Counter
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -95,7 +95,7 @@ def _response(request: Request, fates: list[Fate]) -> Response:
             responses=[
                 AlterConfigsResourceResponse(
                     error_code=code,
-                    error_message=text,
+                    error_message=in_words(text),
                     resource_type=resource.resource_type,
                     resource_name=resource.resource_name,
                 )
@@ -106,7 +106,7 @@ def _response(request: Request, fates: list[Fate]) -> Response:
         responses=[
             IncrementalAlterConfigsResourceResponse(
                 error_code=code,
-                error_message=text,
+                error_message=in_words(text),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )

@@ -5,7 +5,7 @@ ended: that is for ListPartitionReassignments. The moves themselves are led by t
 """
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -41,7 +41,7 @@ async def handle(
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
-        response.error_message = refused.message
+        response.error_message = in_words(refused.message)
         return response
     assert isinstance(answer, AlterReassignmentsAnswer)
     fates = iter(answer.partitions)
@@ -56,7 +56,7 @@ async def handle(
                 ReassignablePartitionResponse(
                     partition_index=partition.partition_index,
                     error_code=code_of(fate.error),
-                    error_message=fate.message or None,
+                    error_message=in_words(fate.message or None),
                 )
             )
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))

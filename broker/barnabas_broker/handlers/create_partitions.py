@@ -5,7 +5,7 @@ request's timeout and at most `LEADERS_S`, until the new partitions have leaders
 """
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -30,7 +30,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
         for result in response.results:
-            result.error_message = refused.message
+            result.error_message = in_words(refused.message)
         return response
     assert isinstance(answer, CreatePartitionsAnswer)
     if not request.validate_only:
@@ -42,7 +42,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(
-                name=fate.name, error_code=code_of(fate.error), error_message=fate.message or None
+                name=fate.name, error_code=code_of(fate.error), error_message=in_words(fate.message or None)
             )
             for fate in fates.values()
         ]

@@ -9,7 +9,7 @@ from collections import Counter
 
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -68,7 +68,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         refusal = CreateTopicsRequest(topics=wanted)
         response = refuse(refusal, code_of(refused.reason))
         for result in response.topics:
-            result.error_message = refused.message
+            result.error_message = in_words(refused.message)
         return CreateTopicsResponse(topics=results + response.topics)
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
@@ -97,7 +97,7 @@ def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
 def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:
     if topic.error is not None:
         return CreatableTopicResult(
-            name=topic.name, error_code=code_of(topic.error), error_message=topic.message or None
+            name=topic.name, error_code=code_of(topic.error), error_message=in_words(topic.message or None)
         )
     return CreatableTopicResult(
         name=topic.name,

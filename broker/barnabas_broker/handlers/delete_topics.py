@@ -4,7 +4,7 @@ Internal topics stay: to delete the offsets topic would be to forget every group
 """
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -39,14 +39,14 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
         for result in response.responses:
-            result.error_message = refused.message
+            result.error_message = in_words(refused.message)
         return response
     results = [
         DeletableTopicResult(
             name=topic.name,
             topic_id=topic.topic_id,
             error_code=code_of(topic.error),
-            error_message=topic.message or None,
+            error_message=in_words(topic.message or None),
         )
         for topic in deleted
     ]
@@ -63,7 +63,7 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
 def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
     text = f"{name} is internal: the cluster cannot do without it"
     return DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=text
+        name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=in_words(text)
     )
 
 
