@@ -28,7 +28,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
-    *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols"),
+    *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols", "barnabas_raftlog.unpacking"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
     *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "journal_scan", "journal_entries")),
