@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 __all__ = ["Failure", "Kept", "keep", "load"]
 
+KEPT_MAX = 50
+
 
 class Failure(NamedTuple):
     """Something that must not be, and the frames that led to it, the last one most likely."""
@@ -35,10 +37,10 @@ class Kept(NamedTuple):
 
 
 def keep(path: Path, seed: int, topic_ids: Mapping[str, bytes], failures: list[Failure]) -> None:
-    """Write the failures of one run."""
+    """Write the failures of one run; the first ones, if they are many."""
     ids = {name: topic_id.hex() for name, topic_id in topic_ids.items()}
     with path.open("w", encoding="utf-8") as out:
-        for failure in failures:
+        for failure in failures[:KEPT_MAX]:
             frames = [frame.hex() for frame in failure.frames]
             out.write(json.dumps({"what": failure.what, "seed": seed, "topic_ids": ids, "frames": frames}) + "\n")
 

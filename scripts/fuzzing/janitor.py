@@ -21,6 +21,7 @@ GROUPS = tuple(f"fuzzers-{number}" for number in range(8))
 PARTITIONS = 3
 AT_ONCE = 20
 LIMIT_S = 5.0
+NAME_CHARACTERS_MAX = 8_000
 
 
 class Janitor:
@@ -43,7 +44,7 @@ class Janitor:
         self.deleted += len(left)
         await _all(self._admin.delete_topics([name], timeout_s=LIMIT_S) for name in left)
         listed = await self._admin.list_groups(timeout_s=10 * LIMIT_S)
-        groups = [listing.group_id for listing in listed if listing.group_id and not listing.group_id.startswith(GROUP)]
+        groups = [one.group_id for one in listed if _is_deletable(one.group_id) and not one.group_id.startswith(GROUP)]
         await _all(self._admin.delete_groups([group_id], timeout_s=LIMIT_S) for group_id in groups)
         await self._make_missing(topics)
 
@@ -53,6 +54,11 @@ class Janitor:
         for topic in await self._admin.list_topics():
             if topic.name in TOPICS and topic.topic_id is not None:
                 self.names.topic_ids[topic.name] = topic.topic_id
+
+
+def _is_deletable(group_id: str) -> bool:
+    """Tell whether our client takes the name, as it does those that people use."""
+    return 0 < len(group_id) <= NAME_CHARACTERS_MAX
 
 
 async def _all(acts: Iterable[Awaitable[object]]) -> None:
