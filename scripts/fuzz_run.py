@@ -96,7 +96,7 @@ def clients(options: argparse.Namespace) -> int:
         required = min(REQUIRED_MAX, options.frames // 1_000)
         outcome = client_run.run(Plan(options.seed, options.frames, required, options.failures), cluster)
     table(outcome)
-    status = verdict(outcome.problems)
+    status = verdict(outcome.problems + outcome.waits)
     if outcome.lanes.failures:
         print(f"once more: scripts/fuzz --replay {options.failures}")
     return status

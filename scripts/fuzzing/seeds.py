@@ -2,10 +2,14 @@
 
 import random
 from collections.abc import Iterator
+from typing import Any, get_args
+
+import msgspec
 
 from barnabas_clients.protocol.registry import APIS
-from barnabas_metadata_quorum.commands import AllocateProducerIds, CheckSessions, ReadIndex, encode_command
-from barnabas_metadata_quorum.records import BrokerUnfenced, encode_record
+from barnabas_metadata_quorum.commands import Answer, Command, Reply
+from barnabas_metadata_quorum.leaders import Announcement
+from barnabas_metadata_quorum.records import Record
 from barnabas_raftlog.multiraft.liveness import cluster_mark, encode_datagram
 
 from .batches import lying_batch
@@ -18,6 +22,13 @@ __all__ = ["seeds"]
 
 BATCHES = 200
 ROUNDS = 4
+SIMPLE: dict[type[msgspec.inspect.Type], object] = {
+    msgspec.inspect.IntType: 1,
+    msgspec.inspect.StrType: "topic",
+    msgspec.inspect.BytesType: bytes(16),
+    msgspec.inspect.BoolType: True,
+    msgspec.inspect.FloatType: 1.0,
+}
 NAMES = Names(("one", "two"), ("group",), {"one": bytes(range(16))})
 
 
@@ -66,7 +77,30 @@ def _peers(chance: random.Random) -> Iterator[bytes]:
 
 def _quorum(chance: random.Random) -> Iterator[bytes]:
     lies = PeerLies((bytes(20), bytes(19) + b"\1"), 2, 1)
-    yield from (encode_command(command) for command in (AllocateProducerIds(1), ReadIndex(), CheckSessions()))
-    yield encode_record(BrokerUnfenced(1, 7))
+    for union in (*get_args(Command), *get_args(Answer), *get_args(Record), Reply, Announcement):
+        yield msgspec.msgpack.encode(_example(msgspec.inspect.type_info(union)))
+        yield msgspec.msgpack.encode([_example(msgspec.inspect.type_info(union))])
     for _ in range(BATCHES):
         yield lies.body(chance)
+
+
+def _example(kind: msgspec.inspect.Type) -> Any:
+    """Return the smallest thing that msgpack can say of a type, with one element in everything that has elements."""
+    match kind:
+        case msgspec.inspect.StructType():
+            values = {field.encode_name: _example(field.type) for field in kind.fields}
+            return list(values.values()) if kind.array_like else {kind.tag_field: kind.tag, **values}
+        case msgspec.inspect.NamedTupleType():
+            return [_example(field.type) for field in kind.fields]
+        case msgspec.inspect.UnionType(types):
+            return _example(types[0])
+        case msgspec.inspect.TupleType(item_types):
+            return [_example(item) for item in item_types]
+        case msgspec.inspect.CollectionType(item_type):
+            return [_example(item_type)]
+        case msgspec.inspect.DictType(key_type, value_type):
+            return {_example(key_type): _example(value_type)}
+        case msgspec.inspect.EnumType(cls):
+            return next(iter(cls)).value
+        case _:
+            return SIMPLE.get(type(kind))

@@ -9,7 +9,7 @@ from cluster_handle import Cluster
 __all__ = ["GROWTH_BYTES_MAX", "LogWatch", "reached", "resident_bytes"]
 
 GROWTH_BYTES_MAX = 64 << 20
-"""From the end of the warm-up to the end of a run. What a broker keeps of clients that are gone is bounded by less."""
+"""From the end of the warm-up to the end of a run. Half of it may be recent batches (`log.tail.cache.bytes`)."""
 _is_trouble = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) |^  \| Traceback|never awaited|^Traceback").search
 _port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall
 
