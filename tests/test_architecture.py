@@ -29,7 +29,7 @@ USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command l
 PURE = (
     *("barnabas_raftlog.errors", "barnabas_raftlog.wire", "barnabas_raftlog.records", "barnabas_raftlog.raft"),
     *("barnabas_raftlog.printable", "barnabas_raftlog.foreign_protocols", "barnabas_raftlog.loop_meter"),
-    "barnabas_raftlog.steps",
+    *("barnabas_raftlog.steps", "barnabas_raftlog.unpacking"),
     *(f"barnabas_raftlog.log.{name}" for name in ("leader_epochs", "offset_index", "pending", "journal_format")),
     *(f"barnabas_raftlog.log.{name}" for name in ("frame_walk", "retention", "segment_check", "compaction")),
     *(f"barnabas_raftlog.log.{name}" for name in ("recovery", "forgery", "journal_scan", "journal_entries")),

@@ -23,6 +23,7 @@ import msgspec
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.printable import printable, printable_json
+from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
     "TEMPLATE_FIELDS",
@@ -107,7 +108,7 @@ def parse_json(line: bytes) -> LineRecord:
         found = _decode(line)
     except msgspec.ValidationError as error:
         raise LineError(_advice(str(error))) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise LineError(f"no JSON object in UTF-8: {error}") from error
     return LineRecord(
         _bytes(found.key),

@@ -378,14 +378,16 @@ class Connection(asyncio.BufferedProtocol):
     def is_stuck(self) -> bool:
         """Tell whether the client has made too little progress since it was last asked about: one question a sweep.
 
-        It owes the rest of a request, or takes an answer too slowly. Who is not read from owes nothing.
+        It owes the rest of a request, or takes an answer too slowly. Who is not read from owes nothing. An answer that
+        waits for the one before it, or leaves in this turn of the loop, is not the client's to take yet.
         """
         self._count_answers()
         taken_bytes = self._answered_bytes - self._answer_bytes
         owes = (self._frame is not None or bool(self._held)) and not self._is_reading_paused
         due_bytes = RATE_BYTES_MIN * SWEEP_MS // 1000
         is_late = owes and self.received_bytes - self._marks[0] < due_bytes
-        is_slow = self._answer_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
+        offered_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        is_slow = offered_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
         self._marks = self.received_bytes, taken_bytes
         self._strikes = self._strikes + 1 if is_late or is_slow else 0
         return self._strikes >= SWEEPS_STALLED

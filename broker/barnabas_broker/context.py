@@ -36,12 +36,13 @@ from .retention import Retention
 from .timers import Timers
 from .turns import Work
 
-__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "respond", "respond_in_steps"]
+__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
 
 T = TypeVar("T")
 
 SMALL_BYTES = 16 << 10
 """A request up to this size names few enough things to be decoded at once, and to have its answer encoded at once."""
+WORDS_CHARACTERS_MAX = 1_000
 _WIDE = frozenset(
     {
         CreateTopicsResponse,
@@ -204,6 +205,11 @@ def code_of(error: Exception) -> ErrorCode:
     """Return what clients are told of an error that nobody expected."""
     is_disk = isinstance(error, StorageFailedError)
     return ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def in_words(text: str | None) -> str | None:
+    """Return what a client is told of an error: cut, as it may quote the client, and old versions have little room."""
+    return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 
 def respond(exchange: Exchange, response: Message) -> None:

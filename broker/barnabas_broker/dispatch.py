@@ -154,12 +154,25 @@ class Dispatcher:
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
-        self._counts = dict.fromkeys(ROUTES, 0)
+        self._counts = {
+            (key, version): 0
+            for key, route in ROUTES.items()
+            for version in route.advertised
+            if version >= route.served_from
+        }
 
     @property
     def counts(self) -> dict[str, int]:
-        """Requests served so far, by the API's name."""
-        return {APIS[key].name: count for key, count in self._counts.items()}
+        """Requests that reached their handler so far, by the API's name."""
+        counts = dict.fromkeys((APIS[key].name for key in ROUTES), 0)
+        for (key, _), count in self._counts.items():
+            counts[APIS[key].name] += count
+        return counts
+
+    @property
+    def counts_by_version(self) -> dict[str, int]:
+        """The same by name and version, as in "Produce v9"; those that nobody has sent are left out."""
+        return {f"{APIS[key].name} v{version}": count for (key, version), count in self._counts.items() if count}
 
     def serve(self, exchange: Exchange) -> None:
         """Decode and handle one request; what the handler does before it waits happens before this returns."""
@@ -194,7 +207,7 @@ class Dispatcher:
             self._handle(route, exchange, request)
 
     def _handle(self, route: Route, exchange: Exchange, request: Message) -> None:
-        self._counts[route.key] += 1
+        self._counts[route.key, exchange.version] += 1
         try:
             self._conclude(route, exchange, request, route.handle(self._broker, exchange, request))
         except AssertionError as error:

@@ -1,4 +1,4 @@
-"""A topic of the metadata image as this broker holds it, and how the Raft groups of its partitions are named."""
+"""A topic of the metadata image as this broker holds it, and how its partitions' groups and directories are named."""
 
 import struct
 
@@ -8,11 +8,13 @@ from barnabas_raftlog.raft.messages import GroupId
 from .partition import Partition
 from .topic_settings import TopicSettings
 
-__all__ = ["GROUP_ID_BYTES", "HostedTopic", "group_id_of", "place_of"]
+__all__ = ["GROUP_ID_BYTES", "HostedTopic", "directory_of", "group_id_of", "place_of"]
 
 _TOPIC_ID_BYTES = 16
 _PARTITION = struct.Struct(">I")
 GROUP_ID_BYTES = _TOPIC_ID_BYTES + _PARTITION.size
+_FILE_NAME_MAX = 255
+_CUT_NAME_MAX = 200  # leaves room for what a deleted replica's directory is called, too
 
 
 class HostedTopic:
@@ -34,3 +36,10 @@ def group_id_of(topic_id: bytes, partition: int) -> GroupId:
 def place_of(group_id: GroupId) -> tuple[bytes, int]:
     """Return the topic's id and the partition of a group's name."""
     return group_id[:_TOPIC_ID_BYTES], _PARTITION.unpack_from(group_id, _TOPIC_ID_BYTES)[0]
+
+
+def directory_of(topic: Topic, partition: int) -> str:
+    """Return the name of a replica's directory: readable, and never longer than a file's name may be."""
+    suffix = f"-{partition}-{topic.topic_id.hex()[:8]}"
+    whole = topic.name + suffix
+    return whole if len(whole) <= _FILE_NAME_MAX else topic.name[:_CUT_NAME_MAX] + suffix

@@ -509,6 +509,7 @@ class Node:
                 "request_bytes_in_use": self.listener.bytes_in_use,
                 "request_bytes_max": self.listener.account.total_max,
                 "requests": self.dispatcher.counts,
+                "requests_by_version": self.dispatcher.counts_by_version,
                 "raft": self.multiraft.status(),
                 "links": msgspec.structs.asdict(self.links.stats),
                 "storage": msgspec.structs.asdict(self.storage.stats),

@@ -50,7 +50,7 @@ from .cut_off import is_cut_off
 from .failed_replicas import FailedReplicas
 from .failed_replicas import NodeLinks as LivenessLinks
 from .hand_over import hand_over
-from .hosted_topic import HostedTopic, group_id_of, place_of
+from .hosted_topic import HostedTopic, directory_of, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .partition import Partition
 from .partition_host import PartitionObserver, PendingAppend
@@ -382,7 +382,7 @@ class Partitions:
         topic = hosted.topic
         group_id = group_id_of(topic.topic_id, index)
         settings, config = hosted.settings, self._config
-        name = f"{topic.name}-{index}-{topic.topic_id.hex()[:8]}"
+        name = directory_of(topic, index)
         log, state = await self._replicas.open(group_id, name, settings.flush_mode, settings.segment_bytes)
         if self.topics_by_id.get(topic.topic_id) is not hosted or self._closing:
             return  # Deleted while its producers were being read; the queue says so next.

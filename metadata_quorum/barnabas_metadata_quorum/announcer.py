@@ -38,6 +38,7 @@ import msgspec
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 
 from .image import Image, topic_changes
 from .leaders import (
@@ -208,7 +209,7 @@ class LeaderAnnouncer:
         """Say whether this node holds of `source` what that one holds."""
         try:
             asked = _check_decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             logger.warning("node %d sent a digest of leaders that cannot be read: %s", source, error)
             return b""
         is_equal = asked == self.table.digest_of(source)
@@ -218,7 +219,7 @@ class LeaderAnnouncer:
     async def _on_checked(self, source: int, body: bytes) -> bytes:
         try:
             asked, is_equal = _checked_decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             logger.warning("node %d sent an answer about leaders that cannot be read: %s", source, error)
             return b""
         if source not in self._unsure or asked != self.table.digest_of(self._node_id):

@@ -24,6 +24,7 @@ from typing import TypeAlias
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 
 from .records import UNKNOWN_DIRECTORY
 
@@ -453,7 +454,7 @@ def decode_command(body: bytes | memoryview) -> Command:
     """
     try:
         return _commands.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not a controller command: {error}") from error
 
 
@@ -470,7 +471,7 @@ def decode_answer(body: bytes | memoryview) -> Answer:
     """
     try:
         return _answers.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not a controller answer: {error}") from error
 
 
@@ -487,5 +488,5 @@ def decode_reply(body: bytes | memoryview) -> Reply:
     """
     try:
         return _replies.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not a controller reply: {error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_raftlog.records.header import parse_header
+from barnabas_raftlog.records.header import COMPRESSION_MASK, parse_header
 from barnabas_raftlog.records.reader import read_batch
 
 from .records import Record, decode_record, encode_record
@@ -34,6 +34,8 @@ def decode_frame(frame: Buffer) -> list[Record]:
         header = parse_header(frame)
         if header.is_raft_control:
             return []
+        if header.attributes & COMPRESSION_MASK:  # Never written, and a few bytes could ask for a great many.
+            raise MalformedMessageError(f"a metadata frame at offset {header.base_offset} is compressed")
         values = [record.value for record in read_batch(header, memoryview(frame))]
     except CorruptBatchError as error:
         raise MalformedMessageError(f"a metadata frame cannot be read: {error}") from error

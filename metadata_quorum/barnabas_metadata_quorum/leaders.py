@@ -25,6 +25,7 @@ from typing import NamedTuple
 import msgspec
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
     "NO_LEADER",
@@ -156,5 +157,5 @@ def decode_announcements(body: bytes | memoryview) -> list[Announcement]:
     """
     try:
         return _announcements.decode(body)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not leader announcements: {error}") from error

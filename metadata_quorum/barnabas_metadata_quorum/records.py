@@ -25,6 +25,7 @@ from typing import TypeAlias
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
     "NOBODY",
@@ -246,5 +247,5 @@ def decode_record(data: bytes | memoryview) -> Record:
                 "it was written by a newer version of Barnabas; upgrade this node"
             )
         return _records.decode(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not a metadata record: {error}") from error

@@ -670,3 +670,24 @@ def test_an_address_that_holds_more_than_its_part_waits_and_another_does_not(run
                 writer.close()
 
     run(main())
+
+
+def test_answers_that_the_client_cannot_take_yet_are_not_held_against_it(run: Run) -> None:
+    """Behind a long fetch others wait; and of a broker that is busy, each look at a client may find one on its way."""
+
+    async def main() -> None:
+        async with Served() as served:
+            reader, writer = await served.connect()
+            writer.write(frame(b"a long fetch") + frame(b"metadata"))
+            (fetch, _), (metadata, _) = await served.body(), await served.body()
+            (connection,) = served.listener._connections
+            metadata.answer([b"known"])
+            assert not any(connection.is_stuck() for _ in range(2 * connections.SWEEPS_STALLED))
+            fetch.answer([b"found "])
+            assert not any(connection.is_stuck() for _ in range(2 * connections.SWEEPS_STALLED)), (
+                "it leaves in this turn"
+            )
+            assert await reader.readexactly(11) == b"found known"
+            writer.close()
+
+    run(main())

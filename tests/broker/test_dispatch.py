@@ -57,6 +57,15 @@ def test_an_error_that_cannot_be_answered_closes_the_connection(
     assert "failed and cannot say so" in caplog.text
 
 
+def test_requests_are_counted_by_version(wire: Wire, one_broker: RunningCluster) -> None:
+    dispatcher = one_broker.cluster.nodes[1].dispatcher
+    before, before_v1 = dispatcher.counts["DescribeCluster"], dispatcher.counts_by_version.get("DescribeCluster v1", 0)
+    wire.ask(DescribeClusterRequest(), 0)
+    wire.ask(DescribeClusterRequest(), 1)
+    assert dispatcher.counts["DescribeCluster"] == before + 2
+    assert dispatcher.counts_by_version["DescribeCluster v1"] == before_v1 + 1
+
+
 def test_a_failed_assertion_ends_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     with RunningCluster(1) as running:
         node = running.cluster.nodes[1]

@@ -117,6 +117,12 @@ class TestMetadata:
         assert [partition.leader_id for partition in response.topics[0].partitions] == [1]
         assert wire.produce(f"{topic}-auto", batch()).base_offset == 0
 
+    def test_the_longest_name_that_there_may_be_is_served(self, wire: Wire, topic: str) -> None:
+        name = topic.ljust(249, "a")
+        wire.create(name)
+        assert wire.produce(name, batch()).base_offset == 0
+        assert wire.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5).responses[0].error_code == 0
+
     def test_an_impossible_name_is_not_created(self, wire: Wire) -> None:
         response = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="a b")]), 9)
         assert response.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -30,6 +30,8 @@ from barnabas_metadata_quorum.records import (
     encode_record,
 )
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.records.builder import NewRecord, build_batch
+from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
 ints, names, ids = st.integers(0, 2**63 - 1), st.text(max_size=9), st.binary(min_size=16, max_size=16)
@@ -132,6 +134,14 @@ def test_a_damaged_frame_is_malformed() -> None:
     frame = encode_frame([BrokerRegistered(1, 2, 3, "h", 4, None)], 0)
     with pytest.raises(MalformedMessageError):
         decode_frame(frame[:-1])
+
+
+def test_a_compressed_frame_is_malformed() -> None:
+    """None is ever written, and a few bytes could ask for as much memory as decompression may take."""
+    value = encode_record(BrokerRegistered(1, 2, 3, "h", 4, None))
+    frame = build_batch([NewRecord(None, value, 0)], compression=Compression.ZSTD)
+    with pytest.raises(MalformedMessageError, match="compressed"):
+        decode_frame(frame)
 
 
 def test_every_type_states_the_version_it_understands() -> None:

@@ -10,7 +10,7 @@ ask for loggers, client metrics or groups, which have no configuration here.
 from collections import Counter
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.time_slices import PIECE, Slices, made
 from barnabas_clients.protocol.alter_configs import (
     AlterConfigsRequest,
@@ -127,7 +127,7 @@ def _row(one: tuple[Resource, Fate]) -> AlterConfigsResourceResponse:
     resource, (code, text) = one
     return AlterConfigsResourceResponse(
         error_code=code,
-        error_message=text,
+        error_message=in_words(text),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )
@@ -137,7 +137,7 @@ def _incremental_row(one: tuple[Resource, Fate]) -> IncrementalAlterConfigsResou
     resource, (code, text) = one
     return IncrementalAlterConfigsResourceResponse(
         error_code=code,
-        error_message=text,
+        error_message=in_words(text),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

@@ -7,7 +7,7 @@ ended: that is for ListPartitionReassignments. The moves themselves are led by t
 from itertools import islice
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -44,7 +44,7 @@ async def handle(
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
-        response.error_message = refused.message
+        response.error_message = in_words(refused.message)
         return response
     assert isinstance(answer, AlterReassignmentsAnswer)
     fates = iter(answer.partitions)
@@ -65,7 +65,7 @@ def _wanted(named: tuple[str, ReassignablePartition]) -> Reassignment:
 
 def _result(fate: ReassignmentFate) -> ReassignablePartitionResponse:
     return ReassignablePartitionResponse(
-        partition_index=fate.partition, error_code=code_of(fate.error), error_message=fate.message or None
+        partition_index=fate.partition, error_code=code_of(fate.error), error_message=in_words(fate.message or None)
     )
 
 

@@ -7,7 +7,7 @@ request's timeout and at most `LEADERS_S`, until the new partitions have leaders
 from collections import Counter
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
@@ -44,7 +44,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
         command = CreatePartitions(tuple(await made(_wanted, once)), request.validate_only)
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
-        code, text = code_of(refused.reason), refused.message
+        code, text = code_of(refused.reason), in_words(refused.message)
         names = dict.fromkeys(topic.name for topic in request.topics)
 
         def refusal(name: str) -> CreatePartitionsTopicResult:
@@ -69,7 +69,7 @@ def refuse(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartition
 
 def _result(fate: GrownTopic) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(
-        name=fate.name, error_code=code_of(fate.error), error_message=fate.message or None
+        name=fate.name, error_code=code_of(fate.error), error_message=in_words(fate.message or None)
     )
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.create_topics import (
     CreatableTopic,
@@ -87,7 +87,9 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
 
 
 def _refused(refused: Refused, topic: CreatableTopic) -> CreatableTopicResult:
-    return CreatableTopicResult(name=topic.name, error_code=code_of(refused.reason), error_message=refused.message)
+    return CreatableTopicResult(
+        name=topic.name, error_code=code_of(refused.reason), error_message=in_words(refused.message)
+    )
 
 
 def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
@@ -103,7 +105,7 @@ def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
 def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:
     if topic.error is not None:
         return CreatableTopicResult(
-            name=topic.name, error_code=code_of(topic.error), error_message=topic.message or None
+            name=topic.name, error_code=code_of(topic.error), error_message=in_words(topic.message or None)
         )
     return CreatableTopicResult(
         name=topic.name,

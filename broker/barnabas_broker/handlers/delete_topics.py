@@ -7,7 +7,7 @@ twice, by name or id, is not deleted, and answered once.
 from collections import Counter
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.time_slices import made
 from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
@@ -60,7 +60,7 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
 
 
 async def _refused(request: DeleteTopicsRequest, refused: Refused) -> DeleteTopicsResponse:
-    code, text = code_of(refused.reason), refused.message
+    code, text = code_of(refused.reason), in_words(refused.message)
 
     def named(name: str) -> DeletableTopicResult:
         return DeletableTopicResult(name=name, error_code=code, error_message=text)
@@ -74,14 +74,17 @@ async def _refused(request: DeleteTopicsRequest, refused: Refused) -> DeleteTopi
 
 def _result(topic: DeletedTopic) -> DeletableTopicResult:
     return DeletableTopicResult(
-        name=topic.name, topic_id=topic.topic_id, error_code=code_of(topic.error), error_message=topic.message or None
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=code_of(topic.error),
+        error_message=in_words(topic.message or None),
     )
 
 
 def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
     text = f"{name} is internal: the cluster cannot do without it"
     return DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=text
+        name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=in_words(text)
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Generator, Hashable, Sequence
 
 from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.pieces import distinct
 from barnabas_broker.witness_rows import encode_witnesses
 from barnabas_clients.protocol.describe_configs import (
@@ -62,7 +62,7 @@ def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsR
 def _result(resource: DescribeConfigsResource, code: ErrorCode, text: str | None) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=code,
-        error_message=text,
+        error_message=in_words(text),
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
     )

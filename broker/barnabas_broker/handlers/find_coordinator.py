@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
@@ -106,7 +106,7 @@ def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> b
 
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
-    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=in_words(text))
 
 
 def _refused(

@@ -10,7 +10,7 @@ and topics that do not exist are passed over, as Kafka passes them over.
 from collections.abc import Iterable
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -33,7 +33,9 @@ async def handle(
     try:
         read = await broker.metadata.submit(ReadIndex(), limit_s(request.timeout_ms))
     except Refused as refused:
-        return ListPartitionReassignmentsResponse(error_code=code_of(refused.reason), error_message=refused.message)
+        return ListPartitionReassignmentsResponse(
+            error_code=code_of(refused.reason), error_message=in_words(refused.message)
+        )
     assert isinstance(read, ReadIndexAnswer)
     if broker.image.version < read.version:
         text = f"this broker has not yet heard all that the controller knows: it is at {broker.image.version}"

@@ -35,6 +35,7 @@ __all__ = ["handle", "refuse"]
 
 IDS_SINCE = 10
 NOT_FOUND_SINCE = 9
+TIMESTAMP_MAX = (1 << 63) - 1
 PIECE, PIECE_BYTES = 300, 48 << 10  # partitions between two yields, or bytes of their names and notes
 
 
@@ -48,7 +49,8 @@ class _Commit:
         self.response = OffsetCommitResponse()
         self.deadline: Deadline[Callable[[], None]] | None = None
         self._now_ms = broker.coordinator.wall_ms()
-        self._expire_ms = self._now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else NO_TIMESTAMP
+        kept_ms = request.retention_time_ms
+        self._expire_ms = min(self._now_ms + kept_ms, TIMESTAMP_MAX) if kept_ms >= 0 else NO_TIMESTAMP
         self._open: list[list[OffsetCommitResponsePartition]] = []  # Pieces of which nobody knows yet.
         self._written = False  # Everything is appended, or refused.
 

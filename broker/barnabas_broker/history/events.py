@@ -25,6 +25,7 @@ from typing import Annotated
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.unpacking import UNREADABLE
 
 __all__ = [
     "Acknowledged",
@@ -279,7 +280,7 @@ def decode(line: bytes | str, number: int) -> Event:
     """
     try:
         return _decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise HistoryError(number, str(error)) from error
 
 

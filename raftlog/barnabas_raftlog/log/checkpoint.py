@@ -11,6 +11,7 @@ import struct
 import msgspec
 
 from barnabas_raftlog.raft.messages import HardState
+from barnabas_raftlog.unpacking import UNREADABLE
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = ["Checkpoint", "JournalPlace", "ReplicaRow", "SegmentRow", "decode", "decode_row", "encode", "encode_row"]
@@ -100,7 +101,7 @@ def decode_row(data: bytes) -> ReplicaRow:
     """
     try:
         return _rows.decode(data)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ValueError(f"the row of a replica is damaged: {error}") from error
 
 
@@ -131,7 +132,7 @@ def decode(data: bytes | bytearray) -> Checkpoint:
     try:
         packed = _bodies.decode(body)
         rows = [_rows.decode(row) for row in packed.rows]
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ValueError(f"the checkpoint is damaged: {error}") from error
     states = {
         group: HardState(term, None if voted_for < 0 else voted_for)

@@ -18,6 +18,7 @@ import struct
 import msgspec
 
 from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = ["MANIFEST_BYTES_MAX", "Manifest", "SegmentFile", "decode_manifest", "encode_manifest", "stem_of"]
@@ -102,7 +103,7 @@ def decode_manifest(data: bytes | bytearray | memoryview) -> Manifest:
         raise MalformedMessageError(f"manifest format {version}, this version reads {VERSION}")
     try:
         manifest = _reader.decode(body)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"the manifest is damaged: {error}") from error
     _check(manifest)
     return manifest

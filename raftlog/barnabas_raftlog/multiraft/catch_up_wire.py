@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
 from barnabas_raftlog.wire.crc32c import crc32c
 
 __all__ = [
@@ -104,7 +105,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.msgpack.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise MalformedMessageError(f"not a {kind.__name__}: {error}") from error
 
 

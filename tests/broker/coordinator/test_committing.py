@@ -46,6 +46,15 @@ def test_every_version_commits(client: GroupClient, topic: str, version: int) ->
     assert client.committed(topic, [0, 1]) == {(topic, 0): 40 + version, (topic, 1): -1}
 
 
+@pytest.mark.parametrize("retention_time_ms", [(1 << 63) - 1, -(1 << 63)], ids=["for ever", "before all time"])
+def test_a_time_to_keep_it_may_be_as_long_as_a_client_can_say(
+    client: GroupClient, topic: str, retention_time_ms: int
+) -> None:
+    answer = client.ask(commit_request(client, topic, 7, retention_time_ms=retention_time_ms), 4)
+    assert answer.topics[0].partitions[0].error_code == NONE
+    assert client.committed(topic, [0]) == {(topic, 0): 7}
+
+
 @pytest.mark.parametrize("version", range(1, 8))
 def test_every_version_for_one_group_fetches(client: GroupClient, topic: str, version: int) -> None:
     client.commit(topic, {0: 7})

@@ -1,0 +1,47 @@
+"""A search for inputs that break a target: atheris in a process of its own, from the corpus on, and what came of it."""
+
+import subprocess
+import sys
+import tempfile
+from hashlib import sha1
+from pathlib import Path
+from typing import NamedTuple
+
+from . import corpus
+from .seeds import seeds
+from .targets import TARGETS
+
+__all__ = ["Found", "search"]
+
+HARNESS = Path(__file__).parents[1] / "fuzz_atheris.py"
+
+
+class Found(NamedTuple):
+    """`broke`: inputs that broke the target; `said`: by the search; `inputs`: those that are worth keeping."""
+
+    broke: list[bytes]
+    said: list[str]
+    inputs: list[bytes]
+
+    @property
+    def executed(self) -> int:
+        """How many inputs were tried, as far as the search has said so."""
+        counts = [line.split()[-1] for line in self.said if "number_of_executed_units" in line]
+        return int(counts[-1]) if counts else 0
+
+
+def search(target: str, seconds: int, seed: int) -> Found:
+    """Search for so long. Nothing is left behind."""
+    with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as name:
+        folder = Path(name)
+        (folder / "inputs").mkdir()
+        for data in (*corpus.kept(target), *seeds(target, seed)):
+            (folder / "inputs" / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
+        command = [sys.executable, str(HARNESS), target, str(seconds), name]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        broke = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+        inputs = [path.read_bytes() for path in sorted((folder / "inputs").iterdir())]
+    said = done.stderr.splitlines() + done.stdout.splitlines()
+    if done.returncode and not broke:
+        broke = [b""]  # It ended in a way that leaves no input.
+    return Found(broke, said, corpus.minimised(TARGETS[target], inputs) if not broke else inputs)

@@ -1,0 +1,67 @@
+"""What brokers show from outside: errors in their logs, memory, and what their status counts."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster_handle import Cluster
+
+__all__ = ["GROWTH_BYTES_MAX", "LogWatch", "reached", "resident_bytes"]
+
+GROWTH_BYTES_MAX = 64 << 20
+"""From the end of the warm-up to the end of a run. Half of it may be recent batches (`log.tail.cache.bytes`)."""
+_is_trouble = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) |^  \| Traceback|never awaited|^Traceback").search
+_port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall
+
+
+class LogWatch:
+    """Reads what is new in the brokers' logs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._places = {path: path.stat().st_size for path in cluster.logs if path.exists()}
+
+    def trouble(self) -> list[tuple[str, list[int]]]:
+        """Return each new line that tells of a broker's mistake, with its traceback, and the ports that it names."""
+        found: list[tuple[str, list[int]]] = []
+        for path, place in self._places.items():
+            with path.open("rb") as log:
+                log.seek(place)
+                data = log.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._places[path] = place + len(whole)
+            lines = whole.decode(errors="replace").splitlines()
+            for number, line in enumerate(lines):
+                if _is_trouble(line) and not line.startswith("  | "):
+                    ports = [int(port) for port in _port_of(line)]
+                    found.append(("\n".join([line, *_behind(lines, number)]), ports))
+        return found
+
+
+def _behind(lines: list[str], number: int) -> list[str]:
+    """Return the lines of the traceback behind a line."""
+    end = number + 1
+    while end < len(lines) and lines[end].startswith("  | "):
+        end += 1
+    return lines[number + 1 : end]
+
+
+def resident_bytes(pids: Mapping[int, int]) -> dict[int, int]:
+    """Return what each of these processes has in memory.
+
+    Raises:
+        OSError: one of them has ended.
+    """
+    found = {}
+    for node_id, pid in pids.items():
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        found[node_id] = int(status.partition("VmRSS:")[2].split()[0]) * 1024
+    return found
+
+
+def reached(cluster: Cluster) -> dict[str, int]:
+    """Return how many requests of each API and version have reached a handler, by the brokers' own count."""
+    counts: dict[str, int] = {}
+    for broker in cluster.status()["brokers"]:
+        for name, count in broker.get("stats", {}).get("requests_by_version", {}).items():
+            counts[name] = counts.get(name, 0) + count
+    return counts

@@ -1,0 +1,20 @@
+"""What searches found worth keeping goes through every decoder again: nothing but the declared errors comes out."""
+
+import pytest
+from fuzzing import corpus
+from fuzzing.targets import TARGETS
+
+INPUTS_MIN = {"requests": 150, "responses": 150, "records": 30, "peers": 30, "quorum": 5}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_but_declared_errors_comes_out(target: str) -> None:
+    kept = corpus.kept(target)
+    assert len(kept) >= INPUTS_MIN[target]
+    for data in kept:
+        TARGETS[target](data)
+
+
+def test_the_corpus_is_small() -> None:
+    assert sum(path.stat().st_size for path in corpus.FOLDER.iterdir()) < 1 << 20
+    assert {path.stem for path in corpus.FOLDER.iterdir()} == set(TARGETS)
