@@ -2,13 +2,14 @@
 
 import pytest
 
+from barnabas_broker.join_tokens import ISSUE
 from barnabas_broker.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.testing import RunningCluster
 from barnabas_raftlog.multiraft import admin
 from barnabas_raftlog.multiraft.catch_up_wire import ENTRIES
 from barnabas_raftlog.multiraft.rpc import RemoteError
 
-ASKED_BY_OPERATORS = {"status", LOST_VOTER}
+ASKED_BY_OPERATORS = {"status", LOST_VOTER, ISSUE}
 
 
 def test_an_admin_is_answered_what_operators_ask_and_refused_all_else(one_broker: RunningCluster) -> None:
