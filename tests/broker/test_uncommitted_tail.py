@@ -111,9 +111,12 @@ def uncommitted(brokers: RunningCluster, wires: Wires, topic: str, *, batches: i
 
 @pytest.fixture(scope="module", params=["in memory", "on disk"])
 def tail(request: pytest.FixtureRequest, brokers: RunningCluster, wires: Wires) -> Iterator[Tail]:
-    """All of it in memory; or more of it than memory is for, so that also some of it is read from disk."""
+    """All of it in memory; or more of it than memory is for, so that also some of it is read from disk.
+
+    There, a batch that is not committed would fit into a first answer (`cold_window`).
+    """
     topic, is_on_disk = request.param.replace(" ", "-"), request.param == "on disk"
-    size = {"batches": 40, "body_bytes": 100_000} if is_on_disk else {"batches": 4, "body_bytes": 20}
+    size = {"batches": 80, "body_bytes": 50_000} if is_on_disk else {"batches": 4, "body_bytes": 20}
     with uncommitted(brokers, wires, topic, **size) as tail:
         log = replica(brokers, tail.leader_id, topic).log
         while is_on_disk and log.read(COMMITTED + 1, tail.end, 1) is not None:
