@@ -208,8 +208,13 @@ class TimestampReads:
     async def _seek(
         self, segment: Segment, hint: Hint | None, size_bytes: int, found: Callable[[int, BatchHeader], bool]
     ) -> Batch | None:
-        """Return the first batch in the file for which `found`, with its bytes."""
+        """Return the first batch in the file for which `found`, with its bytes.
+
+        The indexes also name what is in memory alone: such a place is in no file yet, and nothing before it counts.
+        """
         cold = self._cold
+        if hint is not None and hint[2] >= size_bytes:
+            return None
 
         def seek(blocking: bool) -> Batch | None:
             place = cold.seek(segment, hint, size_bytes, found, blocking=blocking)

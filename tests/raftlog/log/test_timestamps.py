@@ -260,6 +260,27 @@ def test_answers_are_those_of_the_log_as_it_was_when_they_were_asked_for(
         assert asyncio.run(log.max_timestamp(end_offset)) == (largest and (*largest, 1))
 
 
+def test_what_the_indexes_name_and_no_file_has_yet_is_looked_for_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read behind the end of a file took the replica out of service."""
+    config = StorageConfig(
+        journal_file_bytes=1 << 20, journal_step_bytes=64 << 10, segment_bytes=1 << 20, tail_cache_bytes=4 << 10
+    )
+    node = Node(config=config)
+    log = node.log()
+    fill(log, 40)
+    node.work()
+    assert log._tail.first_index > 1, "the first batches are in the file alone"
+    with monkeypatch.context() as patch:
+        patch.setattr(ReplicaLog, "_write_inline", lambda *_: False)  # as while another write is under way
+        fill(log, 40, timestamp_ms=2_000)
+    assert log._tail.written_index == 40, "the others are in memory alone"
+    end = log.log_end_offset
+    assert asyncio.run(log.max_timestamp(end)) == (end - 2, 2_039, 1)
+    assert asyncio.run(log.offset_for_timestamp(2_030, end)) == (80 + 2 * 30, 2_030, 1)
+    assert asyncio.run(log.offset_for_timestamp(1_020, end)) == (2 * 20, 1_020, 1)
+    assert log.failed is None
+
+
 def test_a_lost_time_index_costs_a_longer_walk_and_no_record() -> None:
     config = StorageConfig(
         journal_file_bytes=1 << 20, journal_step_bytes=64 << 10, segment_bytes=64 << 10, tail_cache_bytes=4 << 10
