@@ -5,11 +5,10 @@ coordinator that was deposed and does not know it yet never hands out an old pos
 shown. A group or a partition without one is answered with offset -1 and no error, as in Kafka.
 
 Positions that were committed for an earlier topic of the same name are not shown: that topic's offsets mean nothing
-now. A group that is named twice is answered once, with what was asked of it last.
+now. Who asks twice for everything that a group has stored is answered once.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
@@ -53,7 +52,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             ]
         )
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
-    groups = await taken(distinct(groups, attrgetter("group_id")))
+    groups = await taken(distinct(groups, _key))
     shards: dict[str, Shard | ErrorCode] = {}
     until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
     for group in groups:
@@ -75,6 +74,10 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         else:
             results.append(_failed(group, code))
     return OffsetFetchResponse(groups=results) if version >= MANY_SINCE else _single(results[0], request, version)
+
+
+def _key(group: OffsetFetchRequestGroup) -> Hashable:
+    return group.group_id if group.topics is None else id(group)
 
 
 def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
