@@ -7,7 +7,7 @@ traffic, by the same seed, goes to the brokers. Latencies are compared, each fro
 
 Exit status: 0 if the 99th percentile in the crowd is at most twice that of the control, and each of the 4,500 had
 at least 95 % of what it offered, without an error; 1 otherwise; 2 if a generator of load used more than 0.8 of a
-processor, and so may have measured itself.
+processor, and so may have measured itself, or if the control had errors or less than its rate.
 """
 
 import argparse
@@ -57,6 +57,9 @@ def verdict(control: dict[str, Any], crowd: dict[str, Any]) -> int:
     busy = max(run[name] for run in (control, crowd) for name in ("processor", "hostile_processor"))
     if busy > BUSY_MAX:
         print(f"a generator of load used {busy:.2f} of a processor: this measured the generator")
+        return SELF_MEASURED
+    if control["share_min"] < SHARE_MIN or control["errors"]:
+        print("the control did not get its own rate: the machine does not carry today what it carried at first")
         return SELF_MEASURED
     holds = ratio <= RATIO_MAX and crowd["share_min"] >= SHARE_MIN and not crowd["errors"]
     return 0 if holds else FAILED

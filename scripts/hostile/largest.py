@@ -148,6 +148,7 @@ class _Filler:
         self._text_max = min(text_bytes, FLEXIBLE_TEXT_MAX if is_flexible else INFLEXIBLE_TEXT_MAX)
         self._blob_bytes = min(text_bytes, 1_000_000)
         self._chance = random.Random(version)
+        self._fields: dict[type[Any], Sequence[Field]] = {}
         self.elements = self.values = 0
 
     def message(self, message: type[Message]) -> Message:
@@ -155,7 +156,10 @@ class _Filler:
         return made
 
     def _struct(self, of: type[Any], depth: int) -> Any:
-        return of(**{field.name: self._value(field.kind, field.name, depth) for field in _fields(of, self._version)})
+        fields = self._fields.get(of)
+        if fields is None:
+            fields = self._fields[of] = _fields(of, self._version)
+        return of(**{field.name: self._value(field.kind, field.name, depth) for field in fields})
 
     def _value(self, kind: Kind, name: str, depth: int) -> Any:
         match kind:

@@ -6,8 +6,9 @@ One thread, one epoll, no task for a connection. Two ways to load brokers, by li
     open RATE SECONDS     requests leave at a fixed rate, whatever happens to those before, each connection in its turn
 
 Each is answered by one line of JSON. A latency counts from when a request was due, not from when it left, so a broker
-that stands still is not spared the requests that had to wait for it. `share_min` is what the connection with the fewest
-answers got of what it offered; `processor` is how much of a processor this process used: near 1, it is the bottleneck.
+that stands still is not spared the requests that had to wait for it. Errors count as nothing that was had: nobody here
+goes after a leader that has moved. `share_min` is what the connection that had least got of what it offered;
+`processor` is how much of a processor this process used: near 1, it is the bottleneck.
 """
 
 import json
@@ -37,7 +38,7 @@ POLL_S = 0.02
 class Connection:
     """One of them: since when it waits for which answers, and what has come of the next one."""
 
-    __slots__ = ("answered", "due", "frame", "offered", "received", "socket", "unsent")
+    __slots__ = ("answered", "due", "frame", "offered", "received", "socket", "stale", "unsent")
 
     def __init__(self, address: Address, frame: bytes) -> None:
         self.socket = connect(address, timeout_s=30.0)
@@ -45,7 +46,7 @@ class Connection:
         self.frame = frame
         self.due: deque[float] = deque()
         self.received, self.unsent = b"", b""
-        self.offered = self.answered = 0
+        self.offered = self.answered = self.stale = 0
 
     def send(self, due: float) -> None:
         """Send one request more; what the socket does not take is sent with the next one.
@@ -114,6 +115,7 @@ class Load:
         self.latencies_s, self.errors = array("d"), {}
         for one in self.all:
             one.offered = one.answered = 0
+            one.stale = len(one.due)  # Whatever comes of these belongs to an earlier run.
         used_s, began = time.process_time(), time.monotonic()
         number, total = 0, int(rate * seconds)
         while number < total:
@@ -160,10 +162,15 @@ class Load:
                 continue
             now = time.monotonic()
             for answer in answers:
-                self.latencies_s.append(now - one.due.popleft())
-                one.answered += 1
+                due = one.due.popleft()
+                if one.stale:
+                    one.stale -= 1
+                    continue
+                self.latencies_s.append(now - due)
                 part: Any = decode_response(ProduceRequest, answer, VERSION)
-                if code := part.responses[0].partition_responses[0].error_code:
+                code = part.responses[0].partition_responses[0].error_code
+                one.answered += not code
+                if code:
                     self._failed(f"error {code}")
             found += [one] * len(answers)
         return found

@@ -7,6 +7,7 @@ when a socket is full.
 
 import asyncio
 import errno
+import io
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,10 @@ class Stream(asyncio.Transport):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return {"peername": self.remote, "sockname": self.local, "socket": self}.get(name, default)
+
+    def fileno(self) -> int:
+        """It has none, which is no bug of who asks."""
+        raise io.UnsupportedOperation("fileno")
 
     def setsockopt(self, _level: int, option: int, value: int) -> None:
         if option == TCP_USER_TIMEOUT:
