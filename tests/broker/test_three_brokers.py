@@ -176,15 +176,15 @@ async def test_what_is_deleted_goes_without_the_garbage_collector() -> None:
         metadata, partitions = cluster.nodes[1].metadata, cluster.nodes[1].partitions
         gc.disable()
         try:
-            [created] = await metadata.create_topics([NewTopic("passing", 5, 3)], 10)
-            await partitions.wait_for_leaders([created.topic_id], 10)
+            [created] = await metadata.create_topics([NewTopic("passing", 5, 3)], 60)
+            await partitions.wait_for_leaders([created.topic_id], 60)
             await all_open(cluster)
             # Partition and group have each theirs.
             held = [weakref.ref(partition.log) for node in cluster.nodes.values() for partition in node.partitions]
             assert len(held) == 3 * 5
-            [deleted] = await metadata.delete_topics(["passing"], [], 10)
+            [deleted] = await metadata.delete_topics(["passing"], [], 60)
             assert deleted.error is None
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while any(one() is not None for one in held):  # noqa: ASYNC110 - nobody says so
                     await asyncio.sleep(0)
         finally:

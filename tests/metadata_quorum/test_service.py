@@ -89,13 +89,13 @@ def test_what_names_much_is_done_in_parts_that_everybody_sees_whole(tmp_path: Pa
 
             for node in nodes:
                 node.service.subscribe(partial(watch, node.node_id))
-            names = [f"t{number}" for number in range(300)]
-            fates = await nodes.leader().service.create_topics(
+            names, service = [f"t{number}" for number in range(300)], nodes.leader().service
+            fates = await service.create_topics(
                 [NewTopic("large", 500, 3), *(NewTopic(name, 1, 3) for name in names), NewTopic("t7", 1, 3)], PATIENCE_S
             )
             assert [fate.name for fate in fates] == ["large", *names, "t7"]
             assert [fate.error for fate in fates] == 301 * [None] + [RefusalReason.TOPIC_ALREADY_EXISTS]
-            gone = await nodes.leader().service.delete_topics([*names, "absent"], [bytes(16)], PATIENCE_S)
+            gone = await service.delete_topics([*names, "absent"], [bytes(16)], PATIENCE_S)
             assert [fate.error for fate in gone] == 300 * [None] + [
                 RefusalReason.UNKNOWN_TOPIC,
                 RefusalReason.UNKNOWN_TOPIC_ID,
