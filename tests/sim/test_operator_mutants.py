@@ -21,7 +21,7 @@ from .mutants import JUDGED, operator_mutant, operator_mutants
 
 ONE_IN = 6
 ONE_IN_BY_SEEDS = 3
-SEEDS_ALONE = 8
+SEEDS_ALONE = 9
 """Most are noticed by the first or the second; a few hundredths of a second each."""
 FIRST_SEEDS = 3
 """Examples are asked after so many seeds: they are quick, and what no early seed notices is mostly theirs."""

@@ -347,3 +347,11 @@ def test_nobody_stands_in_a_term_that_no_entry_can_have() -> None:
     group.to_deadline(2)
     assert not group.inbox
     assert core.term == TERM_MAX
+
+
+def test_that_there_is_no_term_left_is_said_once() -> None:
+    group = elected()
+    group.step(2, VoteRequest(TERM_MAX, 3, 2, 9, 9, pre=False, transfer=False))
+    for _ in range(3):
+        group.to_deadline(2)
+    assert sum("no term left" in line for line in group.lines) == 1
