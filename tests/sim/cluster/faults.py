@@ -11,6 +11,8 @@ from .world import World
 
 __all__ = ["Faults"]
 
+CLOCK_OFFSET_MS_MAX = 3_300_000
+"""Of a broker whose clock is an hour behind clients' are an hour ahead: it refuses their records, as it must."""
 CONTROLLERS_MIN = 3  # of which one may lose its disk: fewer lose with it what they had acknowledged
 
 
@@ -123,7 +125,9 @@ class Faults:
         self._target(fault).stall(fault.duration_us)
 
     def _clock_jump(self, fault: Fault) -> None:
-        self._target(fault).wall_offset_ms += (fault.detail - (1 << 15)) * 100
+        machine = self._target(fault)
+        offset_ms = machine.wall_offset_ms + (fault.detail - (1 << 15)) * 100
+        machine.wall_offset_ms = max(-CLOCK_OFFSET_MS_MAX, min(offset_ms, CLOCK_OFFSET_MS_MAX))
 
     def _stuck_disk(self, fault: Fault) -> None:
         self._target(fault).disk.stuck_until_us = self._world.now_us + fault.duration_us

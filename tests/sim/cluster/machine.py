@@ -45,6 +45,8 @@ class _Told(EventHistory):
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         self._world.counts[f"event {kind}"] += 1
+        if kind == "message refused":
+            self._world.violate(f"{self._name}: {cause}, and all of them are honest")
         if kind in TOLD:
             self._world.note(self._name, f"{subject}: {kind}: {cause}")
         super().add(kind, subject, cause)
