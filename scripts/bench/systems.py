@@ -176,6 +176,7 @@ def _barnabas_from_files(
             settings: dict[str, int | str] = {
                 "node.id": k + 1,
                 "cluster.id": "bench",
+                "cluster.secret": "bench",
                 "log.dir": f"{home}/data{k + 1}",
                 "listeners": f"{setup.host(k)}:{port + k}",
             }
