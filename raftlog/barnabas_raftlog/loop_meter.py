@@ -6,11 +6,11 @@ answers, turns, timers, tasks) go through `run`, which measures each of them twi
 that the loop's thread used of a processor. The second says whose fault a long one is: if it used the processor, it was
 this program's; if not, it waited for one, or for a disk.
 
-*What it costs*: two readings of the wall's clock, and one of the processor's for all callbacks that begin within
-`FRESH_NS`. That one is a system call in which the kernel may find that it is somebody else's turn: asked before each
-callback, it took 7 % of all processor time of brokers that share their processors. Of a callback that took less than
-`EXACT_NS` of the wall, processor time is at most that; of a longer one it is known, or up to `FRESH_NS` less than is
-said.
+*What it costs*: two readings of the wall's clock, and one of the processor's in `FRESH_NS`. That one is a system call
+in which the kernel may find that it is somebody else's turn: asked before each callback, it took 7 % of all processor
+time of brokers that share their processors. So of a callback that took less than `EXACT_NS` of the wall, processor time
+is at most that. Of a longer one it is what the thread has used since it was asked last, without what other callbacks
+have taken of the wall since then: too little by what those waited, too much by what does not go through here.
 
 *What it keeps*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling,
 so a percentile is at most a quarter too high; and the longest of each, by name.
@@ -30,7 +30,7 @@ __all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "Longest", "LoopMeter"]
 T = TypeVar("T")
 
 EXACT_NS = 1_024_000  # where a bucket begins
-FRESH_NS = 2_000_000
+FRESH_NS = 10_000_000
 LONG_NS = 100_000_000  # of processor time: somebody should hear of it
 SLOT_NS = 10_000_000_000
 SLOTS = 6
@@ -76,7 +76,8 @@ class LoopMeter:
         self._wall_ns, self._processor_ns, self._on_long = wall_ns, processor_ns, on_long
         self._slots = [_Slot(-SLOTS)]
         self._is_running = False
-        self._used_ns = self._stale_ns = 0  # what the processor's clock said, and when it has to be asked again
+        # What the processor's clock said, when it has to be asked again, and what callbacks have taken since then.
+        self._used_ns = self._stale_ns = self._since_ns = 0
         self._told_ns, self._unsaid = -TOLD_APART_NS, 0
         self.what = ""
 
@@ -87,7 +88,7 @@ class LoopMeter:
         self._is_running, self.what = True, ""
         began_ns = self._wall_ns()
         if began_ns >= self._stale_ns:
-            self._used_ns, self._stale_ns = self._processor_ns(), began_ns + FRESH_NS
+            self._used_ns, self._stale_ns, self._since_ns = self._processor_ns(), began_ns + FRESH_NS, 0
         try:
             return call(*args)
         finally:
@@ -96,6 +97,7 @@ class LoopMeter:
             took_ns = ended_ns - began_ns
             if took_ns <= slot.short_ns and ended_ns < slot.ends_ns:
                 slot.wall[_SHORT_BUCKETS[took_ns // 1_000]] += 1
+                self._since_ns += took_ns
             else:
                 self._note(name, took_ns, ended_ns)
 
@@ -128,10 +130,12 @@ class LoopMeter:
         slot.wall[_bucket(took_ns)] += 1
         used_ns = took_ns
         if took_ns >= EXACT_NS:
-            before_ns, self._used_ns = self._used_ns, self._processor_ns()
-            self._stale_ns = ended_ns + FRESH_NS
-            used_ns = min(took_ns, self._used_ns - before_ns)
+            others_ns, self._used_ns = self._used_ns + self._since_ns, self._processor_ns()
+            self._stale_ns, self._since_ns = ended_ns + FRESH_NS, 0
+            used_ns = max(0, min(took_ns, self._used_ns - others_ns))
             slot.processor[_bucket(used_ns)] += 1
+        else:
+            self._since_ns += took_ns
         if took_ns > slot.longest_wall.took_ns:
             slot.longest_wall = Longest(took_ns, self._named(name))
         if used_ns > slot.longest_processor.took_ns:

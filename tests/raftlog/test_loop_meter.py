@@ -93,13 +93,23 @@ def test_short_ones_that_follow_each_other_cost_one_question_to_the_system() -> 
     assert loop.asked == 3
 
 
-def test_of_a_long_one_the_processor_is_known_but_for_what_went_before_it() -> None:
+def test_of_a_long_one_the_processor_is_known_but_for_what_others_waited() -> None:
     loop = Loop()
-    loop.run("short", MS, MS)
+    for _ in range(3):
+        loop.run("short", MS, MS)
     loop.run("long", 40 * MS, 20 * MS)
-    assert loop.status["processor"]["longest_ms"] == 21.0
-    loop.run("longer, after what is known", 40 * MS, 22 * MS)
-    assert loop.status["processor"]["longest_ms"] == 22.0
+    assert loop.status["processor"]["longest_ms"] == 20.0
+    loop.run("waits", MS, MS // 4)
+    loop.run("longer", 40 * MS, 22 * MS)
+    assert loop.status["processor"]["longest_ms"] == 21.25
+
+
+def test_who_waited_is_no_reason_to_say_less_than_nothing() -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.run("waits", MS, 0)
+    loop.run("waits longer", 2 * MS, MS)
+    assert loop.status["processor"] == {"longest_ms": 1.0, "in": "waits", "p99_ms": 1.0}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * EXACT_NS), st.integers(0, 12 * S)), max_size=30))
