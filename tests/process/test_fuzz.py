@@ -6,13 +6,11 @@ import cluster_handle
 import pytest
 from fuzzing import client_run, peer_run
 from fuzzing.client_run import Plan
-from fuzzing.peer_frames import KINDS, RAFT_KINDS
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 FRAMES, REQUIRED = 12_000, 12
 PEERS = 200
-RPC_KINDS = [kind for kind in KINDS if kind not in {raft.__name__ for raft in RAFT_KINDS}]
 
 
 def test_clients_that_send_anything_harm_nobody(tmp_path: Path) -> None:
@@ -23,5 +21,5 @@ def test_clients_that_send_anything_harm_nobody(tmp_path: Path) -> None:
 
 def test_nodes_and_strangers_that_send_anything_harm_nobody() -> None:
     with cluster_handle.cluster(peer_run.BROKERS, peer_run.settings()) as cluster:
-        outcome = peer_run.run(20, PEERS, cluster, RPC_KINDS)
+        outcome = peer_run.run(20, PEERS, cluster)
     assert not outcome.problems
