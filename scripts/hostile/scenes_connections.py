@@ -49,12 +49,17 @@ def _taken(one: socket.socket, data: bytes) -> str:
     return f"{send_some(one, data) >> 20} MiB taken"
 
 
+def _half_sent(attack: Attack, count: int) -> list[socket.socket]:
+    made = attack.open_many(count)
+    for one in made:
+        send_some(one, LENGTH.pack(LARGEST) + bytes(70_000))
+    return made
+
+
 @scene("A3")
 def nine_half_requests(attack: Attack) -> str:
     """To each broker three connections that announce 100 MiB, send 70 KB, and then a byte now and then."""
-    made = attack.open_many(9)
-    for one in made:
-        send_some(one, LENGTH.pack(LARGEST) + bytes(70_000))
+    made = _half_sent(attack, 9)
     for _ in attack.turns():
         for one in made:
             send_some(one, b"\0")
@@ -65,9 +70,7 @@ def nine_half_requests(attack: Attack) -> str:
 @scene("A3")
 def five_hundred_half_requests(attack: Attack) -> str:
     """500 connections that announce 100 MiB, send 70 KB and stop."""
-    made = attack.open_many(500)
-    for one in made:
-        send_some(one, LENGTH.pack(LARGEST) + bytes(70_000))
+    made = _half_sent(attack, 500)
     attack.wait()
     return f"{len(made)} half-sent requests, {still_open(made)} still open"
 

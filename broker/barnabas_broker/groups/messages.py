@@ -9,7 +9,7 @@ does not know it: in what it asks to be saved the field is -1, and the caller st
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import starmap
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Fact
@@ -34,6 +34,8 @@ __all__ = [
     "failed_save_answer",
 ]
 
+
+T = TypeVar("T")
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Name and metadata of each protocol that a member offers, the one that it likes best first."""
@@ -89,11 +91,26 @@ class JoinedMember(NamedTuple):
     metadata: bytes
 
 
-class JoinedMembers(Collection[JoinedMember]):
-    """The members of a generation as its leader sees them. Each is made when it is come to: the list costs little.
+class _MadeOnTheWay(Collection[T]):
+    """What is made when it is come to, each time anew. Equal to any collection of the same in the same order."""
 
-    What they have said is not copied. Equal to any collection of the same in the same order.
-    """
+    __slots__ = ()
+
+    def __contains__(self, wanted: object) -> bool:
+        return any(one == wanted for one in self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Collection) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+class JoinedMembers(_MadeOnTheWay[JoinedMember]):
+    """The members of a generation as its leader sees them: the list costs little, what they have said is not copied."""
 
     __slots__ = ("_protocol_name", "_said")
 
@@ -108,18 +125,6 @@ class JoinedMembers(Collection[JoinedMember]):
         for member_id, instance_id, protocols in self._said:
             metadata = next((metadata for name, metadata in protocols if name == chosen), b"")
             yield JoinedMember(member_id, instance_id, metadata)
-
-    def __contains__(self, member: object) -> bool:
-        return any(one == member for one in self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Collection) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 class JoinAnswer(NamedTuple):
@@ -194,11 +199,10 @@ class SavedGroup(NamedTuple):
 Answer: TypeAlias = JoinAnswer | SyncAnswer
 
 
-class Answers(Collection[Answer]):
+class Answers(_MadeOnTheWay[Answer]):
     """Answers of which many are alike, each made when it is come to; so ten thousand cost their state machine little.
 
     `alike` are the others: what makes an answer of a ticket and what is that one's own, and all tickets with that.
-    Equal to any collection of the same in the same order.
     """
 
     __slots__ = ("_alike", "_single")
@@ -217,18 +221,6 @@ class Answers(Collection[Answer]):
         yield from self._single
         for make, waiting in self._alike:
             yield from starmap(make, waiting)
-
-    def __contains__(self, answer: object) -> bool:
-        return any(one == answer for one in self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Collection) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
 
 
 class Effects(NamedTuple):

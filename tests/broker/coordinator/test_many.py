@@ -250,7 +250,7 @@ class TestManyOffsets:
         world.breathe(15)
         assert len(world.lead().offsets) == self.COUNT
 
-    def test_a_group_with_many_is_deleted_in_pieces_and_cannot_be_used_meanwhile(self, world: World) -> None:
+    def deletion_begun(self, world: World) -> tuple[Shard, Outcome]:
         shard, outcome = world.lead(), Outcome()
         commit(world, shard, self.COUNT)
         world.commit()
@@ -259,6 +259,10 @@ class TestManyOffsets:
         assert hosted is not None
         with world.step():
             shard.remove_group(hosted, outcome)
+        return shard, outcome
+
+    def test_a_group_with_many_is_deleted_in_pieces_and_cannot_be_used_meanwhile(self, world: World) -> None:
+        shard, outcome = self.deletion_begun(world)
         assert shard.under_way.count == DELETED_STEP
         assert shard.group("g") is shard.make_group("g") is None
         assert "g" in shard.groups
@@ -273,14 +277,7 @@ class TestManyOffsets:
         assert shard.make_group("g") is not None
 
     def test_a_deletion_that_ends_half_way_says_so(self, world: World) -> None:
-        shard, outcome = world.lead(), Outcome()
-        commit(world, shard, self.COUNT)
-        world.commit()
-        world.breathe(15)
-        hosted = shard.group("g")
-        assert hosted is not None
-        with world.step():
-            shard.remove_group(hosted, outcome)
+        _shard, outcome = self.deletion_begun(world)
         world.lose()
         world.breathe(3)
         assert outcome.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
