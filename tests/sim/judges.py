@@ -18,10 +18,11 @@ import pytest
 from .scenario import run_seed
 
 SEEDS = (
-    *(35, 345, 417, 445, 248, 388, 181, 213, 304, 81, 152, 129),
+    *(40, 345, 26, 445, 248, 388, 181, 213, 304, 81, 152, 129),
     *(171, 188, 223, 452, 455, 486, 16, 51, 133, 384, 392, 27),
 )
-"""A mistake that breaks a promise must be noticed by one of these: of the first 500 those with most faults."""
+"""A mistake that breaks a promise must be noticed by one of these: of the first 500 those with most faults,
+and two for mistakes that need a rare one."""
 
 EXAMPLES = (
     *(

@@ -22,6 +22,7 @@ FIRST = {
     "appends after anything": 45,
     "only members are given pre-votes": 20,
     "learners do not vote": 20,
+    "members are not taken in": 35,
     "told by a stale member, believed": 24,
     "a lone voter speaks before its vote is safe": 88,
     "votes for itself though it left": 25,

@@ -70,7 +70,7 @@ def test_the_seeds_notice_a_disk_that_forgets_changes(monkeypatch: pytest.Monkey
             "if len(votes & voters) >= majority(len(voters)):",
             30_290,
         ),
-        ("uncertainty", "        progress.match_index = 0\n", "", 2_050),
+        ("uncertainty", "        progress.match_index = 0\n", "", 4_300),
     ],
     ids=["votes of uncertain voters count", "what a follower had before its return is believed"],
 )

@@ -9,8 +9,8 @@ so once (`quiesce`) and nobody sends or waits for anything any more. From then o
 `PeerSilent`, `PeerLive` and `PeerDigest` wake whom they concern. A leader at rest that keeps a majority need do nothing
 about the loss of a member, nor about its return with the same log (`reconnect`). A member that was not told, or did
 not hear, keeps its timer, asks for pre-votes after an election timeout, and so wakes the leader. The same message
-carries the commit index, which is why it is sent as soon as everything is in place; at most every 20 ms, so that a
-steady trickle of proposals does not pay for it each time.
+carries the commit index, which is why it is sent as soon as everything is in place; but not while proposals follow
+each other within 20 ms, for the next one's append carries it, too, and a steady stream need not pay for it.
 
 *Liveness of a member* is what the driver reports, corrected by experience: any answer proves life, and an active
 leader that a member has not answered for an election timeout goes on without it. But nobody will report that
@@ -26,7 +26,7 @@ from .messages import AppendResponse, PeerLive, PeerSilent, TimeoutNow, Transfer
 from .progress import Progress, ProgressState
 from .quorum import majority
 from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
-from .state import RaftState, Role
+from .state import REST_MS, RaftState, Role
 from .uncertainty import note_answer
 from .witness import feeds_nobody, heir, releasable_index
 
@@ -45,8 +45,6 @@ __all__ = [
     "tell_witnesses",
 ]
 
-# How long a leader waits at least between two announcements that all is committed and quiet.
-NOTICE_INTERVAL_MS = 20
 INTERVALS_UNANSWERED = 3  # between heartbeats to one that does not answer; an election timeout is ten
 
 
@@ -54,6 +52,8 @@ def on_proposed(raft: RaftState) -> None:
     """Send what the driver has appended to the log."""
     assert raft.ends is not None
     raft.ends.note(raft.log.last_index, raft.now_ms)
+    if raft.now_ms < raft.rest_ms:
+        raft.rest_ms = raft.now_ms + REST_MS
     if not raft.peers:
         advance_commit(raft)  # With a log that is durable at once there may be no `Persisted`.
         return
@@ -182,12 +182,11 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
     # A leader that is no voter any more is about to leave: nobody must go on trusting it in silence.
     if not raft.peers or not raft.is_voter or not _all_have_everything(raft):
         return False
-    due_ms = raft.noticed_ms + NOTICE_INTERVAL_MS
-    if raft.now_ms < due_ms:
-        if raft.deadline_ms is None or due_ms < raft.deadline_ms:
-            raft.deadline_ms = due_ms
+    if raft.now_ms < raft.rest_ms:
+        if raft.deadline_ms is None or raft.rest_ms < raft.deadline_ms:
+            raft.deadline_ms = raft.rest_ms
         return False
-    raft.noticed_ms = raft.now_ms
+    raft.rest_ms = raft.now_ms + REST_MS
     raft.quiescent = True
     raft.round += 1
     for progress in raft.progress.values():

@@ -16,7 +16,11 @@ from .messages import Entry, Fact, HardState, InstallSnapshot, LogReader, Messag
 from .progress import Progress
 from .quorum import majority_value
 
-__all__ = ["RaftState", "Role", "RoundTrip", "SnapshotSource", "Timing"]
+__all__ = ["REST_MS", "RaftState", "Role", "RoundTrip", "SnapshotSource", "Timing"]
+
+# How long a leader waits at least before it says that all is committed and quiet: after it began, after it said so, and
+# after what it was given within this time.
+REST_MS = 20
 
 SnapshotSource = Callable[[int | None], tuple[int, int, bytes] | None]
 """Returns (last index covered, its term, state) of the newest snapshot, or None while there is none.
@@ -103,7 +107,6 @@ class RaftState:
         "may_stand",
         "member",
         "node_id",
-        "noticed_ms",
         "now_ms",
         "out_after_persist",
         "out_append",
@@ -124,6 +127,7 @@ class RaftState:
         "removed_at",
         "replaced",
         "reported_index",
+        "rest_ms",
         "rng",
         "role",
         "round",
@@ -220,7 +224,7 @@ class RaftState:
         self.asked_round = 0  # Somebody waits for the answer to this round.
         self.confirmed = False
         self.active_since_ms = now_ms
-        self.noticed_ms = now_ms
+        self.rest_ms = now_ms + REST_MS  # when it may fall silent
         self.transfer_target: int | None = None
         self.transfer_deadline_ms = 0
         # What the current step has decided so far; emptied into a `Ready` at its end.
