@@ -3,8 +3,8 @@
 Each function takes a deadline, retries what is retriable within it, and raises the `KafkaError` of the first topic
 that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and the
 next one then fails with TOPIC_ALREADY_EXISTS. The functions here take that answer for success when an earlier attempt
-of the same call may have got through, and likewise UNKNOWN_TOPIC_OR_PARTITION when deleting and INVALID_PARTITIONS
-when adding partitions.
+of the same call may have got through (no answer came, or REQUEST_TIMED_OUT), and likewise UNKNOWN_TOPIC_OR_PARTITION
+when deleting and INVALID_PARTITIONS when adding partitions.
 
 Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
 
@@ -390,6 +390,8 @@ class _Attempts:
     def check(self, rows: Sequence[tuple[int, str, str | None]], done: ErrorCode) -> None:
         """Raise for the first refusal in (code, name, message); `done` is none if it was asked for before."""
         for code, name, message in rows:
+            # The controller's answer came too late for the broker that was asked, not the order for the controller.
+            self._may_be_done |= code == ErrorCode.REQUEST_TIMED_OUT
             if not (code == done and self._may_be_done):
                 _raise_for(code, name, message)
 

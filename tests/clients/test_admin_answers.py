@@ -13,6 +13,7 @@ from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from barnabas_clients.protocol.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from barnabas_clients.protocol.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
@@ -26,7 +27,13 @@ from barnabas_clients.protocol.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from barnabas_clients.protocol.errors import ErrorCode, GroupIdNotFoundError, InvalidPartitionsError, KafkaError
+from barnabas_clients.protocol.errors import (
+    ErrorCode,
+    GroupIdNotFoundError,
+    InvalidPartitionsError,
+    KafkaError,
+    TopicAlreadyExistsError,
+)
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from barnabas_clients.protocol.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from barnabas_clients.protocol.list_offsets import (
@@ -85,6 +92,28 @@ def test_partitions_that_are_there_are_an_error_unless_we_may_have_added_them(
             else:
                 with pytest.raises(InvalidPartitionsError, match="t: it has 2"):
                     await admin.create_partitions(asking, "t", 2, FOREVER_S)
+
+    run(main())
+
+
+@pytest.mark.parametrize("first", ["timed out", "refused"])
+def test_topic_that_is_there_is_an_error_unless_the_controller_may_have_created_it(run: Run, first: str) -> None:
+    async def main() -> None:
+        broker = FakeBroker(1)
+        FakeCluster(broker)
+        codes = iter([ErrorCode.REQUEST_TIMED_OUT] if first == "timed out" else [])
+
+        async def create(_: CreateTopicsRequest) -> Answer:
+            code = next(codes, ErrorCode.TOPIC_ALREADY_EXISTS)
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=code)])
+
+        broker.answers[CreateTopicsRequest] = create
+        async with serving(broker), client(broker) as asking:
+            if first == "timed out":
+                await admin.create_topics(asking, [admin.NewTopic("t")], FOREVER_S)
+            else:
+                with pytest.raises(TopicAlreadyExistsError, match="t"):
+                    await admin.create_topics(asking, [admin.NewTopic("t")], FOREVER_S)
 
     run(main())
 
