@@ -1,8 +1,9 @@
-"""A search for inputs that break a target: atheris in a process of its own, from the corpus on, and what came of it."""
+"""A search for inputs that break a target: atheris in processes of its own, from the corpus on, and what came of it."""
 
 import subprocess
 import sys
 import tempfile
+import time
 from hashlib import sha1
 from pathlib import Path
 from typing import NamedTuple
@@ -26,22 +27,25 @@ class Found(NamedTuple):
     @property
     def executed(self) -> int:
         """How many inputs were tried, as far as the search has said so."""
-        counts = [line.split()[-1] for line in self.said if "number_of_executed_units" in line]
-        return int(counts[-1]) if counts else 0
+        return sum(int(line.split()[-1]) for line in self.said if "number_of_executed_units" in line)
 
 
 def search(target: str, seconds: int, seed: int) -> Found:
-    """Search for so long. Nothing is left behind."""
+    """Search for so long, in one process after the other. Nothing is left behind."""
+    until_s, said = time.monotonic() + seconds, list[str]()
     with tempfile.TemporaryDirectory(prefix="barnabas-fuzz-") as name:
         folder = Path(name)
         (folder / "inputs").mkdir()
         for data in (*corpus.kept(target), *seeds(target, seed)):
             (folder / "inputs" / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
-        command = [sys.executable, str(HARNESS), target, str(seconds), name]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        broke = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+        broke, status = list[bytes](), 0
+        while not broke and not status and (left_s := round(until_s - time.monotonic())) > 0:
+            command = [sys.executable, str(HARNESS), target, str(left_s), name]
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            broke = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
+            said += done.stderr.splitlines() + done.stdout.splitlines()
+            status = done.returncode
         inputs = [path.read_bytes() for path in sorted((folder / "inputs").iterdir())]
-    said = done.stderr.splitlines() + done.stdout.splitlines()
-    if done.returncode and not broke:
+    if status and not broke:
         broke = [b""]  # It ended in a way that leaves no input.
     return Found(broke, said, corpus.minimised(TARGETS[target], inputs) if not broke else inputs)
