@@ -188,8 +188,7 @@ def _on_vote_request(raft: RaftState, message: VoteRequest) -> None:
 def _on_vote_response(raft: RaftState, message: VoteResponse) -> None:
     if not (message.pre and message.granted):
         _catch_up(raft, message.term, message.source)
-    if message.term >= raft.term:
-        election.on_vote_response(raft, message)
+    election.on_vote_response(raft, message)
 
 
 def _on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:

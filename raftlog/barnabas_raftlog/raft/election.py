@@ -187,7 +187,7 @@ def on_removed(raft: RaftState, message: Removed) -> None:
 
 
 def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
-    """Count a vote or a pre-vote for the campaign that is under way; others are too late."""
+    """Count a vote or a pre-vote for the campaign that is under way; of others only what they know to be committed."""
     raft.silent.discard(response.source)
     if raft.role is not Role.CANDIDATE or response.pre != raft.pre_voting:
         return
@@ -196,6 +196,20 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         return  # Also if it comes from the right node with another disk: that one never voted before.
     if response.commit_index > raft.commit_index and not _learn_committed(raft, response):
         return
+    # An older term is that of an earlier campaign, or of one that has left and hears of no terms any more.
+    counts = response.term >= raft.term
+    if counts:
+        _count(raft, response)
+    needed = majority(len(raft.voters))
+    if has_won(raft):
+        _on_majority(raft)
+    elif counts and not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
+        # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
+        retry_ms = raft.retry_ms
+        raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
+
+
+def _count(raft: RaftState, response: VoteResponse) -> None:
     if not response.granted:
         raft.refusals.add(response.source)
     elif response.term == raft.term + raft.pre_voting:
@@ -204,13 +218,6 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
             raft.doubtful.add(response.source)
         if response.blank:
             raft.blank.add(response.source)
-    needed = majority(len(raft.voters))
-    if has_won(raft):
-        _on_majority(raft)
-    elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
-        # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
-        retry_ms = raft.retry_ms
-        raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)
 
 
 def _learn_committed(raft: RaftState, response: VoteResponse) -> bool:

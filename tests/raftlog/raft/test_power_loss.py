@@ -6,7 +6,7 @@ import pytest
 
 from barnabas_raftlog.errors import ChangeInProgressError
 from barnabas_raftlog.raft.core import Role
-from barnabas_raftlog.raft.messages import PeerLive, PeerSilent
+from barnabas_raftlog.raft.messages import PeerLive, PeerSilent, VoteRequest
 
 from .group import Group
 
@@ -254,3 +254,25 @@ def test_no_change_leaves_half_of_the_voters_uncertain() -> None:
     group.change(1, group.configuration([1, 2]))
     group.settle()
     assert group.cores[1].voters == {1, 2}
+
+
+def test_a_removed_leader_of_an_older_term_says_that_its_removal_is_committed() -> None:
+    """Else those that stay would ask it for its vote for ever: its log is longer, and it hears of no terms any more."""
+    group = Group([1, 2, 3])
+    group.set_page_cache()
+    group.elect(1)
+    group.change(1, group.configuration([2, 3]))
+    group.deliver()
+    group.propose(1, "nobody else has this")
+    group.lose(source=1)
+    group.deliver()
+    assert group.cores[1].is_outside
+    group.lose()
+    group.lose_power(2, 2)
+    group.connect()
+    group.lose()
+    group.step(3, VoteRequest(5, 2, 3, 0, 0, pre=False, transfer=False))
+    group.lose()
+    campaigns(group, 3, without=0)
+    assert (group.cores[1].term, group.cores[1].is_outside) == (1, True)
+    assert leads(group, 3)
