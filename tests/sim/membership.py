@@ -100,6 +100,9 @@ def can_decide(
         if node.disk.is_uncertain and node.member in voters and node.member not in lost:
             doubtful.add(node.member)
     needed = len(voters) // 2 + 1
+    blank = sum(node.member in voters and node.disk.is_blank for node in sim.nodes.values())
+    if len(voters) - blank < needed:
+        return False  # None of these can be elected before a leader that has made them certain (`uncertainty`).
     if lost:
         left = [voter for voter in voters if voter not in lost]
         full = [voter for voter in left if voter.node_id not in configuration.witnesses]
