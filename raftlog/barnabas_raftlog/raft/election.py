@@ -196,14 +196,13 @@ def on_vote_response(raft: RaftState, response: VoteResponse) -> None:
         return  # Also if it comes from the right node with another disk: that one never voted before.
     if response.commit_index > raft.commit_index and not _learn_committed(raft, response):
         return
-    # An older term is that of an earlier campaign, or of one that has left and hears of no terms any more.
-    counts = response.term >= raft.term
-    if counts:
+    if response.term >= raft.term:
+        # Else it is of an earlier campaign, or from one that has left and hears of no terms any more.
         _count(raft, response)
     needed = majority(len(raft.voters))
     if has_won(raft):
         _on_majority(raft)
-    elif counts and not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
+    elif not raft.pre_voting and len(raft.voters - raft.refusals - raft.silent) < needed:
         # Lost. Whoever waits for the whole timeout after a split vote only makes the outage longer.
         retry_ms = raft.retry_ms
         raft.stand_within(retry_ms, 3 * retry_ms, preferred_ms=retry_ms)

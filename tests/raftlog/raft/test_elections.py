@@ -354,4 +354,5 @@ def test_that_there_is_no_term_left_is_said_once() -> None:
     group.step(2, VoteRequest(TERM_MAX, 3, 2, 9, 9, pre=False, transfer=False))
     for _ in range(3):
         group.to_deadline(2)
+        assert deadline_after(group.cores[2]) >= group.timing.election_timeout_ms
     assert sum("no term left" in line for line in group.lines) == 1

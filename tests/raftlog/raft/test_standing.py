@@ -156,6 +156,17 @@ def test_witness_stands_only_where_no_full_voter_could() -> None:
     assert answer(group.step(2, VoteRequest(2, 3, 2, 2, 1, pre=True, transfer=False))).granted
 
 
+def test_witness_has_no_turn_but_the_last_also_where_no_full_voter_is_left() -> None:
+    group = Group([1, 2, 3], witnesses=[3])
+    group.lot = 0
+    group.cores = {node: group.boot(node) for node in group.cores}
+    group.elect()
+    for peer in (2, 1):
+        group.step(3, PeerSilent(peer))
+    assert group.cores[3].leader_id is None
+    assert deadline_after(group.cores[3]) >= 51
+
+
 def test_leader_that_leaves_repeats_no_members() -> None:
     group = forgetful(1, 2, 3)
     group.change(1, group.configuration([2, 3]))
