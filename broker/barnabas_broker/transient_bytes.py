@@ -23,7 +23,10 @@ SMALL_BYTES = 64 << 10
 
 
 class Holder(Protocol):
-    """One connection."""
+    """One connection. `host` is whose part of the reserve it takes from: an address, while nobody says who he is.
+
+    With authentication it is the principal, for whom quotas are, too; nothing here knows the difference.
+    """
 
     held_bytes: int
 
