@@ -20,7 +20,7 @@ from barnabas_clients.protocol.create_topics import (
     CreateTopicsResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused, check_named
+from barnabas_metadata_quorum.commands import CONFIGS_MAX, CreatedTopic, NewTopic, RefusalReason, Refused, check_named
 
 __all__ = ["code_of", "handle", "limit_s", "refuse"]
 
@@ -63,7 +63,14 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         for name in counts
         if name in twice
     ]
-    wanted = [topic for topic in request.topics if topic.name not in twice]
+    once = [topic for topic in request.topics if topic.name not in twice]
+    wanted = [topic for topic in once if len(topic.configs) <= CONFIGS_MAX]
+    text = f"There are more than {CONFIGS_MAX} configurations."
+    results += [
+        CreatableTopicResult(name=topic.name, error_code=ErrorCode.INVALID_CONFIG, error_message=text)
+        for topic in once
+        if len(topic.configs) > CONFIGS_MAX
+    ]
     try:
         created = await broker.metadata.create_topics(
             await made(partial(_new_topic, broker), wanted),
