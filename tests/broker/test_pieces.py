@@ -14,6 +14,7 @@ from barnabas_broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
+    create_topics,
     delete_groups,
     delete_records,
     describe_configs,
@@ -263,6 +264,31 @@ async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest
     topics = [ListOffsetsTopic(name=f"t{k}", partitions=[ListOffsetsPartition()]) for k in range(MANY)]
     request = ListOffsetsRequest(topics=topics)
     assert await at_once(monkeypatch, list_offsets, request, "_one", is_gone=True) == (1, None)
+
+
+async def test_new_topics_are_waited_for_some_at_a_time() -> None:
+    asked: list[int] = []
+
+    class Slow(Broker):
+        passed_ms = 0
+
+        async def wait_for_leaders(self, topic_ids: list[bytes], timeout_s: float) -> None:
+            asked.append(len(topic_ids))
+            self.passed_ms += 1_000
+            assert timeout_s == (3_000 - self.passed_ms + 1_000) / 1_000
+
+        def now_ms(self) -> int:
+            return self.passed_ms
+
+    broker: Any = Slow()
+    broker.partitions = broker
+    ids, step = [bytes(16)] * MANY, create_topics.AWAITED_AT_ONCE
+    await create_topics.leaders_of(broker, ids[: 2 * step + 1], 3.0)
+    assert asked == [step, step, 1]
+    asked.clear()
+    broker.passed_ms = 0
+    await create_topics.leaders_of(broker, ids, 3.0)
+    assert asked == [step] * 4, "once more when the time is up, and then no more"
 
 
 async def test_which_partitions_coordinate_the_groups_is_found_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from barnabas_metadata_quorum.commands import (
     check_named,
 )
 
-from .create_topics import LEADERS_S, code_of, limit_s
+from .create_topics import LEADERS_S, code_of, leaders_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -56,7 +56,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         grown = [topic.topic_id for topic in answer.topics if topic.error is None]
-        await broker.partitions.wait_for_leaders(grown, min(LEADERS_S, left_s))
+        await leaders_of(broker, grown, min(LEADERS_S, left_s))
     # A name that stands in the request twice is answered once, as Kafka does.
     twice = [GrownTopic(name, *DUPLICATE) for name, count in times.items() if count > 1]
     return CreatePartitionsResponse(results=await made(_result, [*answer.topics, *twice]))
