@@ -34,7 +34,11 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None
     while piece := list(islice(values, PIECE)):
         kept += piece
         yield
-    found.clear()
+    # The keys, if nobody else needs them.
+    for number in range(len(found), 0, -1):
+        found.popitem()
+        if not number % PIECE:
+            yield
     yield
     return kept
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker import context, main, time_slices
+from barnabas_broker.dispatch import ROUTES, Dispatcher
 from barnabas_broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -122,6 +123,22 @@ def test_of_each_key_the_last_item_is_left_where_the_first_was(items: list[tuple
     steps = distinct(items, lambda item: item[0])
     found = longest_stretch(lambda: next(steps))[1]
     assert found == list({key: (key, value) for key, value in items}.values())
+
+
+def test_the_keys_of_distinct_items_are_freed_in_pieces_and_before_they_are_returned() -> None:
+    steps = distinct([str(k) for k in range(MANY)], Freed)
+    freed: list[int] = []
+
+    def advance() -> None:
+        try:
+            next(steps)
+        finally:
+            freed.append(Counted.take())
+
+    _, found = longest_stretch(advance)
+    assert len(found) == sum(freed) == MANY
+    assert max(freed) <= PIECE
+    assert freed[-1] == 0
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
@@ -264,6 +281,18 @@ async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest
     topics = [ListOffsetsTopic(name=f"t{k}", partitions=[ListOffsetsPartition()]) for k in range(MANY)]
     request = ListOffsetsRequest(topics=topics)
     assert await at_once(monkeypatch, list_offsets, request, "_one", is_gone=True) == (1, None)
+
+
+def test_few_bytes_of_long_names_are_hashed_between_two_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 32_767
+
+    def partition_of(group_id: str) -> None:
+        Counted.looked_at += len(group_id)
+
+    broker: Any = Broker()
+    broker.partition_of = partition_of
+    steps = find_coordinator._find_all(broker, ["n" * longest] * 100)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= 5 * longest
 
 
 async def test_new_topics_are_waited_for_some_at_a_time() -> None:
@@ -412,6 +441,27 @@ def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
     steps = context._answer_in_steps(exchange, made())
     assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE + FEW
     assert len(answered) == 1
+
+
+def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
+    broker: Any = SimpleNamespace(on_fatal=None)
+    exchange: Any = SimpleNamespace()
+    ended: list[int] = []
+
+    def parks() -> Generator[None, None, None]:
+        rows = wide().results
+        yield
+        ended.append(len(rows))
+
+    steps = Dispatcher(broker)._finish_in_steps(ROUTES[0], exchange, wide(), parks())
+    next(steps)
+    Counted.take()
+    next(steps)
+    assert ended == [MANY]
+    assert Counted.take() == MANY, "what the handler held, and not the request, too"
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert Counted.take() == MANY
 
 
 def test_a_request_is_freed_in_pieces_when_it_is_answered() -> None:
