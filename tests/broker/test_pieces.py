@@ -34,6 +34,7 @@ from barnabas_clients.protocol.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from barnabas_clients.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
@@ -59,7 +60,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from barnabas_metadata_quorum.commands import CONFIGS_MAX
+from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 MANY = 5_000
@@ -346,6 +347,25 @@ async def test_more_configurations_of_a_topic_than_there_are_go_to_no_controller
         )
     _, response = await at_once(monkeypatch, alter_configs, request)
     assert [row.error_code for row in response.responses] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_nor_is_a_topic_made_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Controller:
+        async def create_topics(self, topics: list[NewTopic], _: float, *, validate_only: bool) -> tuple[()]:
+            asked.extend(topic.name for topic in topics)
+            return ()
+
+    settings = [CreatableTopicConfig(name=f"c{k}", value="1") for k in range(CONFIGS_MAX + 1)]
+    monkeypatch.setattr(Broker, "metadata", Controller(), raising=False)
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+        for name, configs in (("many", settings), ("few", settings[1:]))
+    ]
+    _, response = await at_once(monkeypatch, create_topics, CreateTopicsRequest(topics=topics, timeout_ms=1))
+    assert [(row.name, row.error_code) for row in response.topics] == [("many", ErrorCode.INVALID_CONFIG)]
+    assert asked == ["few"]
 
 
 class Freed(str):
