@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker import context, main, time_slices
+from barnabas_broker.compaction import Compaction
 from barnabas_broker.dispatch import ROUTES, Dispatcher
 from barnabas_broker.handlers import (
     alter_configs,
@@ -27,6 +28,7 @@ from barnabas_broker.handlers import (
     offset_fetch,
 )
 from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
+from barnabas_broker.retention import Retention
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -461,6 +463,40 @@ def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
     steps = context._answer_in_steps(exchange, made())
     assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE + FEW
     assert len(answered) == 1
+
+
+@pytest.mark.parametrize("kind", [Compaction, Retention])
+async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Any]
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+
+    class Replica:
+        settings, topic_name, is_witness = None, "t", False
+
+        def __del__(self) -> None:
+            Counted.looked_at += 1
+
+    replicas = [Replica() for _ in range(MANY)]
+    config = SimpleNamespace(
+        log_cleaner_backoff_ms=1, log_cleaner_dedupe_buffer_size=1, log_cleaner_io_max_bytes_per_second=1
+    )
+    looking = kind(replicas, None, None, None, config)
+    handled = looking.round()
+    handled.send(None)
+    replicas.clear()
+    Counted.take()
+    freed: list[int] = []
+
+    def advance() -> None:
+        try:
+            handled.send(None)
+        finally:
+            freed.append(Counted.take())
+
+    longest_stretch(advance)
+    assert max(freed) == 1
+    assert sum(freed) >= MANY - 1
 
 
 def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
