@@ -14,6 +14,7 @@ next round; nothing is lost by that.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -69,7 +70,10 @@ class Compaction:
         """
         slices, is_changed = Slices(), False
         self._resumed_s = asyncio.get_running_loop().time()
-        for partition in list(self._partitions):
+        # Those that are removed meanwhile go one by one.
+        left = deque(self._partitions)
+        while left:
+            partition = left.popleft()
             settings = partition.settings
             is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
             if settings is not None and settings.is_compacted and not is_kept_otherwise:

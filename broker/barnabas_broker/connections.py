@@ -31,9 +31,9 @@ many in one turn as take that time. Who waits for his next turn is not read from
 - log lines about misbehaving clients: `REASONS_PER_SWEEP`; the rest is counted.
 
 Time enters through one sweep for all connections, which closes those that were silent for too many sweeps. It also
-closes those that have sent a part of a request, or have an answer to take, and for `SWEEPS_STALLED` sweeps make less
-progress than `RATE_BYTES_MIN` a second. Reading goes on while nothing is held back, also behind a parked request: a
-client that leaves is noticed.
+closes those that have sent a part of a request, or have an answer to take, and for `SWEEPS_STALLED` times `SWEEP_MS`,
+however frequent the sweeps are, make less progress than `RATE_BYTES_MIN` a second. Reading goes on while nothing is
+held back, also behind a parked request: a client that leaves is noticed.
 
 Not here: what the bytes mean (`dispatch`), TLS, quotas.
 """
@@ -106,6 +106,11 @@ class Limits:
         self.bytes_max, self.connections_max, self.exchanges_max = bytes_max, connections_max, exchanges_max
         self.backlog, self.per_host_max = backlog, per_host_max
         self.frame_bytes_max, self.idle_ms = frame_bytes_max, idle_ms
+
+    @property
+    def sweep_ms(self) -> int:
+        """How often all connections are looked at: at least ten times in `idle_ms`."""
+        return min(SWEEP_MS, self.idle_ms // 10)
 
 
 class Exchange:
@@ -384,13 +389,15 @@ class Connection(asyncio.BufferedProtocol):
         self._count_answers()
         taken_bytes = self._answered_bytes - self._answer_bytes
         owes = (self._frame is not None or bool(self._held)) and not self._is_reading_paused
-        due_bytes = RATE_BYTES_MIN * SWEEP_MS // 1000
+        sweep_ms = self._listener.limits.sweep_ms
+        due_bytes = RATE_BYTES_MIN * sweep_ms // 1000
         is_late = owes and self.received_bytes - self._marks[0] < due_bytes
-        offered_bytes = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        # What the transport held a moment ago: to ask it is a call for each of thousands of connections.
+        offered_bytes = 0 if self._transport is None else self._answer_bytes - self._queued_bytes
         is_slow = offered_bytes > 0 and taken_bytes - self._marks[1] < due_bytes
         self._marks = self.received_bytes, taken_bytes
         self._strikes = self._strikes + 1 if is_late or is_slow else 0
-        return self._strikes >= SWEEPS_STALLED
+        return self._strikes * sweep_ms >= SWEEPS_STALLED * SWEEP_MS
 
     def _keep(self, data: bytes) -> None:
         """Hold `data` until more has arrived, or it can be served."""
@@ -726,7 +733,7 @@ class Listener:
     def _sweep(self) -> None:
         self.sweep_count += 1
         self._reasons = 0
-        delay_ms = min(SWEEP_MS, self.limits.idle_ms // 10)
+        delay_ms = self.limits.sweep_ms
         self._sweeping = asyncio.get_running_loop().call_later(delay_ms / 1000, self._sweep)
         self._sweep_some(deque(self._connections), self.sweep_count - self.limits.idle_ms // delay_ms)
 

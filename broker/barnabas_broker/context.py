@@ -212,22 +212,25 @@ def in_words(text: str | None) -> str | None:
     return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
 
 
-def respond(exchange: Exchange, response: Message) -> None:
-    """Encode the response in the version of the request, at once or in steps, and send it when its turn comes."""
+def respond(exchange: Exchange, response: Message, request: Message | None = None) -> None:
+    """Encode the response in the version of the request, at once or in steps, and send it when its turn comes.
+
+    Nobody needs `request` any more: if it is large it is let go in steps, too.
+    """
     if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
         exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
     else:
-        respond_in_steps(exchange, _made(response))
+        respond_in_steps(exchange, _made(response), request)
 
 
-def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) -> None:
-    """Make the response in steps, encode it in steps, and send it when its turn comes."""
+def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message], request: Message | None = None) -> None:
+    """Make the response in steps, encode it in steps, and send it when its turn comes; then let go of both."""
 
     def failed(error: Exception) -> None:
         exchange.give_up(f"an answer cannot be encoded: {error}")
 
     name = f"answer to {APIS[exchange.api_key].name}"
-    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps), failed, name=name))
+    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps, request), failed, name=name))
 
 
 def _made(response: Message) -> Generator[None, None, Message]:
@@ -235,8 +238,12 @@ def _made(response: Message) -> Generator[None, None, Message]:
     return response
 
 
-def _answer_in_steps(exchange: Exchange, steps: Generator[None, None, Message]) -> Generator[None, None, None]:
+def _answer_in_steps(
+    exchange: Exchange, steps: Generator[None, None, Message], request: Message | None = None
+) -> Generator[None, None, None]:
     response = yield from steps
     how = (exchange.api_key, exchange.version, exchange.correlation_id)
     exchange.answer((yield from encode_response_in_steps(*how, response)))
     yield from let_go(response)
+    if request is not None:
+        yield from let_go(request)

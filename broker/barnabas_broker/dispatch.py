@@ -220,7 +220,7 @@ class Dispatcher:
         if outcome is None:
             return
         if isinstance(outcome, Message):
-            respond(exchange, outcome)
+            respond(exchange, outcome, request)
         elif isinstance(outcome, Generator):
             self._take_turns(exchange, self._finish_in_steps(route, exchange, request, outcome))
         else:
@@ -249,7 +249,7 @@ class Dispatcher:
             return
         try:
             if (response := task.result()) is not None:
-                respond(exchange, response)
+                respond(exchange, response, request)
         except AssertionError as error:
             self._broker.on_fatal(error)
         except Exception as error:  # noqa: BLE001 - the same place, for those who wait

@@ -41,8 +41,9 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 # Objects more than there were, then collections of these between two of the next older ones. The loop stands still
 # meanwhile: 3,000 new objects take 1 to 2 ms, 6,000 up to 5. With 50,000 and 20 it stood for 620 ms while a topic
-# of 10,000 partitions was made. To look at all of them is as rare as it was then, once in 100 million.
-GC_THRESHOLDS = 3_000, 1, 17_000
+# of 10,000 partitions was made. To look at all of them takes longest, and is the rarest: each slice of a long request
+# counts as one collection (`collector`), 200 in a second, and so it would come every minute where others wait hours.
+GC_THRESHOLDS = 3_000, 1, 2_000_000
 # Nearly all that a start makes stays. To look at a million objects takes half a second, in the midst of elections.
 GC_THRESHOLDS_STARTING = 10_000_000, 20, 100
 FAILED, BROKEN = 1, 70

@@ -5,9 +5,12 @@ as many rows of an answer takes ten.
 """
 
 from collections.abc import Callable, Generator, Hashable, Iterable
+from itertools import islice
 from typing import Any, TypeVar
 
-__all__ = ["PIECE", "distinct", "let_go"]
+from barnabas_raftlog.wire.schema import Struct
+
+__all__ = ["PIECE", "abandoned", "distinct", "emptied", "let_go"]
 
 PIECE = 500  # items between two yields, 0.1 ms
 FEW = 50  # rows that are freed with the one that they belong to
@@ -26,34 +29,78 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None
         if not number % PIECE:
             yield
     yield
-    kept = list(found.values())
-    yield
-    found.clear()
+    kept: list[T] = []
+    values = iter(found.values())
+    while piece := list(islice(values, PIECE)):
+        kept += piece
+        yield
+    # The keys, if nobody else needs them.
+    for number in range(len(found), 0, -1):
+        found.popitem()
+        if not number % PIECE:
+            yield
     yield
     return kept
 
 
 def let_go(message: Any) -> Generator[None, None, None]:
-    """Empty the lists of a message that nobody needs any more, and those in them, from their ends."""
+    """Empty the arrays of a message that nobody needs any more, and those in them, from their ends."""
     for name in _lists_of(type(message)):
         rows = getattr(message, name)
-        number = 0
-        while type(rows) is list and rows:
-            row = rows.pop()
-            if any(len(getattr(row, inner) or ()) > FEW for inner in _lists_of(type(row))):
-                yield from let_go(row)
-                yield
-            number += 1
-            if not number % PIECE:
-                yield
+        if type(rows) is tuple and len(rows) > FEW and not message.__struct_config__.frozen:
+            setattr(message, name, ())
+            rows = list(rows)
+        if type(rows) is list:
+            yield from emptied(rows)
+
+
+def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
+    """Close a generator that has not come to its end, and free in pieces what it and those that it yields from hold."""
+    messages: list[Any] = []
+    arrays: list[list[Any]] = []
+    inner: Any = steps
+    while (frame := getattr(inner, "gi_frame", None)) is not None:
+        for value in frame.f_locals.values():
+            if isinstance(value, Struct):
+                messages.append(value)
+            elif type(value) in {list, tuple, set, dict} and len(value) > FEW:
+                # Somebody else may need the original.
+                arrays.append(list(value))
+                if type(value) is dict:
+                    arrays.append(list(value.values()))
+        inner = inner.gi_yieldfrom
+    value = frame = inner = None
+    steps.close()
+    yield
+    for message in messages:
+        yield from let_go(message)
+    for rows in arrays:
+        yield from emptied(rows)
+
+
+def emptied(rows: list[Any]) -> Generator[None, None, None]:
+    """Empty a list that nobody needs any more, and the arrays of messages in it, from its end."""
+    number = 0
+    while rows:
+        row = rows.pop()
+        if any(len(getattr(row, inner) or ()) > FEW for inner in _lists_of(type(row))):
+            yield from let_go(row)
+            yield
+        number += 1
+        if not number % PIECE:
+            yield
 
 
 def _lists_of(kind: type[Any]) -> tuple[str, ...]:
     names = _LISTS.get(kind)
     if names is None:
         declared: dict[str, Any] = getattr(kind, "__annotations__", {})
-        names = _LISTS[kind] = tuple(name for name, of in declared.items() if "list[" in str(of))
+        names = _LISTS[kind] = tuple(name for name, of in declared.items() if _is_array(str(of)))
     return names
+
+
+def _is_array(declared: str) -> bool:
+    return "list[" in declared or "Sequence[" in declared
 
 
 _LISTS: dict[type[Any], tuple[str, ...]] = {}  # of each declared struct

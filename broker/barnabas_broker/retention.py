@@ -20,6 +20,7 @@ Internal topics are kept by those who write to them; a witness keeps only what a
 here: compaction (`compaction`).
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -82,7 +83,10 @@ class Retention:
     async def round(self) -> None:
         """Look at every replica of this broker once; cancelled, some have not been looked at."""
         slices = Slices()
-        for partition in list(self._partitions):
+        # Those that are removed meanwhile go one by one.
+        left = deque(self._partitions)
+        while left:
+            partition = left.popleft()
             settings = partition.settings
             if settings is not None and partition.topic_name not in INTERNAL_TOPICS and not partition.is_witness:
                 now_ms = self._partitions.wall_ms()

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
+from .collector import put_by
+
 __all__ = ["Slices", "made", "taken"]
 
-SLICE_S = 0.005
+SLICE_S = 0.003
 
 PIECE = 20
 
@@ -23,6 +25,8 @@ class Slices:
 
     async def breathe(self) -> None:
         if self._loop.time() >= self._until_s:
+            await asyncio.sleep(0)
+            put_by()
             await asyncio.sleep(0)
             self._until_s = self._loop.time() + SLICE_S
 

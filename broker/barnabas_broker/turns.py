@@ -5,8 +5,11 @@ pieces; it runs at once for `SLICE_S`, and if that is not enough, again for as l
 is the one that has waited longest. So whoever asks for little waits for one slice at most, however much others ask for.
 
 While a request waits for its next turn its connection serves nothing behind it (`Exchange.hold`): requests take effect
-in their order, and a connection has one such work at most. If the client goes, the work ends where it is, unless it was
-begun with `outlives`: what a producer sent without asking for an answer is stored though it has left.
+in their order, and a connection has one such work at most. If the client goes, the work ends where it is, and what it
+held is freed in the same way, unless it was begun with `outlives`: what a producer sent without asking for an answer is
+stored though it has left.
+
+After each slice what is young becomes old for the garbage collector (`collector`).
 
 Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because what is
 decoded takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
@@ -19,6 +22,9 @@ from typing import Protocol, TypeAlias
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.loop_meter import LoopMeter
+
+from .collector import put_by
+from .pieces import abandoned
 
 __all__ = ["Turns", "Work"]
 
@@ -123,8 +129,9 @@ class Turns:
 
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.outlives:
-            work.steps.close()
-        elif self._advance(work):
+            # What it holds by now takes as long to free as an answer does.
+            work.steps, work.outlives = abandoned(work.steps), True
+        if self._advance(work):
             work.exchange.release()
         else:
             self._activate(work)
@@ -142,5 +149,6 @@ class Turns:
         for _ in work.steps:
             if clock() >= until_s:
                 self.slices += 1
+                put_by()
                 return False
         return True

@@ -29,6 +29,7 @@ from barnabas_raftlog.unpacking import UNREADABLE
 from .records import UNKNOWN_DIRECTORY
 
 __all__ = [
+    "CONFIGS_MAX",
     "NAMED_MAX",
     "AllocateProducerIds",
     "AlterConfigs",
@@ -81,6 +82,8 @@ __all__ = [
 
 NAMED_MAX = 10_000
 """Topics, or partitions to be reassigned, that a command may name; as many partitions may it make (`topics`)."""
+CONFIGS_MAX = 100
+"""Configurations of one topic that may be named at once: there are fewer (`topic_configs`)."""
 PRODUCER_ID_BLOCK = 1_000  # Kafka's block size: a broker asks once for a thousand producers
 
 

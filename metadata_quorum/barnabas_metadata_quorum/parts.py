@@ -13,7 +13,7 @@ its items. What is bounded for a request as a whole is looked at before the firs
 Whoever names something twice must not expect the controller to notice, unless it is the first part that names both.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, assert_never
@@ -69,15 +69,10 @@ def check_whole(command: Divided, image: Image) -> Generator[None, None, None]:
     match command:
         case CreateTopics():
             check_named(len(command.topics))
-            check_asked_for(map(partitions_asked_for, command.topics))
+            check_asked_for([(yield from _sum_of(map(partitions_asked_for, command.topics)))])
         case CreatePartitions():
             check_named(len(command.topics))
-            asked_for = 0
-            for index, wanted in enumerate(command.topics, 1):
-                asked_for += growth(image, wanted)
-                if not index % CHECKED_AT_ONCE:
-                    yield
-            check_asked_for([asked_for])
+            check_asked_for([(yield from _sum_of(growth(image, wanted) for wanted in command.topics))])
         case AlterConfigs():
             check_named(len(command.topics))
         case DeleteTopics():
@@ -86,6 +81,15 @@ def check_whole(command: Divided, image: Image) -> Generator[None, None, None]:
             check_named(len(command.partitions), "partitions")
         case _:
             assert_never(command)
+
+
+def _sum_of(counts: Iterable[int]) -> Generator[None, None, int]:
+    found = 0
+    for index, count in enumerate(counts, 1):
+        found += count
+        if not index % CHECKED_AT_ONCE:
+            yield
+    return found
 
 
 def parts_of(command: Divided, image: Image) -> Iterator[Divided]:

@@ -260,6 +260,8 @@ class MetadataService:
             return await self._submit(command, deadline_ms)
         for _ in check_whole(command, self.image):
             await asyncio.sleep(0)
+        # To check much, and to decide the first part if this is the controller, takes milliseconds each.
+        await asyncio.sleep(0)
         parts = parts_of(command, self.image)
         first, second = next(parts), next(parts, None)
         if second is None:

@@ -14,7 +14,7 @@ from collections.abc import Generator
 
 from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused, check_named
 from .image import BrokerLoad, Image, ImageBuilder, Topic
-from .placement import PLACED_AT_ONCE, candidates_of, place
+from .placement import COUNTED_AT_ONCE, PLACED_AT_ONCE, candidates_of, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
 from .topics import PARTITIONS_PER_COMMAND_MAX, ClusterLimits, check_asked_for, directories_of, witnesses_of
@@ -92,10 +92,16 @@ def _checked(
 
 
 def _placed(draft: ImageBuilder, topic: Topic, added: int) -> Generator[None, None, Assignments]:
-    existing = tuple(partition.target for partition in topic.partitions)
+    existing: list[tuple[int, ...]] = []
     # `place` counts the existing ones as the topic's own, so they are taken out of what the brokers hold otherwise.
-    held = Counter(node_id for partition in topic.partitions for node_id in partition.replicas)
-    led = Counter(partition.replicas[0] for partition in topic.partitions)
+    held, led = Counter[int](), Counter[int]()
+    for index, partition in enumerate(topic.partitions, 1):
+        existing.append(partition.target)
+        led[partition.replicas[0]] += 1
+        for node_id in partition.replicas:
+            held[node_id] += 1
+        if not index % COUNTED_AT_ONCE:
+            yield
     loads = {
         node_id: BrokerLoad(load.replicas - held[node_id], load.leaders - led[node_id], load.witnesses)
         for node_id, load in draft.loads.items()

@@ -44,6 +44,9 @@ class Longest(NamedTuple):
     took_ns: int = 0
     what: str = ""
 
+    def status(self) -> dict[str, Any]:
+        return {"longest_ms": round(self.took_ns / 1_000_000, 3), "in": self.what}
+
 
 class _Slot:
     """What was measured in one `SLOT_NS`. `processor` counts only what took `EXACT_NS` of the wall or more.
@@ -57,6 +60,10 @@ class _Slot:
         self.number, self.ends_ns, self.short_ns = number, (number + 1) * SLOT_NS, 0
         self.wall, self.processor = [0] * BUCKETS, [0] * BUCKETS
         self.longest_wall = self.longest_processor = Longest()
+
+    def status(self) -> dict[str, Any]:
+        processor, wall = self.longest_processor.status(), self.longest_wall.status()
+        return {"slot": self.number, "processor": processor, "wall": wall}
 
 
 class LoopMeter:
@@ -107,7 +114,11 @@ class LoopMeter:
         return _Measured(self, f"task: {name}", coroutine)
 
     def status(self) -> dict[str, Any]:
-        """Return what was measured in the last minute, in milliseconds, as plain values."""
+        """Return what was measured in the last minute, in milliseconds, as plain values.
+
+        `slots`: the longest of each of its parts, the latest last; a `slot` is `SLOT_NS` long, and counted since the
+        beginning of the wall's clock. So what began after another look can be told from what was before it.
+        """
         oldest = self._wall_ns() // SLOT_NS - SLOTS
         slots = [slot for slot in self._slots if slot.number > oldest]
         wall = [sum(counts) for counts in zip(*[slot.wall for slot in slots], strict=True)]
@@ -121,6 +132,7 @@ class LoopMeter:
             "callbacks": sum(wall),
             "processor": _told(processor, [slot.longest_processor for slot in slots]),
             "wall": _told(wall, [slot.longest_wall for slot in slots]),
+            "slots": [slot.status() for slot in slots],
         }
 
     def _note(self, name: str, took_ns: int, ended_ns: int) -> None:
@@ -208,12 +220,12 @@ def _end_us(bucket: int) -> int:
 
 
 def _told(counts: list[int], longest: list[Longest]) -> dict[str, Any]:
-    took_ns, what = max(longest, default=Longest())
+    one = max(longest, default=Longest())
     left = -(-sum(counts) // 100)  # of a hundred, the one that is longest lies beyond
     end_us, bucket = 0, len(counts)
     while left > 0:
         bucket -= 1
         left -= counts[bucket]
         end_us = _end_us(bucket)
-    p99_ms = min(end_us / 1_000, took_ns / 1_000_000)
-    return {"longest_ms": round(took_ns / 1_000_000, 3), "in": what, "p99_ms": round(p99_ms, 3)}
+    p99_ms = min(end_us / 1_000, one.took_ns / 1_000_000)
+    return one.status() | {"p99_ms": round(p99_ms, 3)}

@@ -1,10 +1,11 @@
 """What hostile clients cost a broker: memory at its peak, processor time, and the longest callback of its loop.
 
 Memory is that of the process (`VmHWM`, which is set back before each scene), so what the kernel keeps in the page cache
-for it does not count. Callbacks are what the broker itself says in `status` (`loop`): the longest of the last minute,
-in time of the processor and of the wall. A minute is longer than most scenes. So a scene that follows one whose longest
-callback was above the limit waits until that is forgotten (`forget`); after one that was below, whatever is above the
-limit at the end is this scene's. A broker that does not say is *not measured*, which is never taken for good.
+for it does not count. Callbacks are what the broker itself says in `status` (`loop`): the longest of each ten seconds
+of the last minute, in time of the processor and of the wall. Those ten seconds in which a scene begins and all later
+ones count for it. So a scene waits for the next ten seconds if something above the limit has been in these (`forget`);
+else whatever is above the limit at the end is this scene's. A broker that does not say is *not measured*, which is
+never taken for good.
 """
 
 import os
@@ -22,12 +23,12 @@ MEMORY_MIB_MAX = 512
 CALLBACK_MS_MAX = 10.0
 PAUSE_S_MAX = 1.0
 ANSWER_S = 10.0
-FORGOTTEN_S = 150.0  # the meter keeps a minute; what a scene began may last longer than the scene
+FORGOTTEN_S = 150.0  # what a scene began may last longer than the scene
 PROC = Path("/proc")
 
 
 class Longest(NamedTuple):
-    """The longest callbacks of a broker's last minute, in milliseconds."""
+    """The longest callbacks of a broker in some time, in milliseconds."""
 
     processor_ms: float
     processor_in: str
@@ -80,20 +81,22 @@ class BrokerCosts:
         found = {node_id: self._files.process(node_id) for node_id in self._files.node_ids}
         self._pids = {node_id: process.pid for node_id, process in found.items() if process is not None}
         self._used_s = dict.fromkeys(self._pids, 0.0)
+        self._first_slots = dict.fromkeys(self._pids, 0)
         self.begin()
 
     def begin(self) -> None:
-        """Let what follows count anew: peaks of memory, and time of processors."""
+        """Let what follows count anew: peaks of memory, time of processors, and callbacks."""
         for node_id, pid in self._pids.items():
             if self._is_alive(pid):
                 (PROC / str(pid) / "clear_refs").write_text("5")
                 self._used_s[node_id] = _processor_s(pid)
+                self._first_slots[node_id] = self._latest_slot(node_id)
 
     def forget(self) -> bool:
-        """Wait until no callback above the limit is remembered; return whether that is so."""
+        """Wait until the slots that last have no callback above the limit; return whether that is so."""
         until = time.monotonic() + FORGOTTEN_S
         while True:
-            longest = [self._longest(node_id)[0] for node_id in self._pids]
+            longest = [self._longest(node_id, self._latest_slot(node_id))[0] for node_id in self._pids]
             if all(one is None or one.processor_ms <= CALLBACK_MS_MAX for one in longest):
                 return True
             if time.monotonic() > until:
@@ -114,7 +117,7 @@ class BrokerCosts:
     def _cost(self, node_id: int, pid: int) -> Cost:
         if not self._is_alive(pid):
             return Cost(node_id, alive=False, memory_mib=0, processor_s=0.0, longest=None, missing="it has ended")
-        longest, missing = self._longest(node_id)
+        longest, missing = self._longest(node_id, self._first_slots[node_id])
         if not self._is_alive(pid):
             return self._cost(node_id, pid)
         used_s = _processor_s(pid) - self._used_s[node_id]
@@ -122,20 +125,37 @@ class BrokerCosts:
             node_id, alive=True, memory_mib=_peak_mib(pid), processor_s=used_s, longest=longest, missing=missing
         )
 
-    def _longest(self, node_id: int) -> tuple[Longest | None, str]:
+    def _longest(self, node_id: int, first_slot: int) -> tuple[Longest | None, str]:
         answer = ask_broker(self._files, node_id, ANSWER_S)
         if isinstance(answer, str):
             return None, answer
-        return longest_of(answer)
+        return longest_of(answer, first_slot)
+
+    def _latest_slot(self, node_id: int) -> int:
+        """Return the ten seconds that last, as the broker counts them; 0 if it does not say."""
+        answer = ask_broker(self._files, node_id, ANSWER_S)
+        slots = [] if isinstance(answer, str) else _slots_of(answer)
+        return max((int(slot["slot"]) for slot in slots), default=0)
 
 
-def longest_of(status: dict[str, Any]) -> tuple[Longest | None, str]:
-    """Return what a broker's status says of its loop, or why that says nothing."""
-    loop = status.get("loop")
-    if not isinstance(loop, dict) or not loop.get("callbacks"):
+def longest_of(status: dict[str, Any], first_slot: int = 0) -> tuple[Longest | None, str]:
+    """Return what a broker's status says of its loop since that slot began, or why that says nothing."""
+    slots = [slot for slot in _slots_of(status) if slot["slot"] >= first_slot]
+    if not slots:
         return None, "its status has no measurement of its loop"
-    processor, wall = loop["processor"], loop["wall"]
+    processor = max((slot["processor"] for slot in slots), key=_longest_ms)
+    wall = max((slot["wall"] for slot in slots), key=_longest_ms)
     return Longest(processor["longest_ms"], processor["in"], wall["longest_ms"], wall["in"]), ""
+
+
+def _slots_of(status: dict[str, Any]) -> list[dict[str, Any]]:
+    loop = status.get("loop")
+    return loop["slots"] if isinstance(loop, dict) and loop.get("callbacks") else []
+
+
+def _longest_ms(one: dict[str, Any]) -> float:
+    longest_ms: float = one["longest_ms"]
+    return longest_ms
 
 
 def _peak_mib(pid: int) -> int:

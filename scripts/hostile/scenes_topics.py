@@ -1,5 +1,6 @@
 """Scenes of topics: without end, of sizes and names that are none, made and deleted again and again."""
 
+import time
 from collections import Counter
 
 from barnabas_clients.protocol.create_partitions import (
@@ -129,3 +130,25 @@ def partitions_that_cannot_be(attack: Attack) -> str:
             answer = wire.ask(CreatePartitionsRequest(topics=[topic], timeout_ms=500), 3)
             ends[f"error {answer.results[0].error_code}"] += 1
     return counted(ends)
+
+
+@scene("like A8")
+def ten_thousand_in_a_request(attack: Attack) -> str:
+    """10,000 topics in one request, and one topic that grows from 3 partitions to 10,000; then all of them go again."""
+    count, wide = attack.many(10_000), f"{attack.name}-wide"
+    names = [f"{attack.name}-{k}" for k in range(count)]
+    ends: Counter[str] = Counter()
+    try:
+        with Wire(attack.brokers[0], 120) as wire:
+            topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=3) for name in names]
+            began = time.monotonic()
+            made = wire.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 6)
+            took_s = time.monotonic() - began
+            ends.update(f"made {one.error_code}" for one in made.topics)
+            attack.create(wide)
+            more = CreatePartitionsTopic(name=wide, count=count)
+            grown = wire.ask(CreatePartitionsRequest(topics=[more], timeout_ms=60_000), 3)
+            ends[f"grown {grown.results[0].error_code}"] += 1
+    finally:
+        _delete(attack, [*names, wide])
+    return f"{counted(ends)}; {count} topics in {took_s:.1f} s"

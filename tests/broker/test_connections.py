@@ -5,6 +5,7 @@ import contextlib
 import logging
 import struct
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -668,6 +669,45 @@ def test_an_address_that_holds_more_than_its_part_waits_and_another_does_not(run
                 exchange.answer([])
             for writer in writers:
                 writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("idle_ms", "sweeps"), [(600_000, 6), (50_000, 6), (10_000, 30)])
+def test_how_long_a_client_may_be_slow_does_not_depend_on_how_often_that_is_asked(
+    run: Run, idle_ms: int, sweeps: int
+) -> None:
+    async def main() -> None:
+        async with Served(idle_ms=idle_ms) as served:
+            connection = Connection(served.listener)
+            connection._held = b"half a request"
+            assert [connection.is_stuck() for _ in range(sweeps)] == [*[False] * (sweeps - 1), True]
+            due_bytes = connections.RATE_BYTES_MIN * 30 // sweeps
+            for more_bytes, stuck in ((due_bytes, False), (due_bytes - 1, True)):
+                connection._strikes = 0
+                answers = list[bool]()
+                for _ in range(sweeps):
+                    connection.received_bytes += more_bytes
+                    answers.append(connection.is_stuck())
+                assert answers[-1] is stuck
+
+    run(main())
+
+
+def test_whether_a_client_is_slow_is_asked_of_its_transport_once(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            connection, asked = Connection(served.listener), [0]
+
+            def held() -> int:
+                asked[0] += 1
+                return 1_000
+
+            transport: Any = SimpleNamespace(get_write_buffer_size=held)
+            connection._transport = transport
+            assert [connection.is_stuck() for _ in range(connections.SWEEPS_STALLED)][-1]
+            assert asked == [connections.SWEEPS_STALLED]
+            served.listener.account.forget(connection)
 
     run(main())
 

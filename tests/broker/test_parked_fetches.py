@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +18,13 @@ from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_broker.turns import Work
 from barnabas_broker.waiting import FetchWaiters
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_clients.protocol.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+)
 
 from .wire_client import Wire, batch
 
@@ -228,6 +234,51 @@ def test_what_is_gained_behind_a_look_of_several_turns_counts(min_bytes: int, lo
     assert len(runs) == looks
     assert one.mine.is_answered == (looks == 2)
     assert broker.waiters.gained(replica, replica.append(20)) == (looks == 1), "the last byte"
+
+
+def test_what_a_long_fetch_hopes_for_is_found_out_once_before_it_parks(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, hopes, found = Broker(2 * fetch.PIECE), fetch._Look.hopes, list[fetch.Hopes]()
+
+    def noted(look: fetch._Look) -> fetch.Hopes:
+        found.append(hopes(look))
+        return found[-1]
+
+    monkeypatch.setattr(fetch._Look, "hopes", noted)
+    rows = [(index, 1 << 20) for index in range(len(broker.replicas))]
+    one = broker.fetch(rows, 1_000, 1 << 20)
+    for _ in one.mine.works[0].steps:
+        pass
+    assert one in broker.waiters
+    assert len(found) == 1
+
+
+def test_a_long_answer_is_put_together_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    added, seen = [0], [0]
+
+    class Results(list[PartitionData]):
+        def __iter__(self) -> Iterator[PartitionData]:
+            for one in super().__iter__():
+                seen[0] += 1
+                yield one
+
+    def note(*_: object) -> None:
+        added[0] += 1
+
+    broker, count = Broker(1), 3 * fetch.RESULTS_PIECE
+    monkeypatch.setattr(broker, "fetches", SimpleNamespace(add=note), raising=False)
+    monkeypatch.setattr(broker, "endpoints", lambda _: [], raising=False)
+    look = fetch._Look(cast("Any", broker), fetch.HINTS_SINCE, FetchRequest(), ROOM_BYTES)
+    replica, asked = cast("Any", broker.replicas[0]), FetchPartition()
+    broker.replicas[0].append(20)
+    look.reads = [(replica, asked, list(broker.replicas[0].batches)) for _ in range(count)]
+    look.has_error = True
+    look.topics = [FetchableTopicResponse(partitions=Results(PartitionData() for _ in range(count)))]
+    steps, before = look.response_in_steps("test"), (0, 0)
+    for _ in steps:
+        assert added[0] - before[0] <= fetch.PIECE
+        assert seen[0] - before[1] <= fetch.RESULTS_PIECE
+        before = added[0], seen[0]
+    assert before == (count, count)
 
 
 def test_a_partition_that_is_asked_for_twice_counts_twice() -> None:

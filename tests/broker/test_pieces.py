@@ -10,17 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker import context, main, time_slices
+from barnabas_broker.compaction import Compaction
+from barnabas_broker.dispatch import ROUTES, Dispatcher
 from barnabas_broker.handlers import (
+    alter_configs,
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
     delete_groups,
+    delete_records,
     describe_configs,
     describe_groups,
     describe_log_dirs,
     find_coordinator,
+    list_offsets,
     metadata,
     offset_fetch,
 )
-from barnabas_broker.pieces import FEW, PIECE, distinct, let_go
+from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
+from barnabas_broker.retention import Retention
+from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from barnabas_clients.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas_clients.protocol.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
+from barnabas_clients.protocol.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -28,12 +50,20 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
+from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
+from barnabas_clients.protocol.incremental_alter_configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
+from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 MANY = 5_000
 
@@ -61,7 +91,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.config = SimpleNamespace(auto_create_topics_enable=False, log_dir="/nowhere")
-        self.partitions = SimpleNamespace(topics={}, topics_by_id={})
+        self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
         self.coordinator = self
 
     async def find_shard(self, _: str) -> ErrorCode:
@@ -96,6 +126,22 @@ def test_of_each_key_the_last_item_is_left_where_the_first_was(items: list[tuple
     steps = distinct(items, lambda item: item[0])
     found = longest_stretch(lambda: next(steps))[1]
     assert found == list({key: (key, value) for key, value in items}.values())
+
+
+def test_the_keys_of_distinct_items_are_freed_in_pieces_and_before_they_are_returned() -> None:
+    steps = distinct([str(k) for k in range(MANY)], Freed)
+    freed: list[int] = []
+
+    def advance() -> None:
+        try:
+            next(steps)
+        finally:
+            freed.append(Counted.take())
+
+    _, found = longest_stretch(advance)
+    assert len(found) == sum(freed) == MANY
+    assert max(freed) <= PIECE
+    assert freed[-1] == 0
 
 
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
@@ -166,6 +212,164 @@ async def test_groups_without_a_coordinator_here_are_answered_in_pieces(monkeypa
     assert pauses >= 2 * MANY
 
 
+async def test_a_list_that_grows_is_old_for_the_collector_when_others_have_had_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    rows: list[int] = []
+    await time_slices.Slices().breathe()
+    assert any(one is rows for one in gc.get_objects(generation=2))
+
+
+async def at_once(
+    monkeypatch: pytest.MonkeyPatch, handler: Any, request: Any, looks: str = "", is_gone: bool = False
+) -> tuple[int, Any]:
+    """Return the most that a handler looks at between two pauses, calls of what is named `looks` included."""
+    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    if looks:
+        look = getattr(handler, looks)
+
+        def counted(*args: Any) -> Any:
+            Counted.looked_at += 1
+            return look(*args)
+
+        monkeypatch.setattr(handler, looks, counted)
+    exchange: Any = SimpleNamespace(version=7, is_gone=is_gone)
+    broker: Any = Broker()
+    handled = handler.handle(broker, exchange, request)
+    return longest_stretch(lambda: handled.send(None))
+
+
+async def test_records_are_deleted_of_each_partition_once_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [DeleteRecordsPartition(partition_index=k % (MANY // 2), offset=k) for k in range(MANY)]
+    topics = [DeleteRecordsTopic(name="t", partitions=parts)]
+    longest, response = await at_once(
+        monkeypatch, delete_records, DeleteRecordsRequest(topics=topics, timeout_ms=1), "led_partition"
+    )
+    assert 0 < longest <= PIECE
+    assert [row.partition_index for row in response.topics[0].partitions] == list(range(MANY // 2))
+
+
+async def test_too_many_topics_are_refused_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Counted(CreatePartitionsTopic(name=f"t{k}", count=2) for k in range(3 * MANY))
+    longest, response = await at_once(
+        monkeypatch, create_partitions, CreatePartitionsRequest(topics=topics, timeout_ms=1)
+    )
+    assert 0 < longest <= PIECE
+    assert {row.error_code for row in response.results} == {ErrorCode.POLICY_VIOLATION}
+
+
+async def test_too_many_moves_are_counted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [ReassignablePartition(partition_index=k, replicas=(1,)) for k in range(3)]
+    topics = Counted(ReassignableTopic(name=f"t{k}", partitions=rows) for k in range(MANY))
+    request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=1)
+    longest, response = await at_once(monkeypatch, alter_partition_reassignments, request)
+    assert 0 < longest <= PIECE
+    assert response.error_code == ErrorCode.POLICY_VIOLATION
+
+
+async def test_a_partition_whose_offsets_are_asked_for_twice_is_refused_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Counted(ListOffsetsPartition(partition_index=k % (MANY - 1), timestamp=-1) for k in range(MANY))
+    topics = [ListOffsetsTopic(name="t", partitions=parts)]
+    longest, response = await at_once(monkeypatch, list_offsets, ListOffsetsRequest(topics=topics))
+    assert 0 < longest <= PIECE
+    codes = [row.error_code for row in response.topics[0].partitions]
+    refused, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes == [refused, *[unknown] * (MANY - 2), refused]
+
+
+async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [ListOffsetsTopic(name=f"t{k}", partitions=[ListOffsetsPartition()]) for k in range(MANY)]
+    request = ListOffsetsRequest(topics=topics)
+    assert await at_once(monkeypatch, list_offsets, request, "_one", is_gone=True) == (1, None)
+
+
+def test_few_bytes_of_long_names_are_hashed_between_two_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 32_767
+
+    def partition_of(group_id: str) -> None:
+        Counted.looked_at += len(group_id)
+
+    broker: Any = Broker()
+    broker.partition_of = partition_of
+    steps = find_coordinator._find_all(broker, ["n" * longest] * 100)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= 5 * longest
+
+
+async def test_new_topics_are_waited_for_some_at_a_time() -> None:
+    asked: list[int] = []
+
+    class Slow(Broker):
+        passed_ms = 0
+
+        async def wait_for_leaders(self, topic_ids: list[bytes], timeout_s: float) -> None:
+            asked.append(len(topic_ids))
+            self.passed_ms += 1_000
+            assert timeout_s == (3_000 - self.passed_ms + 1_000) / 1_000
+
+        def now_ms(self) -> int:
+            return self.passed_ms
+
+    broker: Any = Slow()
+    broker.partitions = broker
+    ids, step = [bytes(16)] * MANY, create_topics.AWAITED_AT_ONCE
+    await create_topics.leaders_of(broker, ids[: 2 * step + 1], 3.0)
+    assert asked == [step, step, 1]
+    asked.clear()
+    broker.passed_ms = 0
+    await create_topics.leaders_of(broker, ids, 3.0)
+    assert asked == [step] * 4, "once more when the time is up, and then no more"
+
+
+async def test_which_partitions_coordinate_the_groups_is_found_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = find_coordinator._partitions_for(Counted(f"g{k}" for k in range(MANY)), 50)
+    longest, found = longest_stretch(lambda: next(steps))
+    assert 0 < longest <= find_coordinator.PIECE
+    assert found == set(range(50))
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+async def test_more_configurations_of_a_topic_than_there_are_go_to_no_controller(
+    monkeypatch: pytest.MonkeyPatch, incremental: bool
+) -> None:
+    assert len(TOPIC_CONFIGS) < CONFIGS_MAX
+    names = [f"c{k}" for k in range(CONFIGS_MAX + 1)]
+    request: Any
+    if incremental:
+        steps = [IncrementalAlterableConfig(name=name, value="1") for name in names]
+        request = IncrementalAlterConfigsRequest(
+            resources=[IncrementalAlterConfigsResource(resource_type=2, resource_name="t", configs=steps)]
+        )
+    else:
+        settings = [AlterableConfig(name=name, value="1") for name in names]
+        request = AlterConfigsRequest(
+            resources=[AlterConfigsResource(resource_type=2, resource_name="t", configs=settings)]
+        )
+    _, response = await at_once(monkeypatch, alter_configs, request)
+    assert [row.error_code for row in response.responses] == [ErrorCode.INVALID_REQUEST]
+
+
+async def test_nor_is_a_topic_made_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Controller:
+        async def create_topics(self, topics: list[NewTopic], _: float, *, validate_only: bool) -> tuple[()]:
+            asked.extend(topic.name for topic in topics)
+            return ()
+
+    settings = [CreatableTopicConfig(name=f"c{k}", value="1") for k in range(CONFIGS_MAX + 1)]
+    monkeypatch.setattr(Broker, "metadata", Controller(), raising=False)
+    topics = [
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=configs)
+        for name, configs in (("many", settings), ("few", settings[1:]))
+    ]
+    _, response = await at_once(monkeypatch, create_topics, CreateTopicsRequest(topics=topics, timeout_ms=1))
+    assert [(row.name, row.error_code) for row in response.topics] == [("many", ErrorCode.INVALID_CONFIG)]
+    assert asked == ["few"]
+
+
 class Freed(str):
     """A name that counts how many of its kind are gone."""
 
@@ -192,6 +396,54 @@ def both() -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=results)
 
 
+def named() -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=tuple(Freed(f"n{k}") for k in range(MANY)))
+
+
+def test_names_that_stand_in_no_list_are_freed_in_pieces_too() -> None:
+    message = named()
+    steps = let_go(message)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE
+    assert message.groups == ()
+
+
+def test_what_an_abandoned_work_held_is_freed_in_pieces() -> None:
+    ended: list[str] = []
+
+    def inside(request: DescribeGroupsRequest) -> Generator[None, None, None]:
+        rows = list(request.groups)
+        request.groups = ()
+        by_name = {name: Freed(name) for name in rows}
+        del rows
+        try:
+            yield
+        finally:
+            ended.append(f"{len(by_name)} were known")
+
+    def work() -> Generator[None, None, None]:
+        known = wide()
+        yield from inside(named())
+        del known
+
+    begun = work()
+    next(begun)
+    steps = abandoned(begun)
+    del begun
+    Counted.take()
+    freed: list[int] = []
+
+    def advance() -> None:
+        try:
+            next(steps)
+        finally:
+            freed.append(Counted.take())
+
+    longest_stretch(advance)
+    assert ended == [f"{MANY} were known"]
+    assert sum(freed) == 3 * MANY
+    assert max(freed) <= PIECE + FEW
+
+
 @pytest.mark.parametrize("shape", [wide, deep, both])
 def test_what_a_message_held_is_freed_in_pieces(shape: Callable[[], DescribeConfigsResponse]) -> None:
     message = shape()
@@ -211,6 +463,69 @@ def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
     steps = context._answer_in_steps(exchange, made())
     assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE + FEW
     assert len(answered) == 1
+
+
+@pytest.mark.parametrize("kind", [Compaction, Retention])
+async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Any]
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+
+    class Replica:
+        settings, topic_name, is_witness = None, "t", False
+
+        def __del__(self) -> None:
+            Counted.looked_at += 1
+
+    replicas = [Replica() for _ in range(MANY)]
+    config = SimpleNamespace(
+        log_cleaner_backoff_ms=1, log_cleaner_dedupe_buffer_size=1, log_cleaner_io_max_bytes_per_second=1
+    )
+    looking = kind(replicas, None, None, None, config)
+    handled = looking.round()
+    handled.send(None)
+    replicas.clear()
+    Counted.take()
+    freed: list[int] = []
+
+    def advance() -> None:
+        try:
+            handled.send(None)
+        finally:
+            freed.append(Counted.take())
+
+    longest_stretch(advance)
+    assert max(freed) == 1
+    assert sum(freed) >= MANY - 1
+
+
+def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
+    broker: Any = SimpleNamespace(on_fatal=None)
+    exchange: Any = SimpleNamespace()
+    ended: list[int] = []
+
+    def parks() -> Generator[None, None, None]:
+        rows = wide().results
+        yield
+        ended.append(len(rows))
+
+    steps = Dispatcher(broker)._finish_in_steps(ROUTES[0], exchange, wide(), parks())
+    next(steps)
+    Counted.take()
+    next(steps)
+    assert ended == [MANY]
+    assert Counted.take() == MANY, "what the handler held, and not the request, too"
+    with pytest.raises(StopIteration):
+        next(steps)
+    assert Counted.take() == MANY
+
+
+def test_a_request_is_freed_in_pieces_when_it_is_answered() -> None:
+    exchange: Any = SimpleNamespace(api_key=15, version=1, correlation_id=1, answer=lambda _: None)
+    request = named()
+    steps = context._answer_in_steps(exchange, context._made(DescribeGroupsResponse()), request)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE
+    assert request.groups == ()
 
 
 def test_a_collection_of_what_is_young_looks_at_few_objects() -> None:

@@ -1,6 +1,7 @@
 """Long requests take turns: what comes of each is the same, nobody overtakes on one connection, others do on theirs."""
 
 import asyncio
+import gc
 import itertools
 import threading
 from collections.abc import Coroutine, Generator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker import dispatch, turns
+from barnabas_broker.pieces import PIECE
 from barnabas_broker.testing import RunningCluster
 from barnabas_broker.turns import ACTIVE_MAX, LARGE_MAX, SLICE_S, Turns, Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
@@ -104,6 +106,25 @@ def test_who_has_waited_longest_has_the_next_slice() -> None:
     assert scene.turns.slices == 3
 
 
+def test_a_list_that_grows_is_old_for_the_collector_when_the_first_slice_is_over() -> None:
+    scene, rows, kept = _Scene(), list[int](), _Exchange()
+
+    def work() -> Generator[None, None, None]:
+        for number in range(9):
+            rows.append(number)
+            scene.now_s += SLICE_S / 3
+            yield
+
+    async def act() -> None:
+        scene.turns.begin(Work(kept, work(), lambda _: None))
+        assert len(rows) == 3
+        assert any(one is rows for one in gc.get_objects(generation=2)), "it is not looked at again while it grows"
+        await _idle()
+
+    run(act())
+    assert len(rows) == 9
+
+
 def test_a_turn_is_measured_by_the_name_of_its_work() -> None:
     now_ns, told = [0], list[str]()
     meter = LoopMeter(lambda: now_ns[0], lambda: now_ns[0], lambda what, *_: told.append(what))
@@ -133,6 +154,31 @@ def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it
 
     run(act())
     assert scene.story == "aaabbb" + "A" + "bB"
+
+
+def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
+    scene, kept, freed = _Scene(), _Exchange(), list[int]()
+
+    class Row:
+        def __del__(self) -> None:
+            freed.append(scene.turns.slices)
+            scene.now_s += SLICE_S / PIECE
+
+    def work() -> Generator[None, None, None]:
+        rows = [Row() for _ in range(6 * PIECE)]
+        scene.now_s += SLICE_S
+        yield
+        rows.clear()
+
+    async def act() -> None:
+        scene.turns.begin(Work(kept, work(), lambda _: None))
+        kept.is_gone = True
+        await _idle()
+
+    run(act())
+    assert len(freed) == 6 * PIECE
+    assert len(set(freed)) >= 3
+    assert kept.holds == 0
 
 
 def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_first() -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from steps import outcome
 
 from barnabas_metadata_quorum.commands import (
     AlterConfigs,
@@ -25,7 +26,15 @@ from barnabas_metadata_quorum.commands import (
     Refused,
 )
 from barnabas_metadata_quorum.image import Image
-from barnabas_metadata_quorum.parts import WEIGHT_MAX, Divided, check_whole, parts_of, refused_part, together
+from barnabas_metadata_quorum.parts import (
+    CHECKED_AT_ONCE,
+    WEIGHT_MAX,
+    Divided,
+    check_whole,
+    parts_of,
+    refused_part,
+    together,
+)
 from barnabas_raftlog.steps import at_once
 
 IMAGE = Image("c")
@@ -89,6 +98,14 @@ def test_a_request_is_bounded_as_a_whole(command: Divided) -> None:
     with pytest.raises(Refused) as caught:
         at_once(check_whole(command, IMAGE))
     assert caught.value.reason is RefusalReason.POLICY_VIOLATION
+
+
+def test_how_much_is_asked_for_is_counted_in_pieces() -> None:
+    for command in (
+        CreateTopics(tuple(NewTopic(f"t{number}") for number in range(5 * CHECKED_AT_ONCE))),
+        CreatePartitions(tuple(NewPartitions(f"t{number}", 2) for number in range(5 * CHECKED_AT_ONCE))),
+    ):
+        assert outcome(check_whole(command, IMAGE)) == (None, 5)
 
 
 def test_names_are_answered_before_ids() -> None:

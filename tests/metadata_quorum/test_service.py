@@ -4,6 +4,8 @@ import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ from barnabas_metadata_quorum.image import Image, topic_changes
 from barnabas_metadata_quorum.parts import WEIGHT_MAX
 from barnabas_metadata_quorum.records import UnknownRecordError
 from barnabas_metadata_quorum.replica import APPLIED_BYTES
+from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.links import RemoteError
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
@@ -453,3 +456,20 @@ def test_a_failed_log_ends_the_service(tmp_path: Path) -> None:
                 await follower.service.wait()
 
     run(main())
+
+
+def test_others_have_their_turn_between_the_check_of_a_request_and_its_first_part() -> None:
+    submitted: list[Command] = []
+
+    async def submit(command: Command, _: int) -> CreateTopicsAnswer:
+        submitted.append(command)
+        return CreateTopicsAnswer(())
+
+    clocks = SimpleNamespace(monotonic_ms=lambda: 0)
+    service: Any = SimpleNamespace(_clocks=clocks, image=Image("cluster"), _submit=submit)
+    submitting = MetadataService.submit(service, CreateTopics((NewTopic("t"),)), 1.0)
+    submitting.send(None)
+    assert not submitted
+    with pytest.raises(StopIteration):
+        submitting.send(None)
+    assert len(submitted) == 1

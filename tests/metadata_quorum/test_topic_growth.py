@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from steps import outcome
 
 from barnabas_metadata_quorum.commands import (
     CreatePartitions,
@@ -13,8 +14,10 @@ from barnabas_metadata_quorum.commands import (
     RefusalReason,
 )
 from barnabas_metadata_quorum.image import apply_all, topic_changes
+from barnabas_metadata_quorum.placement import COUNTED_AT_ONCE, PLACED_AT_ONCE
 from barnabas_metadata_quorum.records import PartitionsAdded
 from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_metadata_quorum.topic_growth import create_partitions
 
 from .test_controller import Controller
 
@@ -46,6 +49,16 @@ def test_a_topic_grows_behind_what_it_has() -> None:
     # A snapshot says the same in other records.
     again = decode_snapshot(encode_snapshot(Snapshot(1, 1, controller.image))).image
     assert (again.topics, again.loads) == (controller.image.topics, controller.image.loads)
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_what_a_wide_topic_has_already_is_counted_in_pieces(factor: int) -> None:
+    had, more = 20 * COUNTED_AT_ONCE - PLACED_AT_ONCE, PLACED_AT_ONCE
+    controller = with_topic(3, had, factor)
+    command = CreatePartitions((NewPartitions("t", had + more),))
+    (_, fates), pauses = outcome(create_partitions(controller.image, command, controller.config.limits))
+    assert fates[0].error is None
+    assert pauses >= 2 * 19, "by brokers, and by the topic's own"
 
 
 @given(brokers=st.integers(1, 5), partitions=st.integers(1, 6), added=st.integers(1, 9), factor=st.integers(1, 3))

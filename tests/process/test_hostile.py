@@ -75,6 +75,20 @@ def test_a_broker_that_says_nothing_of_its_loop_was_not_measured(status: dict[st
     assert why
 
 
+def test_what_was_before_a_scene_is_not_of_it() -> None:
+    def slot(number: int, processor_ms: float, wall_ms: float) -> dict[str, Any]:
+        return {
+            "slot": number,
+            "processor": {"longest_ms": processor_ms, "in": f"processor {number}"},
+            "wall": {"longest_ms": wall_ms, "in": f"wall {number}"},
+        }
+
+    status = {"loop": {"callbacks": 9, "slots": [slot(7, 40.0, 50.0), slot(8, 3.0, 30.0), slot(10, 9.0, 20.0)]}}
+    assert longest_of(status)[0] == Longest(40.0, "processor 7", 50.0, "wall 7")
+    assert longest_of(status, 8)[0] == Longest(9.0, "processor 10", 30.0, "wall 8")
+    assert longest_of(status, 11)[0] is None, "it is not measured, then"
+
+
 def shape(name: str) -> Shape:
     return next(one for one in SHAPES if one.name == name)
 

@@ -53,7 +53,7 @@ def test_the_longest_is_told_by_name_and_apart_for_wall_and_processor() -> None:
 
 def test_before_anything_ran_nothing_is_told() -> None:
     nothing = {"longest_ms": 0.0, "in": "", "p99_ms": 0.0}
-    assert Loop().status == {"callbacks": 0, "processor": nothing, "wall": nothing}
+    assert Loop().status == {"callbacks": 0, "processor": nothing, "wall": nothing, "slots": []}
 
 
 def test_of_a_hundred_the_one_that_is_longest_lies_beyond_the_99th_percentile() -> None:
@@ -82,6 +82,21 @@ def test_of_the_last_minute() -> None:
         loop.wall_ns += 10 * S
         loop.run("lately", MS, MS)
     assert len(loop.meter._slots) == loop_meter.SLOTS
+
+
+def test_of_each_ten_seconds_the_longest_is_told_apart() -> None:
+    loop = Loop()
+    loop.run("long ago", 500 * MS, 40 * MS)
+    loop.wall_ns += 15 * S
+    loop.run("lately", 30 * MS, 2 * MS)
+    loop.run("works", 20 * MS, 20 * MS)
+    before, after = loop.status["slots"]
+    assert (before["slot"], before["processor"], before["wall"]) == (
+        10,
+        {"longest_ms": 40.0, "in": "long ago"},
+        {"longest_ms": 500.0, "in": "long ago"},
+    )
+    assert (after["slot"], after["processor"]["in"], after["wall"]["in"]) == (11, "works", "lately")
 
 
 def test_short_ones_that_follow_each_other_cost_one_question_to_the_system() -> None:

@@ -26,7 +26,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from .messages import JoinedMembers, JoinRequest, Protocols, SavedMember
+from .messages import JoinedMembers, JoinRequest, Protocols, SavedMembers
 from .room import MEMBER_BYTES, MEMBER_RECORD_BYTES, text_bytes
 
 __all__ = ["Member", "Members", "Sizes", "sizes_of", "subscribed_topics"]
@@ -245,32 +245,35 @@ class Members:
         self.new_count -= member.is_new
         member.is_new = False
 
-    def form(self, now_ms: int) -> tuple[list[tuple[object, str]], int | None]:
+    def form(self, now_ms: int) -> tuple[list[object], list[str], int | None]:
         """Settle all, and let their sessions begin, without assignments; nobody may be syncing, and nobody joins now.
 
-        Return who is to be answered, ticket and member id, and the shortest of the sessions, None if there is none.
+        Return who is to be answered, the tickets and the member ids, and the shortest of the sessions, None if there is
+        none.
         """
-        waiting, timeouts_ms = [], set[int]()
+        tickets, member_ids, timeouts_ms = list[object](), list[str](), set[int]()
         for member in self.by_id.values():
             if member.join_ticket is not None:
-                waiting.append((member.join_ticket, member.member_id))
+                tickets.append(member.join_ticket)
+                member_ids.append(member.member_id)
                 member.join_ticket = None
             member.joining = member.is_new = False
             member.awaits_sync, member.assignment = True, b""
             timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
             timeouts_ms.add(timeout_ms)
             member.expires_at_ms = now_ms + timeout_ms
-        assert len(waiting) == len(self._waiting)
+        assert len(tickets) == len(self._waiting)
         self._waiting.clear()
         self.joining_count = self.new_count = self.assigned_bytes = 0
-        return waiting, min(timeouts_ms, default=None)
+        return tickets, member_ids, min(timeouts_ms, default=None)
 
-    def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[tuple[object, bytes]], int | None]:
+    def share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[object], list[bytes], int | None]:
         """Give each its assignment, empty if there is none; whoever is syncing is not any more, its session begins.
 
-        Return who is to be answered, ticket and assignment, and the shortest of those sessions, None if there is none.
+        Return who is to be answered, the tickets and the assignments, and the shortest of those sessions, None if there
+        is none.
         """
-        waiting, timeouts_ms = [], set[int]()
+        tickets, given, timeouts_ms = list[object](), list[bytes](), set[int]()
         for member in self.by_id.values():
             share = shares.get(member.member_id, b"")
             self.assigned_bytes += len(share) - len(member.assignment)
@@ -279,24 +282,24 @@ class Members:
                 member.syncing = False
                 if member.sync_ticket is not None:
                     del self._waiting[member.sync_ticket]
-                    waiting.append((member.sync_ticket, share))
+                    tickets.append(member.sync_ticket)
+                    given.append(share)
                     member.sync_ticket = None
                 timeout_ms = member.session_timeout_ms if member.session_timeout_ms > 0 else 1
                 timeouts_ms.add(timeout_ms)
                 member.expires_at_ms = now_ms + timeout_ms
-        return waiting, min(timeouts_ms, default=None)
+        return tickets, given, min(timeouts_ms, default=None)
 
-    def release(self) -> list[tuple[object, tuple[str, bool]]]:
-        """Return who waits, by ticket: the member id, and whether that is for joining. Nobody does any more."""
-        waiting = [
-            (ticket, (member.member_id, member.join_ticket == ticket)) for ticket, member in self._waiting.items()
-        ]
+    def release(self) -> tuple[list[object], list[tuple[str, bool]]]:
+        """Return who waits, the tickets and of each the member id and whether it joins. Nobody waits any more."""
+        tickets = list(self._waiting)
+        own = [(member.member_id, member.join_ticket == ticket) for ticket, member in self._waiting.items()]
         self._waiting = {}
         for member in self.by_id.values():
             member.joining = member.syncing = False
             member.join_ticket = member.sync_ticket = None
         self.joining_count = 0
-        return waiting
+        return tickets, own
 
     def supports(self, protocols: Protocols) -> bool:
         """Whether at least one of the protocols is offered by every member."""
@@ -328,28 +331,36 @@ class Members:
         return joined is not None
 
     def as_seen_by_leader(self, protocol_name: str | None) -> JoinedMembers:
-        said = [(one.member_id, one.group_instance_id, one.protocols) for one in self if not one.is_new]
-        return JoinedMembers(protocol_name, said)
+        settled = self._settled()
+        return JoinedMembers(
+            protocol_name,
+            [one.member_id for one in settled],
+            [one.group_instance_id for one in settled],
+            [one.protocols for one in settled],
+        )
 
-    def to_saved(self, protocol_name: str | None, assignments: Mapping[str, bytes] | None) -> tuple[SavedMember, ...]:
+    def _settled(self) -> list[Member]:
+        return [one for one in self.by_id.values() if not one.is_new] if self.new_count else list(self.by_id.values())
+
+    def to_saved(self, protocol_name: str | None, assignments: Mapping[str, bytes] | None) -> SavedMembers:
         """Return the generation's members, with `assignments` in place of their own if it is not None."""
-        return tuple(
+        settled = self._settled()
+        member_ids = [one.member_id for one in settled]
+        return SavedMembers(
+            member_ids,
+            [one.group_instance_id for one in settled],
+            [one.client_id for one in settled],
+            [one.client_host for one in settled],
+            [one.rebalance_timeout_ms for one in settled],
+            [one.session_timeout_ms for one in settled],
+            # Most like best what was chosen.
             [
-                SavedMember._make(
-                    (
-                        member.member_id,
-                        member.group_instance_id,
-                        member.client_id,
-                        member.client_host,
-                        member.rebalance_timeout_ms,
-                        member.session_timeout_ms,
-                        member.metadata(protocol_name),
-                        member.assignment if assignments is None else assignments.get(member.member_id, b""),
-                    )
-                )
-                for member in self
-                if not member.is_new
-            ]
+                said[0][1] if (said := one.protocols) and said[0][0] == protocol_name else one.metadata(protocol_name)
+                for one in settled
+            ],
+            [one.assignment for one in settled]
+            if assignments is None
+            else [assignments.get(member_id, b"") for member_id in member_ids],
         )
 
     def _support(self, protocols: Protocols, change: int) -> None:

@@ -7,8 +7,7 @@ Times called `now_ms` come from a monotonic clock. `current_state_timestamp_ms` 
 does not know it: in what it asks to be saved the field is -1, and the caller stamps it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import starmap
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -17,6 +16,7 @@ from barnabas_raftlog.raft.messages import Fact
 from .room import UNLIMITED_BYTES
 
 __all__ = [
+    "Alike",
     "Answer",
     "Answers",
     "Effects",
@@ -29,6 +29,7 @@ __all__ = [
     "Protocols",
     "SavedGroup",
     "SavedMember",
+    "SavedMembers",
     "SyncAnswer",
     "SyncRequest",
     "failed_save_answer",
@@ -110,19 +111,31 @@ class _MadeOnTheWay(Collection[T]):
 
 
 class JoinedMembers(_MadeOnTheWay[JoinedMember]):
-    """The members of a generation as its leader sees them: the list costs little, what they have said is not copied."""
+    """The members of a generation as its leader sees them: the lists cost little, what they have said is not copied.
 
-    __slots__ = ("_protocol_name", "_said")
+    Of each member its id, its instance id and its protocols, in lists of the same order.
+    """
 
-    def __init__(self, protocol_name: str | None, said: Collection[tuple[str, str | None, Protocols]]) -> None:
-        self._protocol_name, self._said = protocol_name, said
+    __slots__ = ("_instance_ids", "_member_ids", "_protocol_name", "_protocols")
+
+    def __init__(
+        self,
+        protocol_name: str | None,
+        member_ids: Sequence[str],
+        instance_ids: Sequence[str | None],
+        protocols: Sequence[Protocols],
+    ) -> None:
+        self._protocol_name = protocol_name
+        self._member_ids, self._instance_ids, self._protocols = member_ids, instance_ids, protocols
 
     def __len__(self) -> int:
-        return len(self._said)
+        return len(self._member_ids)
 
     def __iter__(self) -> Iterator[JoinedMember]:
         chosen = self._protocol_name
-        for member_id, instance_id, protocols in self._said:
+        for member_id, instance_id, protocols in zip(
+            self._member_ids, self._instance_ids, self._protocols, strict=True
+        ):
             metadata = next((metadata for name, metadata in protocols if name == chosen), b"")
             yield JoinedMember(member_id, instance_id, metadata)
 
@@ -181,6 +194,25 @@ class SavedMember(NamedTuple):
     assignment: bytes
 
 
+class SavedMembers(_MadeOnTheWay[SavedMember]):
+    """The members of a group as they are saved: each field of `SavedMember` is a list, all in the same order.
+
+    Ten thousand objects of eight fields take 7 to 10 ms, eight lists of ten thousand 2.
+    """
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, *fields: Sequence[Any]) -> None:
+        assert len(fields) == len(SavedMember._fields)
+        self._fields = fields
+
+    def __len__(self) -> int:
+        return len(self._fields[0])
+
+    def __iter__(self) -> Iterator[SavedMember]:
+        return map(SavedMember._make, zip(*self._fields, strict=True))
+
+
 class SavedGroup(NamedTuple):
     """What a new coordinator needs to carry on: the fields of Kafka's GroupMetadataValue.
 
@@ -193,16 +225,17 @@ class SavedGroup(NamedTuple):
     protocol_name: str | None
     leader: str | None
     current_state_timestamp_ms: int
-    members: tuple[SavedMember, ...]
+    members: Collection[SavedMember]
 
 
 Answer: TypeAlias = JoinAnswer | SyncAnswer
+Alike: TypeAlias = tuple[Callable[[object, Any], Answer], Sequence[object], Sequence[Any]]
 
 
 class Answers(_MadeOnTheWay[Answer]):
     """Answers of which many are alike, each made when it is come to; so ten thousand cost their state machine little.
 
-    `alike` are the others: what makes an answer of a ticket and what is that one's own, and all tickets with that.
+    `alike` are the others: what makes an answer of a ticket and what is that one's own, all tickets, and all of that.
     """
 
     __slots__ = ("_alike", "_single")
@@ -210,17 +243,17 @@ class Answers(_MadeOnTheWay[Answer]):
     def __init__(
         self,
         single: Collection[Answer],
-        alike: Collection[tuple[Callable[[object, Any], Answer], Collection[tuple[object, Any]]]],
+        alike: Collection[Alike],
     ) -> None:
         self._single, self._alike = single, alike
 
     def __len__(self) -> int:
-        return len(self._single) + sum(len(waiting) for _, waiting in self._alike)
+        return len(self._single) + sum(len(tickets) for _, tickets, _ in self._alike)
 
     def __iter__(self) -> Iterator[Answer]:
         yield from self._single
-        for make, waiting in self._alike:
-            yield from starmap(make, waiting)
+        for make, tickets, own in self._alike:
+            yield from map(make, tickets, own)
 
 
 class Effects(NamedTuple):

@@ -33,12 +33,13 @@ Not here: requests of single members (group.py). Nothing here answers a caller e
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .members import Member, Members
 from .messages import (
+    Alike,
     Answer,
     Answers,
     Effects,
@@ -143,7 +144,7 @@ class Phases:
 
         self._event = GroupEvent.LOAD
         self._answers: list[Answer] = []
-        self._alike: list[tuple[Callable[[object, Any], Answer], list[tuple[object, Any]]]] = []
+        self._alike: list[Alike] = []
         self._save: SavedGroup | None = None
         self._facts: list[Fact] = []
         self._gone_count = 0  # In this step.
@@ -209,8 +210,8 @@ class Phases:
         self._event = GroupEvent.END
         if self.state is GroupState.DEAD:
             return Effects()
-        waiting = self._members.release()
-        self._alike.append((lambda ticket, own: _ended(ticket, own, error), waiting))
+        tickets, own = self._members.release()
+        self._alike.append((lambda ticket, own: _ended(ticket, own, error), tickets, own))
         self._enter(GroupState.DEAD)
         self._sessions_at_ms = self._phase_at_ms = self._pending_wait_at_ms = self._delayed_until_ms = None
         self._pending_ids.clear()
@@ -315,7 +316,7 @@ class Phases:
         self.protocol_name = self._members.vote()
         self._enter(GroupState.COMPLETING_REBALANCE)
         self._phase_at_ms = now_ms + self._members.rebalance_timeout_ms
-        waiting, shortest_ms = self._members.form(now_ms)
+        tickets, member_ids, shortest_ms = self._members.form(now_ms)
         if shortest_ms is not None:
             self._first_session_ends(now_ms + shortest_ms)
         leader = self._members.leader_id or ""
@@ -325,7 +326,7 @@ class Phases:
         def answer_to(ticket: object, member_id: str) -> JoinAnswer:
             return JoinAnswer(ticket, *said, member_id, members if member_id == leader else ())
 
-        self._alike.append((answer_to, waiting))
+        self._alike.append((answer_to, tickets, member_ids))
         self._tell("generation", f"{len(self._members)} members, {self._members.leader_id} leads")
 
     def generation_answer(self, member: Member) -> JoinAnswer:
@@ -388,9 +389,8 @@ class Phases:
             self._refuse_assignment(error, now_ms)
             return
         said = (ErrorCode.NONE, self.protocol_type, self.protocol_name)
-        self._answers += [
-            SyncAnswer(ticket, *said, share) for ticket, share in self._share_out(self._assigning, now_ms)
-        ]
+        tickets, given = self._share_out(self._assigning, now_ms)
+        self._alike.append((lambda ticket, share: SyncAnswer(ticket, *said, share), tickets, given))
         self._assigning = None
         self._enter(GroupState.STABLE)
         self._spacing.settled(now_ms)
@@ -512,20 +512,20 @@ class Phases:
         return was_syncing
 
     def _refuse_syncs(self, error: ErrorCode, now_ms: int) -> None:
-        self._alike.append((lambda ticket, _: SyncAnswer(ticket, error), self._share_out({}, now_ms)))
+        self._alike.append((lambda ticket, _: SyncAnswer(ticket, error), *self._share_out({}, now_ms)))
 
-    def _share_out(self, shares: Mapping[str, bytes], now_ms: int) -> list[tuple[object, bytes]]:
-        waiting, shortest_ms = self._members.share_out(shares, now_ms)
+    def _share_out(self, shares: Mapping[str, bytes], now_ms: int) -> tuple[list[object], list[bytes]]:
+        tickets, given, shortest_ms = self._members.share_out(shares, now_ms)
         if shortest_ms is not None:
             self._first_session_ends(now_ms + shortest_ms)
-        return waiting
+        return tickets, given
 
     def _first_session_ends(self, at_ms: int) -> None:
         if self._sessions_at_ms is None or at_ms < self._sessions_at_ms:
             self._sessions_at_ms = at_ms
 
     def _effects(self) -> Effects:
-        alike, self._alike = [(make, waiting) for make, waiting in self._alike if waiting], []
+        alike, self._alike = [one for one in self._alike if one[1]], []
         if not (self._answers or alike or self._save is not None or self._facts):
             return _NOTHING
         if self._gone_count > NAMED_MAX:

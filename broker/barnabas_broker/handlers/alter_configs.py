@@ -26,6 +26,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from barnabas_metadata_quorum.commands import (
+    CONFIGS_MAX,
     AlterConfigs,
     AlterConfigsAnswer,
     AlteredTopic,
@@ -64,6 +65,9 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
     for resource, key in zip(resources, keys, strict=True):
         if counts[key] > 1:
             fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        elif resource.resource_type == TOPIC and len(resource.configs) > CONFIGS_MAX:
+            text = f"{len(resource.configs)} configurations of one topic; {CONFIGS_MAX} are the maximum"
+            fates[key] = ErrorCode.INVALID_REQUEST, text
         elif resource.resource_type == TOPIC:
             wanted.append(_wanted(resource))
             if not len(wanted) % PIECE:

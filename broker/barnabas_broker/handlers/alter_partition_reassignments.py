@@ -14,6 +14,7 @@ from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignablePartitionResponse,
+    ReassignableTopic,
     ReassignableTopicResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -36,9 +37,9 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Ask the controller, and return what it says of each partition."""
     timeout_s = limit_s(request.timeout_ms)
-    named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     try:
-        check_named(len(named), "partitions")
+        check_named(sum(await made(_count, request.topics)), "partitions")
+        named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
         wanted = await made(_wanted, named)
         command = AlterReassignments(tuple(wanted), request.allow_replication_factor_change)
         answer = await broker.metadata.submit(command, timeout_s)
@@ -55,6 +56,10 @@ async def handle(
         results = await made(_result, islice(fates, len(topic.partitions)))
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     return response
+
+
+def _count(topic: ReassignableTopic) -> int:
+    return len(topic.partitions)
 
 
 def _wanted(named: tuple[str, ReassignablePartition]) -> Reassignment:

@@ -8,7 +8,8 @@ from collections import Counter
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import made
+from barnabas_broker.pieces import distinct
+from barnabas_broker.time_slices import made, taken
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,7 +27,7 @@ from barnabas_metadata_quorum.commands import (
     check_named,
 )
 
-from .create_topics import LEADERS_S, code_of, limit_s
+from .create_topics import LEADERS_S, code_of, leaders_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -45,17 +46,17 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
         answer = await broker.metadata.submit(command, timeout_s)
     except Refused as refused:
         code, text = code_of(refused.reason), in_words(refused.message)
-        names = dict.fromkeys(topic.name for topic in request.topics)
 
-        def refusal(name: str) -> CreatePartitionsTopicResult:
-            return CreatePartitionsTopicResult(name=name, error_code=code, error_message=text)
+        def refusal(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+            return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
 
-        return CreatePartitionsResponse(results=await made(refusal, names))
+        once = await taken(distinct(request.topics, lambda topic: topic.name))
+        return CreatePartitionsResponse(results=await made(refusal, once))
     assert isinstance(answer, CreatePartitionsAnswer)
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         grown = [topic.topic_id for topic in answer.topics if topic.error is None]
-        await broker.partitions.wait_for_leaders(grown, min(LEADERS_S, left_s))
+        await leaders_of(broker, grown, min(LEADERS_S, left_s))
     # A name that stands in the request twice is answered once, as Kafka does.
     twice = [GrownTopic(name, *DUPLICATE) for name, count in times.items() if count > 1]
     return CreatePartitionsResponse(results=await made(_result, [*answer.topics, *twice]))

@@ -6,12 +6,13 @@ caller's next metadata request finds them. A request that names too many topics 
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import made
+from barnabas_broker.time_slices import Slices, made
 from barnabas_clients.protocol.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -20,11 +21,12 @@ from barnabas_clients.protocol.create_topics import (
     CreateTopicsResponse,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic, RefusalReason, Refused, check_named
+from barnabas_metadata_quorum.commands import CONFIGS_MAX, CreatedTopic, NewTopic, RefusalReason, Refused, check_named
 
-__all__ = ["code_of", "handle", "limit_s", "refuse"]
+__all__ = ["code_of", "handle", "leaders_of", "limit_s", "refuse"]
 
 LEADERS_S = 5.0
+AWAITED_AT_ONCE = 500  # topics of which it is asked whether they have leaders: 2 us each
 TIMEOUT_S_MAX = 60.0
 _CODES = {
     RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -63,7 +65,14 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         for name in counts
         if name in twice
     ]
-    wanted = [topic for topic in request.topics if topic.name not in twice]
+    once = [topic for topic in request.topics if topic.name not in twice]
+    wanted = [topic for topic in once if len(topic.configs) <= CONFIGS_MAX]
+    text = f"There are more than {CONFIGS_MAX} configurations."
+    results += [
+        CreatableTopicResult(name=topic.name, error_code=ErrorCode.INVALID_CONFIG, error_message=text)
+        for topic in once
+        if len(topic.configs) > CONFIGS_MAX
+    ]
     try:
         created = await broker.metadata.create_topics(
             await made(partial(_new_topic, broker), wanted),
@@ -75,8 +84,19 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         new_ids = [topic.topic_id for topic in created if topic.error is None]
-        await broker.partitions.wait_for_leaders(new_ids, min(LEADERS_S, left_s))
+        await leaders_of(broker, new_ids, min(LEADERS_S, left_s))
     return CreateTopicsResponse(topics=results + await made(partial(_result, broker), created))
+
+
+async def leaders_of(broker: BrokerContext, topic_ids: Sequence[bytes], timeout_s: float) -> None:
+    """Return when every partition of these topics has a leader in this broker's table, or the time is up."""
+    until_ms, slices = broker.now_ms() + timeout_s * 1000, Slices()
+    for first in range(0, len(topic_ids), AWAITED_AT_ONCE):
+        left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
+        await broker.partitions.wait_for_leaders(topic_ids[first : first + AWAITED_AT_ONCE], left_s)
+        if not left_s:
+            break
+        await slices.breathe()
 
 
 def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:

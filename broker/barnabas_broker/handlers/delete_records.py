@@ -6,14 +6,18 @@ deleted.) A replica that is down deletes when it is back.
 
 The low watermark in the answer is where the log starts now, which may be above what was asked for. An offset of -1 is
 the high watermark; one beyond that is OFFSET_OUT_OF_RANGE; one below the present start changes nothing. Internal topics
-are refused: what is in them belongs to the coordinators, who tidy up for themselves.
+are refused: what is in them belongs to the coordinators, who tidy up for themselves. Of a partition that is named twice
+the last one counts, as in Kafka.
 """
 
 import asyncio
+from functools import partial
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.partition import Partition
+from barnabas_broker.pieces import distinct
+from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -53,13 +57,20 @@ class _Wait:
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Propose all, then wait for all; cancelled, what was proposed may still take effect."""
     waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
-    topics = []
-    for topic in request.topics:
-        results = [_begin(broker, topic, asked, waits) for asked in topic.partitions]
-        if results:
-            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    if waits:
-        await _finish(waits, limit_s(request.timeout_ms))
+    topics, until_ms, slices = [], broker.now_ms() + int(limit_s(request.timeout_ms) * 1000), Slices()
+    try:
+        for topic in request.topics:
+            once = await taken(distinct(topic.partitions, _index))
+            results = await made(partial(_begin, broker, topic, waits), once)
+            if results:
+                topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+            await slices.breathe()
+        if waits:
+            left_s = max(0, until_ms - broker.now_ms()) / 1000
+            await asyncio.wait([wait.answered for wait, _ in waits], timeout=left_s)
+    finally:
+        for wait, result in waits:
+            _end(wait, result)
     for wait, result in waits:
         if result.error_code == ErrorCode.NONE:
             partition = wait.partition
@@ -84,11 +95,15 @@ def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
     return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
 
 
+def _index(asked: DeleteRecordsPartition) -> int:
+    return asked.partition_index
+
+
 def _begin(
     broker: BrokerContext,
     topic: DeleteRecordsTopic,
-    asked: DeleteRecordsPartition,
     waits: list[tuple[_Wait, DeleteRecordsPartitionResult]],
+    asked: DeleteRecordsPartition,
 ) -> DeleteRecordsPartitionResult:
     index = asked.partition_index
     if topic.name in INTERNAL_TOPICS:
@@ -117,14 +132,10 @@ def _begin(
     return result
 
 
-async def _finish(waits: list[tuple[_Wait, DeleteRecordsPartitionResult]], timeout_s: float) -> None:
-    """Wait until all are committed, or the time is up."""
-    try:
-        await asyncio.wait([wait.answered for wait, _ in waits], timeout=timeout_s)
-    finally:
-        for wait, result in waits:
-            wait.is_closed = True
-            wait.partition.forget(wait)
-            code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
-            if code is not ErrorCode.NONE:
-                result.error_code, result.low_watermark = code, -1
+def _end(wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
+    """Wait no more, and say so of what is not committed."""
+    wait.is_closed = True
+    wait.partition.forget(wait)
+    code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
+    if code is not ErrorCode.NONE:
+        result.error_code, result.low_watermark = code, -1

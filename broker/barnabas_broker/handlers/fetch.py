@@ -48,8 +48,9 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, code_of, respond
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
+from barnabas_broker.pieces import emptied
 from barnabas_broker.read_replicas import ReadReplica, preferred_replica
-from barnabas_broker.time_slices import Slices
+from barnabas_broker.time_slices import Slices, taken
 from barnabas_broker.turns import Work
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -76,7 +77,10 @@ RACKS_SINCE = 11
 REPLICA_STATE_SINCE = 15
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 PIECE = 16  # partitions that are looked at without giving others their turn
+RESULTS_PIECE = 500  # of which it is asked who leads
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
+
+Hopes = tuple[list[Partition], list[Partition], list[Partition]]
 
 
 class _Fetch:
@@ -115,6 +119,7 @@ class _Fetch:
 
     def _look(self) -> Generator[None, None, None]:
         missed_bytes: int | None = 0
+        hopes: Hopes | None = None
         while True:
             look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
             yield from look.run()
@@ -123,7 +128,8 @@ class _Fetch:
             self._set_deadline()
             if self.is_short or len(look.partitions) > PARKED_MAX:
                 break
-            missed_bytes = look.missed_bytes()
+            hopes = look.hopes()
+            missed_bytes = look.missed_bytes(hopes)
             if missed_bytes is not None and look.size_bytes + missed_bytes < self.request.min_bytes:
                 break
             yield
@@ -137,15 +143,15 @@ class _Fetch:
             self.exchange.grow(look.bytes_left)
             self.broker.start_task(self._read_cold(look, window), self._on_read)
         elif self._is_enough(look):
-            self._answer(look)
+            yield from self._answer(look)
         else:
-            self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0))
+            self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0), hopes)
 
     def _is_enough(self, look: "_Look") -> bool:
         is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
         return is_enough or not look.partitions or self.is_last_look or self.broker.is_stopping
 
-    def _park(self, look: "_Look", missing_bytes: int) -> None:
+    def _park(self, look: "_Look", missing_bytes: int, hopes: Hopes | None) -> None:
         if look.is_cramped:
             self.is_cramped = True
             self.exchange.await_room(self._on_room)
@@ -155,7 +161,7 @@ class _Fetch:
         if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
             waiters.park(self, look.partitions)
         else:
-            gaining, eager, full = look.hopes()
+            gaining, eager, full = hopes or look.hopes()
             waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
 
     def _on_room(self) -> None:
@@ -193,16 +199,19 @@ class _Fetch:
         await look.read_rest()
         window.given_bytes = look.size_bytes
         if not self.exchange.is_answered:
-            self._answer(look)
+            await taken(self._answer(look))
 
     def _on_read(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             call_each((self,), lambda _: task.result(), _Fetch.on_error)
 
-    def _answer(self, look: "_Look") -> None:
+    def _answer(self, look: "_Look") -> Generator[None, None, None]:
         self._stop_waiting()
-        look.count(self.exchange.client_id or "")
-        respond(self.exchange, look.response())
+        response = yield from look.response_in_steps(self.exchange.client_id or "")
+        if not self.exchange.is_answered:
+            respond(self.exchange, response, self.request)
+        if not self.is_short:
+            yield from look.let_go()
 
 
 class _Look:
@@ -260,8 +269,10 @@ class _Look:
             else:
                 self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
 
-    def missed_bytes(self) -> int | None:
+    def missed_bytes(self, hopes: Hopes) -> int | None:
         """Return how much those that may give more have gained since they were looked at, of which nobody was told.
+
+        `hopes` are this look's, and of now.
 
         None: another change was missed, or it is not known.
         """
@@ -270,7 +281,7 @@ class _Look:
             if partition.changes != changes:
                 return None
             ends.setdefault(partition, end)
-        gaining, eager, _ = self.hopes()
+        gaining, eager, _ = hopes
         missed = 0
         for partition in gaining:
             if partition.high_watermark != ends[partition]:
@@ -280,7 +291,7 @@ class _Look:
                 missed += count
         return None if any(partition.high_watermark != ends[partition] for partition in eager) else missed
 
-    def hopes(self) -> tuple[list[Partition], list[Partition], list[Partition]]:
+    def hopes(self) -> Hopes:
         """Return what may give more for what it gains, what may for anything, and what gives nothing more by that.
 
         Where limits have cut short what a partition gave, or left it nothing to give, what comes behind that is no
@@ -443,18 +454,29 @@ class _Look:
                 result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
         return result
 
-    def count(self, client_id: str) -> None:
-        """Note who read what."""
-        for partition, asked, buffers in self.reads:
+    def let_go(self) -> Generator[None, None, None]:
+        """Free what only the look has needed; the answer is somebody else's by now."""
+        for rows in (self.partitions, self.seen, self.reads, self.unread):
+            yield from emptied(rows)
+
+    def response_in_steps(self, client_id: str) -> Generator[None, None, FetchResponse]:
+        """Note who read what, and return the answer."""
+        for number, (partition, asked, buffers) in enumerate(self.reads, 1):
             size_bytes, end = sum(map(len, buffers)), _end_offset(buffers[-1])
             self.broker.fetches.add(
                 client_id, partition.topic_name, partition.index, size_bytes, asked.fetch_offset, end
             )
-
-    def response(self) -> FetchResponse:
+            if not number % PIECE:
+                yield
         response = FetchResponse(responses=self.topics)
         if self.has_error and self.version >= HINTS_SINCE:
-            leader_ids = {result.current_leader.leader_id for topic in self.topics for result in topic.partitions}
+            leader_ids = set[int]()
+            for topic in self.topics:
+                for number, result in enumerate(topic.partitions, 1):
+                    leader_ids.add(result.current_leader.leader_id)
+                    if not number % RESULTS_PIECE:
+                        yield
+                yield
             response.node_endpoints = self.broker.endpoints(leader_ids)
         return response
 

@@ -71,11 +71,20 @@ async def _ask(
         return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
     # A thousand groups have few partitions between them.
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
-    indexes = {partition_for(key, len(hosted.topic.partitions)) for key in keys}
+    indexes = await taken(_partitions_for(keys, len(hosted.topic.partitions)))
     await broker.partitions.wait_while(
         lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
     )
     return _response(exchange, await taken(_find_all(broker, keys)))
+
+
+def _partitions_for(keys: Sequence[str], count: int) -> Generator[None, None, set[int]]:
+    found = set()
+    for number, key in enumerate(keys, 1):
+        found.add(partition_for(key, count))
+        if not number % PIECE:
+            yield
+    return found
 
 
 def _find_all(broker: BrokerContext, keys: Sequence[str]) -> Generator[None, None, list[Coordinator]]:

@@ -5,15 +5,20 @@ OFFSET_NOT_AVAILABLE (LEADER_NOT_AVAILABLE before version 5, which does not know
 names: -1 latest, -2 earliest, -3 the largest timestamp, -4 earliest in local storage, -5 last in tiered storage (there
 is none: -1, as Kafka says without tiering), -6 earliest that waits for tiering (the same).
 
+A partition that is asked for twice in one request is refused each time, as in Kafka.
+
 A timestamp too far ahead to be written now is answered only if a record has it: a batch that says so and cannot be read
 is answered with timestamp -1.
 """
+
+from collections.abc import Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.time_slices import Slices
+from barnabas_broker.pieces import PIECE
+from barnabas_broker.time_slices import Slices, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import (
     ListOffsetsPartition,
@@ -45,17 +50,44 @@ def led_partition(hosted: HostedTopic | None, index: int, current_leader_epoch: 
     return partition
 
 
-async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look everything up; timestamps may be read from disk."""
+async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
+    """Look everything up; timestamps may be read from disk. None: the client has gone meanwhile."""
     response, slices = ListOffsetsResponse(), Slices()
+    twice = await taken(_named_twice(request.topics))
     for topic in request.topics:
         result = ListOffsetsTopicResponse(name=topic.name)
         response.topics.append(result)
+        refused = twice.get(topic.name, ())
         for asked in topic.partitions:
-            hosted = broker.partitions.topics.get(topic.name)
-            result.partitions.append(await _one(hosted, asked, exchange.version, broker.partitions.wall_ms()))
+            index = asked.partition_index
+            if index in refused:
+                row = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+            else:
+                hosted = broker.partitions.topics.get(topic.name)
+                row = await _one(hosted, asked, exchange.version, broker.partitions.wall_ms())
+            result.partitions.append(row)
             await slices.breathe()
+            if exchange.is_gone:
+                return None
+        await slices.breathe()
     return response
+
+
+def _named_twice(topics: Sequence[ListOffsetsTopic]) -> Generator[None, None, dict[str, set[int]]]:
+    """Return the partitions that are asked for more than once, of each topic."""
+    seen: dict[str, set[int]] = {}
+    twice: dict[str, set[int]] = {}
+    for topic in topics:
+        known = seen.setdefault(topic.name, set())
+        for number, asked in enumerate(topic.partitions, 1):
+            index = asked.partition_index
+            if index in known:
+                twice.setdefault(topic.name, set()).add(index)
+            known.add(index)
+            if not number % PIECE:
+                yield
+        yield
+    return twice
 
 
 def refuse(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:

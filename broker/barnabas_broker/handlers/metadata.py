@@ -42,6 +42,8 @@ from barnabas_metadata_quorum.commands import NAMED_MAX, NewTopic, RefusalReason
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
+from .create_topics import leaders_of
+
 __all__ = ["handle", "refuse"]
 
 Outcome = Generator[None, None, MetadataResponse | Coroutine[Any, Any, MetadataResponse]]
@@ -156,9 +158,7 @@ async def _create(broker: BrokerContext, request: MetadataRequest, version: int,
         fates |= dict.fromkeys((topic.name for topic in wanted), code)
     else:
         fates |= {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
-        await broker.partitions.wait_for_leaders(
-            [topic.topic_id for topic in created if topic.error is None], CREATION_S
-        )
+        await leaders_of(broker, [topic.topic_id for topic in created if topic.error is None], CREATION_S)
     return await taken(_named(broker, request, version, fates))
 
 

@@ -12,6 +12,7 @@ Records below the log's start do not count, also where it lies inside a segment 
 start the header says too much, so that one is decoded, and what follows is asked on its own.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
@@ -34,6 +35,7 @@ OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
 UNKNOWN_TIMESTAMP = -1
 # Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up.
 BOUNDS = BatchBounds(records_max=100_000, bytes_max=8 << 20)
+HEADERS_AT_ONCE = 500  # 1 ms
 LIES_MAX = 16  # batches whose records are older than their header says, one after the other
 
 
@@ -106,11 +108,7 @@ class TimestampReads:
         found, position = await self._in_files(start_offset, end_offset, look)
         if found is not None:
             return found
-        for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
-            header = parse_header(entry.frame)
-            if is_late(entry.index, header):
-                return header, memoryview(entry.frame)
-        return None
+        return await self._in_memory(position, is_late) if position < end_offset else None
 
     async def largest(self, end_offset: int) -> Answer:
         batch = await self._largest_batch(end_offset, self._start)
@@ -153,9 +151,8 @@ class TimestampReads:
                     continue
             best = max(filter(None, (best, found)), default=None)
             position = part.end_offset
-        for entry in self._tail.entries_from_offset(position) if position < end_offset else ():
-            if note(entry.index, parse_header(entry.frame)):
-                break
+        if position < end_offset:
+            await self._in_memory(position, note)
         return None if best is None or best[0] < 0 else await self._batch_at(-best[1])
 
     async def _largest_in(
@@ -199,10 +196,19 @@ class TimestampReads:
         found, position = await self._in_files(offset, OFFSET_MAX, look)
         if found is not None:
             return found
-        for entry in self._tail.entries_from_offset(position):
+        return await self._in_memory(position, is_there)
+
+    async def _in_memory(self, position: int, found: Callable[[int, BatchHeader], bool]) -> Batch | None:
+        """Return the first batch in memory for which `found`, from the one on that holds that offset.
+
+        Small batches may be in memory by the ten thousand: others have their turn in between.
+        """
+        for number, entry in enumerate(self._tail.entries_from_offset(position), 1):
             header = parse_header(entry.frame)
-            if is_there(entry.index, header):
+            if found(entry.index, header):
                 return header, memoryview(entry.frame)
+            if not number % HEADERS_AT_ONCE:
+                await asyncio.sleep(0)
         return None
 
     async def _seek(

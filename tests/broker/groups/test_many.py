@@ -1,14 +1,16 @@
 """Thousands of members in one group: what happens to all of them is one pass, and who goes, goes some at a time."""
 
+import gc
 import struct
 from collections.abc import Iterator
+from typing import Self
 
 import pytest
 from steps import outcome
 
 from barnabas_broker.groups.group import MEMBERS_STEP, Group
 from barnabas_broker.groups.members import Member, Members
-from barnabas_broker.groups.messages import Effects, GroupConfig, SavedGroup, SavedMember
+from barnabas_broker.groups.messages import Effects, GroupConfig, JoinAnswer, SavedGroup, SavedMember, SyncRequest
 from barnabas_broker.groups.phases import GONE_MAX, NAMED_MAX
 from barnabas_broker.groups.records import MEMBERS_STEP as RECORD_STEP
 from barnabas_broker.groups.records import decode_group_in_steps, encode_group, encode_group_in_steps
@@ -191,3 +193,51 @@ def test_the_topics_of_a_group_are_read_once_for_all_who_say_the_same_and_in_pie
     assert len(topics) == 51
     assert yields == 50 * 1_000 // (32 << 10)
     assert topics == desk.group.topics()
+
+
+class Collected:
+    """Counts the objects for the collector that a step leaves alive: those of each member take as long as the rest."""
+
+    def __enter__(self) -> Self:
+        gc.collect()
+        gc.disable()
+        self._before = len(gc.get_objects(generation=0))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.enable()
+
+    @property
+    def made(self) -> int:
+        return len(gc.get_objects(generation=0)) - self._before
+
+
+def test_a_generation_is_formed_assigned_and_shared_out_without_an_object_for_each_member(desk: CountingDesk) -> None:
+    effects = Effects()
+    group, forms_at_ms = desk.group, desk.group.deadline_ms or 0
+    while group.state is GroupState.PREPARING_REBALANCE:
+        forms_at_ms = group.deadline_ms or 0
+        with Collected() as formed:
+            effects = group.tick(forms_at_ms)
+            assert formed.made < MANY // 10
+    assert len(effects.answers) == MANY
+    leader_id = group.leader_id or ""
+    answers = {answer.member_id: answer for answer in effects.answers if isinstance(answer, JoinAnswer)}
+    assert [one.member_id for one in answers[leader_id].members] == list(group.members)
+    shares = {member_id: member_id.encode() for member_id in group.members}
+
+    def sync(member_id: str) -> Effects:
+        said = (None, group.generation_id, None, None, shares)
+        return group.sync(SyncRequest(f"ticket of {member_id}", member_id, *said), forms_at_ms)
+
+    for member_id in group.members:
+        assert member_id == leader_id or not sync(member_id).answers
+    with Collected() as assigned:
+        effects = sync(leader_id)
+        assert assigned.made < MANY // 10
+    assert effects.save is not None
+    assert {one.member_id: one.assignment for one in effects.save.members} == shares
+    with Collected() as shared:
+        effects = group.on_saved(group.generation_id, ErrorCode.NONE, forms_at_ms)
+        assert shared.made < MANY // 10
+    assert [answer.ticket for answer in effects.answers] == [f"ticket of {member_id}" for member_id in group.members]

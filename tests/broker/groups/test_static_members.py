@@ -31,7 +31,7 @@ def test_a_restarted_member_gets_its_place_and_assignment_without_a_rebalance() 
 def test_a_restarted_member_is_described_as_it_is_now() -> None:
     desk = pair()
     desk.join(instance="b", client_id="upgraded")
-    assert desk.saved().members[1].client_id == "upgraded"
+    assert [one.client_id for one in desk.saved().members][1] == "upgraded"
 
 
 def test_the_process_that_was_replaced_is_fenced() -> None:

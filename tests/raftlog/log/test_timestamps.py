@@ -1,7 +1,7 @@
 """Offsets by timestamp against the plain question to every record, from memory, from files, and after truncation."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from barnabas_raftlog.log.storage import StorageConfig
 from barnabas_raftlog.log.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
-from barnabas_raftlog.records.header import BatchHeader, ControlKind
+from barnabas_raftlog.records.header import BatchHeader, ControlKind, parse_header
 from barnabas_raftlog.records.reader import Record
 
 from .frames import data_frame
@@ -220,6 +220,31 @@ def test_what_leaves_memory_during_a_lookup_is_not_missed() -> None:
     assert log._tail.holds_offset(end - 2)
     assert asyncio.run(log.max_timestamp(end)) == (end - 2, 2002, 1)
     assert pushed
+
+
+def test_others_have_their_turn_while_many_batches_in_memory_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    log, count = node.log(), 3 * timestamps.HEADERS_AT_ONCE
+    fill(log, count, 1, timestamp_ms=1)
+    looked_at, longest = [0], 0
+
+    def counted(frame: Any) -> BatchHeader:
+        looked_at[0] += 1
+        return parse_header(frame)
+
+    async def ask(question: Coroutine[Any, Any, Answer]) -> None:
+        nonlocal longest
+        task = asyncio.get_running_loop().create_task(question)
+        looked_at[0] = before = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            longest, before = max(longest, looked_at[0] - before), looked_at[0]
+        assert looked_at[0] >= count
+
+    monkeypatch.setattr(timestamps, "parse_header", counted)
+    asyncio.run(ask(log.max_timestamp(log.log_end_offset)))
+    asyncio.run(ask(log.offset_for_timestamp(5_000, log.log_end_offset)))
+    assert longest <= timestamps.HEADERS_AT_ONCE
 
 
 @given(BATCHES, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 40)), min_size=1), st.floats(0, 1))
