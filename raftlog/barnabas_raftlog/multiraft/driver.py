@@ -46,7 +46,13 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
 
-from barnabas_raftlog.errors import CorruptBatchError, ImpossibleMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import (
+    CorruptBatchError,
+    ImpossibleMessageError,
+    MalformedMessageError,
+    NotLeaderError,
+    StorageFailedError,
+)
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import NOTHING, Role
@@ -519,10 +525,16 @@ class Driver:
             if len(data) < 8 or max(offset, index) > PLACE_MAX:
                 text = f"sends a snapshot of {len(data)} bytes that ends at entry {index} and offset {offset}"
                 raise ImpossibleMessageError(install.source, text)
+            state = _without_offset(install)
+            if group.check_state is not None:
+                try:
+                    group.check_state(state)
+                except MalformedMessageError as error:
+                    text = f"sends a snapshot that cannot be read: {error}"
+                    raise ImpossibleMessageError(install.source, text) from error
             put = partial(group.log.install_snapshot, partial_since=install.witness_since)
-            put(index, term, offset, data[8:], install.configuration)
-        state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
-        group.notices.append((group.listener.install, state))
+            put(index, term, offset, state.data, install.configuration)
+        group.notices.append((group.listener.install, _without_offset(install)))
 
     def _tell(self) -> None:
         """Compare each touched group with what was last said about it, and tell its listener."""
@@ -609,3 +621,9 @@ class Driver:
             if core.leader_id is not None and core.leader_id not in group.members:
                 self._on_members(group, group.members | {core.leader_id})
             group.listener.on_leadership(*leadership)
+
+
+def _without_offset(install: InstallSnapshot) -> InstallSnapshot:
+    """Return a snapshot as its listener gets it: `Group.snapshot` has put the log's end offset in front."""
+    place = (install.snapshot_index, install.snapshot_term)
+    return InstallSnapshot(install.term, install.source, install.target, *place, memoryview(install.data)[8:])
