@@ -44,7 +44,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 
 from barnabas_raftlog.errors import (
     CorruptBatchError,
@@ -180,10 +180,10 @@ class Driver:
             self._bulk.append((event, deque(groups)))
             self.schedule()
 
-    def unheard_silence(self, peer: int) -> set[Group]:
-        """Return the groups that have not heard yet that `peer` fell silent, as they are told by `post_bulk`."""
+    def unheard_silence(self, peer: int) -> dict[Group, None]:
+        """Return the groups that are still to hear that `peer` fell silent, in their order (`post_bulk`)."""
         told = (groups for event, groups in self._bulk if isinstance(event, PeerSilent) and event.peer == peer)
-        return {group for groups in told for group in groups}
+        return dict.fromkeys(chain.from_iterable(told))
 
     def on_proposed(self, group: Group, entry: Entry) -> None:
         """Note that `entry` was appended to the log of a group that this node leads."""

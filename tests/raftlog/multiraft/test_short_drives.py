@@ -8,6 +8,8 @@ import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft import driver as driver_module
+from barnabas_raftlog.multiraft import greetings as greetings_module
+from barnabas_raftlog.multiraft import groups as groups_module
 from barnabas_raftlog.multiraft import promises as promises_module
 from barnabas_raftlog.multiraft.driver import (
     BULK_PER_DRIVE,
@@ -20,7 +22,7 @@ from barnabas_raftlog.multiraft.driver import (
     Driver,
 )
 from barnabas_raftlog.multiraft.promises import Promises
-from barnabas_raftlog.raft.messages import HardState, VoteRequest
+from barnabas_raftlog.raft.messages import HardState, PeerDigest, VoteRequest
 
 from .fakes import MemoryStorage, Network, Node, data_frame, group_id
 from .test_groups import elected
@@ -139,6 +141,83 @@ async def test_when_the_storage_fails_its_groups_are_told_in_slices_before_anyth
     assert all(node.group(number).confirmed for number in range(1, GROUPS + 1))
     leaderships = [what[3:] for what in node.heard(GROUPS) if what[0] == "leadership"]
     assert leaderships == [(True, True), (False, False), (True, True)], "it heard that it did not lead for a while"
+
+
+async def test_a_silence_that_concerns_many_groups_is_prepared_in_slices_and_told_first_where_a_leader_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups_module, "TOLD_AT_ONCE", 10)
+    network, _ = await elected(3, groups=35)
+    node = network.nodes[2]
+    for number in (5, 33):
+        network.nodes[1].group(number).transfer(3)
+    await network.pass_ms(2_000)
+    told = list[list[int]]()
+    monkeypatch.setattr(
+        node.raft._driver,
+        "post_bulk",
+        lambda _, groups: told.append([int.from_bytes(group.group_id, "big") for group in groups]),
+    )
+    for callback in node.links.on_peer:
+        callback(3, False)
+    assert told == [[5]], "of ten groups one has lost its leader"
+    await network.settle()
+    others = [number for number in range(1, 36) if number not in {5, 33}]
+    assert [numbers for numbers in told if numbers] == [[5], [33], others]
+
+
+async def test_a_silence_that_ends_before_all_have_heard_of_it_is_told_to_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups_module, "TOLD_AT_ONCE", 10)
+    network, leader = await elected(3, groups=35)
+    await network.pass_ms(2_000)
+    (tell,) = leader.links.on_peer
+    tell(2, False)
+    tell(2, True)
+    await network.settle()
+    assert all(leader.group(number).core.progress[2].live for number in range(1, 36))
+
+
+async def test_after_a_stall_nothing_is_confirmed_before_all_groups_were_gone_through_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups_module, "TOLD_AT_ONCE", 10)
+    network, leader = await elected(3, groups=35)
+    await network.pass_ms(2_000)
+    network.cut = {(2, 1), (3, 1)}
+    network.now_ms += 600
+    leader.raft.tick()
+    marked = list[int]()
+    while leader.raft._driver.is_paused:
+        marked.append(sum(group.stall_pending for group in leader.raft.groups.values()))
+        assert not any(group.confirmed for group in leader.raft.groups.values())
+        await asyncio.sleep(0)
+    assert [count for count in marked if count] == [10, 20, 30]
+    await network.settle()
+    assert not any(group.confirmed for group in leader.raft.groups.values())
+    network.cut = set()
+    for node in network.nodes.values():
+        node.raft.tick()
+    await network.pass_ms(300)
+    assert all(group.confirmed for group in leader.raft.groups.values())
+
+
+async def test_who_shares_many_groups_is_told_where_they_stand_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(greetings_module, "SAID_AT_ONCE", 10)
+    network, leader = await elected(3, groups=35)
+    await network.pass_ms(2_000)
+    network.connect((1, 2), live=False)
+    await network.settle()
+    before = len(leader.links.frames)
+    network.connect((1, 2))
+    digests = [len(heard) for _, heard in leader.links.frames[before:]]
+    assert digests == [10]
+    await network.settle()
+    digests = [len(heard) for _, heard in leader.links.frames[before:] if type(heard[0][1]) is PeerDigest]
+    assert digests == [10, 10, 10, 5]
+    await network.pass_ms(2_000)
+    assert [node.raft.status()["groups_awake"] for node in network.nodes.values()] == [0, 0, 0]
 
 
 async def test_many_facts_are_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
