@@ -454,3 +454,20 @@ async def test_many_partitions_are_reviewed_in_pieces(monkeypatch: pytest.Monkey
     assert steps == [30, 30, 11]  # and thirty at once
     assert reviewed == [*big.partitions, next(iter(big.partitions))]
     big.partitions.keep_leaders()
+
+
+async def test_what_is_led_here_is_gone_through_in_slices_when_a_peer_comes_or_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_partitions, "LOOKED_PER_ITERATION", 40)
+    big = await Big.made()
+    for partition in big.partitions:
+        partition.is_leader = True
+    big.partitions.on_peer(1, True)
+    assert not big.partitions._reviewing
+    found = list[int]()
+    for _ in range(4):
+        await asyncio.sleep(0)
+        found.append(len(big.partitions._reviewing))
+    assert found == [40, 80, 100, 100]
+    await big.partitions.close()
