@@ -283,33 +283,37 @@ class Driver:
 
     # The drive.
 
-    def _drive(self) -> None:
-        self._is_scheduled = False
-        self._drive_once()
-        if len(self._events) > EVENTS_PER_DRIVE and not self._drives_more:
-            self._drives_more = DRIVES_AT_ONCE - 1
-            for _ in range(self._drives_more):
-                asyncio.get_running_loop().call_soon(self._meter.run, "Raft drive", self._drive_on)
-
-    def _drive_on(self) -> None:
-        self._drives_more -= 1
-        if self._events:
-            self._drive_once()
-
-    def _drive_once(self) -> None:
+    def _drive(self, *, is_one_more: bool = False) -> None:
+        self._is_scheduled = is_one_more and self._is_scheduled
         try:
-            self._take_drive()
+            self._drive_once()
         except BaseException as error:
             # The loop's exception handler would only log it; the node must end.
             self._on_broken(error)
             raise
 
-    def _take_drive(self) -> None:
+    def _drive_on(self) -> None:
+        self._drives_more -= 1
+        if self._events:
+            self._drive(is_one_more=True)
+
+    def _drive_once(self) -> None:
         self.stats.drives += 1
         now_ms, promises = self.now(), self._promises
+        has_much_to_tell = bool(self._touched) and len(self._touched) > TOUCHED_BY_DURABLE
         # No await and no call to a listener from here to the flush: the cores see a frozen world.
-        if len(self._touched) <= TOUCHED_BY_DURABLE:  # Else it is these that are told first.
-            self._step_some(now_ms)
+        if not has_much_to_tell:
+            stop_ms = now_ms + STEPS_MS
+            if self._has_durable_news or self._durable:
+                self._step_durable(now_ms, stop_ms)
+            if self._first:
+                self._step_events(self._first, now_ms, stop_ms)
+            if self._events:
+                self._step_events(self._events, now_ms, stop_ms)
+            if self._has_due and not self.is_paused:
+                self._step_due(now_ms)
+            if self._bulk:
+                self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else self._room(TOUCHED_BY_BULK))
         promises.seal()
         self._storage.flush()
         if promises:
@@ -318,12 +322,15 @@ class Driver:
         for group_id, message in self.outbox.flush():
             text = f"a message of {type(message).__name__} is larger than any frame may be"
             self._facts.append((group_id, Fact("message too large", message.term, text)))
-        self._tell()
+        touched, self._touched = self._touched, {}
+        self._tell(self._first_of(touched) if has_much_to_tell else touched)
+        if self._facts:
+            self._tell_facts()
         self._tell_refused()
         if self.deadlines:
             self.stirred.set()
         if self._is_behind:
-            self.schedule()
+            self._drive_again()
 
     @property
     def _is_behind(self) -> bool:
@@ -332,19 +339,13 @@ class Driver:
             return True
         return bool(self._durable or self._touched or self._facts or self._promises.is_behind or self.outbox.is_behind)
 
-    def _step_some(self, now_ms: int) -> None:
-        """Step cores, not so many that the drive would take long; each kind of work has its share."""
-        stop_ms = now_ms + STEPS_MS
-        if self._has_durable_news or self._durable:
-            self._step_durable(now_ms, stop_ms)
-        if self._first:
-            self._step_events(self._first, now_ms, stop_ms)
-        if self._events:
-            self._step_events(self._events, now_ms, stop_ms)
-        if self._has_due and not self.is_paused:
-            self._step_due(now_ms)
-        if self._bulk:
-            self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else self._room(TOUCHED_BY_BULK))
+    def _drive_again(self) -> None:
+        """Let a drive follow in the next iteration, some if there is much to do."""
+        self.schedule()
+        if not self._drives_more and len(self._events) > EVENTS_PER_DRIVE:
+            self._drives_more = DRIVES_AT_ONCE - 1
+            for _ in range(self._drives_more):
+                asyncio.get_running_loop().call_soon(self._meter.run, "Raft drive", self._drive_on)
 
     def _is_enough(self, touched_max: int, stop_ms: int) -> bool:
         return len(self._touched) >= touched_max or self._clock() >= stop_ms
@@ -536,20 +537,20 @@ class Driver:
             put(index, term, offset, state.data, install.configuration)
         group.notices.append((group.listener.install, _without_offset(install)))
 
-    def _tell(self) -> None:
-        """Compare each touched group with what was last said about it, and tell its listener."""
-        touched, self._touched = self._touched, {}
-        if len(touched) > TOLD_PER_DRIVE:
-            untold = iter(touched)
-            touched = dict.fromkeys(islice(untold, TOLD_PER_DRIVE))
-            self._touched = dict.fromkeys(untold)
-        self._tell_groups(touched)
-        if self._facts:
-            facts, self._facts = self._facts[:FACTS_PER_DRIVE], self._facts[FACTS_PER_DRIVE:]
-            for group_id, fact in facts:
-                self._on_fact(group_id, fact)
+    def _first_of(self, touched: dict[Group, None]) -> list[Group]:
+        """Return those that are told in this drive; the others are touched again."""
+        groups = iter(touched)
+        first = list(islice(groups, TOLD_PER_DRIVE))
+        self._touched = dict.fromkeys(groups)
+        return first
 
-    def _tell_groups(self, touched: Iterable[Group]) -> None:
+    def _tell_facts(self) -> None:
+        facts, self._facts = self._facts[:FACTS_PER_DRIVE], self._facts[FACTS_PER_DRIVE:]
+        for group_id, fact in facts:
+            self._on_fact(group_id, fact)
+
+    def _tell(self, touched: Iterable[Group]) -> None:
+        """Compare each touched group with what was last said about it, and tell its listener."""
         for group in touched:
             core, listener = group.core, group.listener
             if core.deadline_ms != group.deadline_ms:

@@ -23,6 +23,7 @@ FLUSHED_BYTES = 1 << 20  # to write so much takes about a millisecond
 
 
 _Sized = tuple[int, list[Buffer]]
+NO_FRAMES: list[_Sized] = []  # never changed
 
 
 class FrameSender(Protocol):
@@ -67,14 +68,14 @@ class Outbox:
                 self._frames.pop(node_id, None)
                 self.dropped += len(messages)
                 continue
-            wanted, waiting = messages, self._frames.pop(node_id, None) or []
-            waiting_bytes = self._links.buffered_bytes(node_id)
-            if waiting:
+            wanted, waiting, waiting_bytes = messages, NO_FRAMES, self._links.buffered_bytes(node_id)
+            if self._frames and node_id in self._frames:
+                waiting = self._frames.pop(node_id)
                 waiting_bytes += sum([size for size, _ in waiting])
             if waiting_bytes > ENTRIES_BYTES_MAX:
                 wanted = [item for item in messages if not _is_heavy(item[1])]
             frames, oversized = encode_messages(wanted, self._directory_id)
-            if waiting or len(frames) > 1:
+            if waiting or frames[1:]:
                 frames = self._first_of(node_id, waiting, frames)
             if self._links.send_frames(node_id, frames):
                 self.sent += len(wanted)
@@ -88,7 +89,7 @@ class Outbox:
 
     def _first_of(self, node_id: int, waiting: list[_Sized], frames: list[list[Buffer]]) -> list[list[Buffer]]:
         """Return what is to be sent now of all these, and keep the rest."""
-        waiting += [(sum([len(buffer) for buffer in frame]), frame) for frame in frames]
+        waiting = [*waiting, *[(sum([len(buffer) for buffer in frame]), frame) for frame in frames]]
         count = size_bytes = 0
         while count < len(waiting) and size_bytes < FLUSHED_BYTES:
             size_bytes += waiting[count][0]

@@ -13,6 +13,7 @@ from barnabas_raftlog.multiraft import groups as groups_module
 from barnabas_raftlog.multiraft import promises as promises_module
 from barnabas_raftlog.multiraft.driver import (
     BULK_PER_DRIVE,
+    DRIVES_AT_ONCE,
     EVENTS_PER_DRIVE,
     STEPS_BETWEEN_LOOKS,
     STEPS_MS,
@@ -35,7 +36,7 @@ class Counted:
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps, self.told = list[int](), list[int]()
-        drive, tell, of = Driver._drive_once, Driver._tell_groups, node.raft._driver
+        drive, tell, of = Driver._drive_once, Driver._tell, node.raft._driver
 
         def counted(driver: Driver) -> None:
             before = driver.stats.steps
@@ -50,7 +51,7 @@ class Counted:
                 self.told.append(len(groups))
 
         monkeypatch.setattr(Driver, "_drive_once", counted)
-        monkeypatch.setattr(Driver, "_tell_groups", told)
+        monkeypatch.setattr(Driver, "_tell", told)
 
 
 async def test_a_drive_steps_as_many_groups_as_it_can_tell_and_goes_on_in_order(
@@ -73,6 +74,20 @@ async def test_a_drive_takes_so_many_events_though_they_are_all_of_one_group(mon
         node.raft._driver.post(node.group(1), TICK)
     await network.settle()
     assert [steps for steps in counted.steps if steps] == [EVENTS_PER_DRIVE] * 3
+
+
+async def test_while_there_is_much_to_do_some_drives_share_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, node = await elected(1)
+    for _ in range(10 * EVENTS_PER_DRIVE):
+        node.raft._driver.post(node.group(1), TICK)
+    drives = list[int]()
+    for _ in range(6):
+        before = node.raft.stats.drives
+        await asyncio.sleep(0)
+        drives.append(node.raft.stats.drives - before)
+    assert drives[:2] == [1, DRIVES_AT_ONCE]
+    assert max(drives) == DRIVES_AT_ONCE
+    assert node.raft._driver.is_idle
 
 
 async def test_a_drive_that_has_taken_its_time_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
