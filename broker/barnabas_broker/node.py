@@ -468,8 +468,18 @@ class Node:
             looked_at += 1
         return {**counts, "topics": topics}
 
+    def _moves(self) -> Generator[None, None, dict[str, str]]:
+        """Return what the partitions that change their members wait for."""
+        moves = dict[str, str]()
+        for number, (group_id, reason) in enumerate(list(self.partitions.moves.waiting.items()), 1):
+            moves[self._name_of(group_id)] = reason
+            if not number % COUNTED_AT_ONCE:
+                yield
+        return moves
+
     def _status(self) -> Generator[None, None, dict[str, Any]]:
         counts = yield from self._counts()
+        moves = yield from self._moves()
         return {
             "node_id": self.config.node_id,
             "cluster_id": self.config.cluster_id,
@@ -490,7 +500,7 @@ class Node:
                     self._name_of(group_id): reason for group_id, reason in self.partitions.failed.status().items()
                 },
             },
-            "moves": {self._name_of(group_id): reason for group_id, reason in self.partitions.moves.waiting.items()},
+            "moves": moves,
             "groups": self.broker.coordinator.status(),
             "fetches": self.broker.fetches.to_list(),
             "catch_up": self._catch_up_status(),

@@ -45,7 +45,6 @@ from typing import NamedTuple
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Topic
 from barnabas_metadata_quorum.leaders import NO_LEADER
-from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.state_file import StateOrMaker
 from barnabas_raftlog.multiraft.group import Group, GroupLog
@@ -70,7 +69,7 @@ from .producer_state import (
     ProducerImage,
     ProducerTable,
 )
-from .replica_progress import copies_of, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
+from .replica_progress import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .replica_state import note_entries
 from .time_slices import taken
 from .topic_settings import TopicSettings
@@ -82,12 +81,11 @@ SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
 what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 SWEPT_MIN = 64  # waiters that have given up
-FAILED_AT_ONCE = 20  # those behind them are told in later iterations: a topic may end with thousands waiting
 GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
 follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
 of order. Clients wait for a second at most."""
-EVERYTHING_BYTES = 1 << 62
+EVERYTHING_BYTES = EVERY_INDEX = 1 << 62
 TURNED_AWAY_MAX = 1_000
 """Producers, per partition, that are remembered as turned away; beyond it the one is forgotten that was first."""
 
@@ -452,7 +450,8 @@ class Partition:
     def on_truncated(self, index: int) -> None:
         self.producers.truncate_from(index)
         self.starts.truncate_from(index)
-        self._fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._waiters:
+            self.host.fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_committed(self, commit_index: int) -> None:
         self.producers.commit_index = commit_index
@@ -470,7 +469,7 @@ class Partition:
                 self._hold_short([(commit_index, waiter) for waiter in self._waiters.take_committed(commit_index)])
                 self._finish_short()
             else:
-                call_each(self._waiters.take_committed(commit_index), _finish)
+                self.host.finish(self._waiters.take_committed(commit_index))
         if self._is_save_due(commit_index):
             self.save_producers()
         if self.log.log_start_offset != started_at:
@@ -586,9 +585,13 @@ class Partition:
 
     def _is_short(self, index: int) -> bool:
         """Tell whether fewer replicas than the topic asks for have `index`, which is committed."""
+        return index > self._enough_index()
+
+    def _enough_index(self) -> int:
+        """Return up to which index, of those that are committed, as many replicas as the topic asks for have all."""
         if self.min_insync <= copies_of_committed(self.group.configuration) or not self.is_leader:
-            return False
-        return copies_of(self.group, self.log, self.replicas, self.host.node_id, index) < self.min_insync
+            return EVERY_INDEX
+        return copied_index(self.group, self.log, self.replicas, self.host.node_id, self.min_insync)
 
     def _hold_short(self, pairs: Sequence[tuple[int, PendingAppend]]) -> None:
         """Let these wait for more copies of what is committed: no commit will come, who has it is asked at each review.
@@ -600,31 +603,15 @@ class Partition:
         self.host.review_soon(self)
 
     def _finish_short(self) -> None:
-        short, self._short = self._short, []
-
-        def finish(pair: tuple[int, PendingAppend]) -> None:
-            index, waiter = pair
-            if waiter.is_closed:
-                return
-            if self._is_short(index):
-                self._short.append(pair)
-            else:
-                waiter.on_committed()
-
-        call_each(short, finish)
+        short, enough_index = self._short, self._enough_index()
+        self._short = [pair for pair in short if pair[0] > enough_index and not pair[1].is_closed]
+        if len(self._short) < len(short):
+            self.host.finish([waiter for index, waiter in short if index <= enough_index])
 
     def _fail_waiters(self, code: ErrorCode) -> None:
         short, self._short = self._short, []
-        self._fail([*(pair[1] for pair in short), *self._waiters.take_all()], code)
-
-    def _fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
-        if len(waiters) > FAILED_AT_ONCE:
-            self.host.fail_soon(waiters[FAILED_AT_ONCE:], code)
-        call_each(waiters[:FAILED_AT_ONCE], lambda waiter: waiter.on_failed(code))
-
-
-def _finish(waiter: PendingAppend) -> None:
-    waiter.on_committed()
+        if short or self._waiters:
+            self.host.fail([*(pair[1] for pair in short), *self._waiters.take_all()], code)
 
 
 def _has_given_up(waiter: PendingAppend) -> bool:

@@ -1,6 +1,6 @@
 """What a partition is given and whom it tells: its log, its broker, who waits for it and who keeps state beside it."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -98,8 +98,11 @@ class PartitionHost(Protocol):
     def gained(self, partition: "Partition", start_offset: int) -> None:
         """There may be more to read than before, from `start_offset` to the high watermark, and that is all."""
 
-    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
-        """Tell these, in pieces and in later iterations of the loop, that they will not know."""
+    def finish(self, waiters: Sequence[PendingAppend]) -> None:
+        """Tell these that they are committed; of many only some at once, the others in later callbacks of the loop."""
+
+    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        """Tell these, as `finish` does, that they will not know."""
 
     def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
         """Its log has failed for good."""

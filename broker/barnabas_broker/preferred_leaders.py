@@ -8,15 +8,21 @@ spreads the first replicas evenly, so this spreads the leaders. Kafka does the s
 through its controller and every five minutes; here each leader does it for its own partitions, with one timer for the
 node, which runs only while something is not where it belongs.
 
+A turn goes through all partitions that are hosted, `LOOKED_AT_ONCE` in each iteration of the loop.
+
 Not here: leaders by load, and a mute for partitions whose transfers fail; a failed one is tried again at the next turn.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
+
+from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.steps import at_once
 
 __all__ = ["PreferredLeaders", "Transferable"]
 
+LOOKED_AT_ONCE = 500  # 1 to 5 us each
 TRANSFERS_PER_TURN = 200
 """Each costs its partition's producers a round trip or two; a broker of thousands of partitions takes several turns."""
 
@@ -33,7 +39,10 @@ class Transferable(Protocol):
 
 
 class PreferredLeaders:
-    """Owned by the loop. `partitions` yields what this node hosts; only those that it leads are touched."""
+    """Owned by the loop. `partitions` yields what this node hosts, also while that changes.
+
+    Only those that it leads are touched.
+    """
 
     def __init__(
         self,
@@ -42,16 +51,23 @@ class PreferredLeaders:
         live_since_ms: Callable[[int], int | None],
         clock: Callable[[], int],
         interval_ms: int,
+        meter: LoopMeter | None = None,
     ) -> None:
+        self._meter = meter or LoopMeter()
+        self._moving: Generator[None, None, bool] | None = None  # a turn that has begun
         self._node_id, self._partitions, self._live_since_ms = node_id, partitions, live_since_ms
         self._clock, self._interval_ms = clock, interval_ms
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._closed = self._is_asked = False
 
     def look_soon(self) -> None:
         """A node came back, or a leadership came here: look after one interval whether it should move."""
-        if self._timer is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(self._interval_ms / 1000, self._turn)
+        if self._moving is not None:
+            self._is_asked = True  # It may be about what this turn has gone past.
+        elif self._timer is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(
+                self._interval_ms / 1000, self._meter.run, "leaderships go home", self._turn
+            )
 
     def close(self) -> None:
         self._closed = True
@@ -60,14 +76,31 @@ class PreferredLeaders:
             self._timer = None
 
     def _turn(self) -> None:
-        self._timer = None
-        if self.move() and not self._closed:
-            self.look_soon()
+        self._timer, self._moving, self._is_asked = None, self._in_steps(), False
+        self._move_some()
+
+    def _move_some(self) -> None:
+        assert self._moving is not None
+        if self._closed:
+            return
+        try:
+            next(self._moving)
+        except StopIteration as end:
+            self._moving = None
+            if end.value or self._is_asked:
+                self.look_soon()
+        else:
+            asyncio.get_running_loop().call_soon(self._meter.run, "leaderships go home", self._move_some)
 
     def move(self) -> bool:
         """Hand over what is due; return whether something that should move is still here."""
+        return at_once(self._in_steps())
+
+    def _in_steps(self) -> Generator[None, None, bool]:
         oldest_ms, moved, remain = self._clock() - self._interval_ms, 0, False
-        for partition in self._partitions():
+        for number, partition in enumerate(self._partitions(), 1):
+            if not number % LOOKED_AT_ONCE:
+                yield
             first = partition.replicas[0]
             if first == self._node_id or not partition.can_serve:
                 continue

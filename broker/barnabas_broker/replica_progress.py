@@ -15,7 +15,7 @@ from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.membership import Configuration
 
 __all__ = [
-    "copies_of",
+    "copied_index",
     "copies_of_committed",
     "electable",
     "in_sync",
@@ -73,14 +73,18 @@ def copies_of_committed(configuration: Configuration) -> int:
     return len(configuration.voters) // 2 + 1 - len(configuration.witnesses)
 
 
-def copies_of(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, index: int) -> int:
-    """Return how many replicas have made `index` durable, as far as the leader `node_id` knows."""
+def copied_index(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, count: int) -> int:
+    """Return up to which index `count` replicas, from 1, have made all durable, as far as the leader `node_id` knows.
+
+    0 if there are not so many.
+    """
     progress = group.core.progress
-    return sum(
-        (log.durable_index if replica == node_id else progress[replica].match_index) >= index
+    indexes = [
+        log.durable_index if replica == node_id else progress[replica].match_index
         for replica in electable(group.configuration, replicas)
         if replica == node_id or replica in progress
-    )
+    ]
+    return sorted(indexes, reverse=True)[count - 1] if count <= len(indexes) else 0
 
 
 def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:

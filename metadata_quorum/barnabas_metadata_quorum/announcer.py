@@ -3,7 +3,7 @@
 `announce` changes this node's own table immediately and collects the news of one loop iteration into few posts:
 a node that starts leading a thousand partitions sends two messages to each other node, not a thousand. When a node
 becomes live it gets everything that this node leads, so whoever was away, or has been restarted, needs no more than
-that from each live leader.
+that from each live leader. For that the table is gone through in slices, each in an iteration of the loop of its own.
 
 *Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So what was said
 is checked. Every `CHECK_S`, as long as some node has not confirmed it, this node posts to that one the digest of
@@ -30,7 +30,7 @@ this node leads, if they differ.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -56,6 +56,7 @@ METHOD, CHECK, CHECKED = "leaders", "leaders.check", "leaders.checked"
 CHECK_S = 2.0
 CHECKS_APART_MAX = 32
 ANNOUNCEMENTS_PER_POST = 500  # To take one in takes 5 to 6 us.
+LOOKED_PER_ITERATION = 500  # of the table, for what a node gets that is to have everything
 SWEPT_PER_ITERATION = 500
 
 logger = logging.getLogger(__name__)
@@ -112,6 +113,8 @@ class LeaderAnnouncer:
         self._news: dict[PartitionKey, Announcement] = {}
         self._subscribers: list[Subscriber] = []
         self._unsure: dict[int, _Unsure] = {}
+        # Who is to have everything: what of it is still to be looked at, and whose leaderships that is.
+        self._catching_up: dict[int, tuple[Iterator[PartitionKey], tuple[int, ...]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         links.serve(METHOD, self._on_post)
@@ -158,6 +161,7 @@ class LeaderAnnouncer:
         """Check nothing any more. Idempotent."""
         self._closed = True
         self._unsure.clear()
+        self._catching_up.clear()
         self._stop_timer()
 
     def _stop_timer(self) -> None:
@@ -182,9 +186,28 @@ class LeaderAnnouncer:
 
     def _on_peer(self, peer: int, live: bool) -> None:
         self._unsure.pop(peer, None)
+        self._catching_up.pop(peer, None)
         if live:
-            self._post([peer], self.table.led_by(self._node_id))
+            self._post_all(peer, self._node_id)
         self._doubt([peer])
+
+    def _post_all(self, peer: int, *leader_ids: int) -> None:
+        """Tell `peer` everything that these lead, in an iteration of the loop each some, the first at once."""
+        is_at_it = bool(self._catching_up)
+        self._catching_up[peer] = iter(self.table.keys()), leader_ids
+        if not is_at_it:
+            self._post_some()
+
+    def _post_some(self) -> None:
+        if not self._catching_up:
+            return
+        peer, (keys, leader_ids) = next(iter(self._catching_up.items()))
+        some = list(islice(keys, LOOKED_PER_ITERATION))
+        self._post([peer], self.table.led_by(leader_ids, some))
+        if len(some) < LOOKED_PER_ITERATION:
+            del self._catching_up[peer]
+        if self._catching_up:
+            asyncio.get_running_loop().call_soon(self._post_some)
 
     def _doubt(self, peers: Iterable[int]) -> None:
         """Have these nodes asked, from the next turn on, whether they hold what this node leads."""
@@ -227,8 +250,7 @@ class LeaderAnnouncer:
         if is_equal:
             del self._unsure[source]
         else:
-            self._post([source], self.table.led_by(self._node_id))
-            self._post([source], self.table.led_by(NO_LEADER))
+            self._post_all(source, self._node_id, NO_LEADER)
         return b""
 
     async def _on_post(self, source: int, body: bytes) -> bytes:

@@ -18,7 +18,7 @@ brokers' fencing. `leader_id` -1 says that the announcer itself knows that nobod
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -131,11 +131,15 @@ class LeaderTable:
                 self._going.popleft()
         return gone
 
-    def led_by(self, node_id: int) -> Iterator[Announcement]:
-        """Yield everything that `node_id` leads, ready to be announced."""
-        for (topic_id, partition), leadership in self._leaders.items():
-            if leadership.leader_id == node_id:
+    def led_by(self, node_ids: Collection[int], among: Iterable[PartitionKey] | None = None) -> Iterator[Announcement]:
+        """Yield everything that these lead, ready to be announced; `among` these partitions, all if None."""
+        for topic_id, partition in self._leaders if among is None else among:
+            leadership = self._leaders.get((topic_id, partition))
+            if leadership is not None and leadership.leader_id in node_ids:
                 yield Announcement(topic_id, partition, *leadership)
+
+    def keys(self) -> list[PartitionKey]:
+        return list(self._leaders)
 
     def count_led_by(self, node_id: int) -> int:
         return sum(leadership.leader_id == node_id for leadership in self._leaders.values())

@@ -17,7 +17,9 @@ answer rests on it; that happens once in the life of a node that was away for lo
 
 A record that this version does not know, or a frame that is none, ends the service with that error (`wait` raises
 it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A failed log
-ends the service too: the image would stand still, and nobody would see it.
+ends the service too: the image would stand still, and nobody would see it. But a snapshot that cannot be read is
+refused before it replaces anything (`Group.check_state`): whoever sent it loses its connection, and this node goes on
+with what it has.
 
 Limits: `WAITERS_MAX` waits for the image; one command at a time that goes in parts; the controller's and the
 submission's own. Subscribers are called one after the other and must not block.
@@ -131,6 +133,7 @@ class MetadataService:
         self._node_id = membership.node_id
         self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
         self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
+        self._received: Snapshot | None = None  # about to be installed
         self._saving = self._is_closed = self._is_applying = False
         self._commit_index = 0
         self._active: ActiveController | None = None
@@ -206,6 +209,7 @@ class MetadataService:
         await self._load()
         preferred = self._node_id == min(self._membership.voters)
         self._group = self._multiraft.add_group(METADATA_GROUP, self._log, None, self, preferred=preferred)
+        self._group.check_state = self._check_state
         self._task = loop.create_task(self._run(self._group))
         self._task.add_done_callback(self._on_done)
 
@@ -432,8 +436,10 @@ class MetadataService:
             return
         data = bytes(snapshot.data)
         old = self.image
+        received, self._received = self._received, None
         try:
-            received = self._checked(decode_snapshot(data))
+            if received is None or received.raft_index != snapshot.snapshot_index:
+                received = self._checked(decode_snapshot(data))
             self._snapshots.replace_now(received.raft_index, data)
         except BarnabasError as error:
             self._fail(error)
@@ -448,6 +454,18 @@ class MetadataService:
         return self._newest
 
     # Inside.
+
+    def _check_state(self, snapshot: InstallSnapshot) -> None:
+        """Refuse a snapshot that cannot be read; one of a newer version is let through, and ends the service."""
+        self._received = None
+        if self._failure is not None:
+            return
+        with contextlib.suppress(UnknownRecordError):
+            received = self._checked(decode_snapshot(snapshot.data))
+            place, wanted = (received.raft_index, received.raft_term), (snapshot.snapshot_index, snapshot.snapshot_term)
+            if place != wanted:
+                raise MalformedMessageError(f"a metadata snapshot as of {place}, announced as one of {wanted}")
+            self._received = received
 
     async def _load(self) -> None:
         stored = self._snapshots.load()

@@ -94,10 +94,14 @@ def decode_snapshot(data: bytes | bytearray | memoryview) -> Snapshot:
     cluster_id = next(pieces, None)
     if cluster_id is None:
         raise MalformedMessageError("a metadata snapshot names no cluster")
-    builder = ImageBuilder(Image(str(cluster_id, "utf-8")))
-    for piece in pieces:
-        builder.apply(decode_record(piece))
-    return Snapshot(raft_index, raft_term, builder.build(image_version))
+    try:
+        builder = ImageBuilder(Image(str(cluster_id, "utf-8")))
+        for piece in pieces:
+            builder.apply(decode_record(piece))
+        image = builder.build(image_version)
+    except (AssertionError, LookupError, UnicodeDecodeError) as error:
+        raise MalformedMessageError(f"the records of a metadata snapshot contradict each other: {error!r}") from error
+    return Snapshot(raft_index, raft_term, image)
 
 
 def _pieces(body: memoryview, position: int) -> Iterator[memoryview]:

@@ -6,9 +6,12 @@ One thread, one epoll, no task for a connection. Two ways to load brokers, by li
     open RATE SECONDS     requests leave at a fixed rate, whatever happens to those before, each connection in its turn
 
 Each is answered by one line of JSON. A latency counts from when a request was due, not from when it left, so a broker
-that stands still is not spared the requests that had to wait for it. Errors count as nothing that was had: nobody here
-goes after a leader that has moved. `share_min` is what the connection that had least got of what it offered;
-`processor` is how much of a processor this process used: near 1, it is the bottleneck.
+that stands still is not spared the requests that had to wait for it. `share_min` is what the connection that had least
+got of what it offered; `processor` is how much of a processor this process used: near 1, it is the bottleneck.
+
+Whoever is told that a leader has moved goes after it, as clients do: a thread asks who leads now, the connection is
+made anew, and what it had under way is sent again, with the time at which it was due. `followed` counts how often.
+Other errors count as nothing that was had.
 """
 
 import json
@@ -16,11 +19,14 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 from array import array
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
+from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import ProduceRequest
 from barnabas_clients.protocol.registry import decode_response
 from barnabas_raftlog.records.builder import NewRecord, build_batch
@@ -33,20 +39,30 @@ VALUE_BYTES = 900  # a request of 1 KiB
 GRACE_S = 10.0  # for answers, after the last request
 WARM_S = 5.0
 POLL_S = 0.02
+LOOK_S = 0.1  # between two questions who leads
+MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE}
 
 
 class Connection:
     """One of them: since when it waits for which answers, and what has come of the next one."""
 
-    __slots__ = ("answered", "due", "frame", "offered", "received", "socket", "stale", "unsent")
+    __slots__ = (
+        *("address", "again", "answered", "due", "frame", "index", "offered", "received", "socket", "stale", "unsent"),
+    )
 
-    def __init__(self, address: Address, frame: bytes) -> None:
+    def __init__(self, index: int, address: Address, frame: bytes) -> None:
+        self.index, self.frame = index, frame
+        self.due: deque[float] = deque()
+        self.again: list[float] = []  # when those were due that go to the next leader
+        self.offered = self.answered = self.stale = 0
+        self.connect(address)
+
+    def connect(self, address: Address) -> None:
+        """Raises OSError: nobody is there."""
         self.socket = connect(address, timeout_s=30.0)
         self.socket.setblocking(False)
-        self.frame = frame
-        self.due: deque[float] = deque()
+        self.address = address
         self.received, self.unsent = b"", b""
-        self.offered = self.answered = self.stale = 0
 
     def send(self, due: float) -> None:
         """Send one request more; what the socket does not take is sent with the next one.
@@ -55,7 +71,6 @@ class Connection:
             OSError: the broker has closed the connection.
         """
         self.due.append(due)
-        self.offered += 1
         data = self.unsent + self.frame
         try:
             sent = self.socket.send(data)
@@ -80,15 +95,43 @@ class Connection:
         return found
 
 
+class Leaders:
+    """Who leads which partition (`now`), asked by a thread so that nobody waits for it; `looks`: how often it was."""
+
+    def __init__(self, brokers: list[Address], topic: str) -> None:
+        self._attacks, self._topic = [Attack([one], []) for one in brokers], topic
+        self.now, self.looks = self._attacks[0].leaders(topic), 0
+        self._is_asked = threading.Event()
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    def look(self) -> None:
+        """Have it asked again."""
+        self._is_asked.set()
+
+    def _ask(self) -> None:
+        number = 0
+        while self._is_asked.wait():
+            self._is_asked.clear()
+            number += 1
+            with suppress(OSError):  # TimeoutError, too: another broker is asked next.
+                self.now = self._attacks[number % len(self._attacks)].leaders(self._topic)
+            self.looks += 1
+
+
 class Load:
     """All of them."""
 
     def __init__(self, brokers: list[Address], topic: str, count: int) -> None:
-        leaders = Attack(brokers, []).leaders(topic)
+        self._leaders = Leaders(brokers, topic)
+        leaders = self._leaders.now
         records = bytes(build_batch([NewRecord(None, bytes(VALUE_BYTES), int(time.time() * 1000))]))
         frames = [frame_of(produce(topic, records, index), VERSION, client_id="crowd") for index in leaders]
         indexes = list(leaders)
-        self.all = [Connection(leaders[indexes[n % len(indexes)]], frames[n % len(frames)]) for n in range(count)]
+        places = [(indexes[n % len(indexes)], frames[n % len(frames)]) for n in range(count)]
+        self.all = [Connection(index, leaders[index], frame) for index, frame in places]
+        self._astray: dict[Connection, int] = {}  # those whose leader has moved, and who was told that in which look
+        self._look_at = 0.0
+        self.followed = 0
         self._epoll = select.epoll()
         self._by_fd = {one.socket.fileno(): one for one in self.all}
         for fd in self._by_fd:
@@ -112,9 +155,10 @@ class Load:
 
     def open(self, rate: float, seconds: float) -> dict[str, Any]:
         """Offer so many requests a second, all connections in turn, and return how they fared."""
-        self.latencies_s, self.errors = array("d"), {}
+        self.latencies_s, self.errors, self.followed = array("d"), {}, 0
         for one in self.all:
             one.offered = one.answered = 0
+            one.again.clear()
             one.stale = len(one.due)  # Whatever comes of these belongs to an earlier run.
         used_s, began = time.process_time(), time.monotonic()
         number, total = 0, int(rate * seconds)
@@ -140,10 +184,15 @@ class Load:
             "share_min": min(shares, default=0.0),
             "below_95": sum(share < 0.95 for share in shares),
             "errors": self.errors,
+            "followed": self.followed,
             "processor": used_s / took_s,
         }
 
     def _send(self, one: Connection, due: float) -> None:
+        one.offered += 1
+        if one in self._astray:
+            one.again.append(due)
+            return
         try:
             one.send(due)
         except OSError as error:
@@ -151,6 +200,8 @@ class Load:
 
     def _receive(self, timeout_s: float) -> list[Connection]:
         """Take what has come within this time, and return who has been answered, once for each answer."""
+        if self._astray and time.monotonic() >= self._look_at:
+            self._follow()
         found: list[Connection] = []
         for fd, _ in self._epoll.poll(timeout_s):
             one = self._by_fd[fd]
@@ -161,19 +212,60 @@ class Load:
                 self._epoll.unregister(fd)
                 continue
             now = time.monotonic()
-            for answer in answers:
-                due = one.due.popleft()
-                if one.stale:
-                    one.stale -= 1
-                    continue
-                self.latencies_s.append(now - due)
-                part: Any = decode_response(ProduceRequest, answer, VERSION)
-                code = part.responses[0].partition_responses[0].error_code
-                one.answered += not code
-                if code:
-                    self._failed(f"error {code}")
-            found += [one] * len(answers)
+            found += [one] * sum([self._is_answered(one, answer, now) for answer in answers])
         return found
+
+    def _is_answered(self, one: Connection, answer: bytes, now: float) -> bool:
+        """Count one answer; False if the request goes to another leader."""
+        due = one.due.popleft()
+        part: Any = decode_response(ProduceRequest, answer, VERSION)
+        code = part.responses[0].partition_responses[0].error_code
+        if code in MOVED and not one.stale:
+            one.again.append(due)
+            self._astray.setdefault(one, self._leaders.looks)
+            return False
+        if one.stale:
+            one.stale -= 1
+            return True
+        self.latencies_s.append(now - due)
+        one.answered += not code
+        if code:
+            self._failed(f"error {code}")
+        return True
+
+    def _follow(self) -> None:
+        """Send again what went to a leader that is none any more, as far as it is known who is."""
+        self._look_at = time.monotonic() + LOOK_S
+        looks = self._leaders.looks  # First: what it found may be newer than that.
+        leaders = self._leaders.now
+        # A look that had begun already may have found what was.
+        ready = [one for one, look in self._astray.items() if leaders[one.index] != one.address or looks >= look + 2]
+        for one in ready:
+            del self._astray[one]
+            self.followed += 1
+            try:
+                if leaders[one.index] != one.address:
+                    self._move(one, leaders[one.index])
+                again, one.again = sorted(one.again), []
+                for due in again:
+                    one.send(due)
+            except OSError as error:
+                self._failed(type(error).__name__)
+        if self._astray:
+            self._leaders.look()
+
+    def _move(self, one: Connection, address: Address) -> None:
+        """Let a connection be one to another broker, where everything under way is to be sent again."""
+        fd = one.socket.fileno()
+        del self._by_fd[fd]
+        self._epoll.unregister(fd)
+        one.socket.close()
+        one.again += list(one.due)[one.stale :]
+        one.due.clear()
+        one.stale = 0
+        one.connect(address)
+        self._by_fd[one.socket.fileno()] = one
+        self._epoll.register(one.socket.fileno(), select.EPOLLIN)
 
     def _drain(self) -> None:
         """Wait for what is under way, for as long as that may take; what comes later is never counted."""

@@ -1,6 +1,6 @@
 """A partition between a Raft group and its waiters, with both played by the test."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from barnabas_broker import partition as partition_module
 from barnabas_broker.partition import (
-    FAILED_AT_ONCE,
     GAP_MS,
     SAVE_ENTRIES,
     SWEPT_MIN,
@@ -23,6 +22,7 @@ from barnabas_broker.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequence
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.log_ends import LogEnds
 from barnabas_raftlog.raft.membership import configuration_of
@@ -82,7 +82,6 @@ class Host:
 
     def __init__(self) -> None:
         self.said: list[object] = []
-        self.later: list[tuple[PendingAppend, ErrorCode]] = []
         self.reviewing: list[Partition] = []
         self.now, self.wall = 0, 10_000
         self.live = {2, 3}
@@ -102,8 +101,11 @@ class Host:
     def gained(self, partition: Partition, start_offset: int) -> None:
         self.said.append(("gained", start_offset, partition.high_watermark))
 
-    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
-        self.later += [(waiter, code) for waiter in waiters]
+    def finish(self, waiters: Sequence[PendingAppend]) -> None:
+        call_each(waiters, lambda waiter: waiter.on_committed())
+
+    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        call_each(waiters, lambda waiter: waiter.on_failed(code))
 
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None:
         self.said.append(str(error))
@@ -635,22 +637,6 @@ def test_a_waiter_that_fails_keeps_no_other_from_hearing_of_the_end(how: Callabl
         how(partition)
     outcomes = [waiter.outcome for waiter in waiters]
     assert outcomes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, None, ErrorCode.NOT_LEADER_OR_FOLLOWER]
-
-
-@pytest.mark.parametrize(
-    "how", [lambda one: one.on_truncated(1), lambda one: one.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
-)
-def test_of_many_who_wait_the_first_hear_of_the_end_at_once_the_others_later(
-    how: Callable[[Partition], None],
-) -> None:
-    partition, host = make(FakeLog())
-    lead(partition)
-    waiters = [Waiter() for _ in range(FAILED_AT_ONCE + 5)]
-    for waiter in waiters:
-        partition.wait_for(append(partition)[1], waiter)
-    how(partition)
-    assert [waiter.outcome for waiter in waiters].count(ErrorCode.NOT_LEADER_OR_FOLLOWER) == FAILED_AT_ONCE
-    assert host.later == [(waiter, ErrorCode.NOT_LEADER_OR_FOLLOWER) for waiter in waiters[FAILED_AT_ONCE:]]
 
 
 @pytest.mark.parametrize("count", [10, 2_000])

@@ -14,7 +14,8 @@ from barnabas_broker.config import BrokerConfig
 from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.hosted_topic import group_id_of
 from barnabas_broker.partitions import (
-    FAILED_PER_ITERATION,
+    TOLD_AT_ONCE,
+    TOLD_CALLBACKS,
     WOKEN_PER_ITERATION,
     WORK_OF_A_REPLICA,
     WORK_PER_ITERATION,
@@ -27,6 +28,7 @@ from barnabas_metadata_quorum.leaders import Leadership
 from barnabas_metadata_quorum.records import NOBODY
 from barnabas_metadata_quorum.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.multiraft.stats import MultiRaftStats
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -43,6 +45,7 @@ class Multiraft:
     """Elections are held while something is being opened."""
 
     def __init__(self) -> None:
+        self.stats = MultiRaftStats()
         self.is_holding = False
         self.founded = list[Configuration | None]()
         self.removed = list[GroupId]()
@@ -201,8 +204,10 @@ class Waiter:
 
     def __init__(self, park_again: Callable[["Waiter"], None] | None = None) -> None:
         self.failed, self.woken, self._park_again = list[ErrorCode](), 0, park_again
+        self.finished = 0
 
-    def on_committed(self) -> None: ...
+    def on_committed(self) -> None:
+        self.finished += 1
 
     def on_failed(self, code: ErrorCode) -> None:
         self.failed.append(code)
@@ -364,7 +369,7 @@ async def test_the_first_partitions_of_a_topic_are_configured_at_once_and_the_ot
 
 async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_also_when_the_broker_stops_before_its_turn() -> None:
     big = await Big.made()
-    waiters = [Waiter() for _ in range(3 * FAILED_PER_ITERATION)]
+    waiters = [Waiter() for _ in range(3 * TOLD_AT_ONCE)]
     partition = big.partitions.find(big.topic.topic_id, 99)
     assert partition is not None
     for waiter in waiters:
@@ -374,14 +379,40 @@ async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_also_when_the_b
     assert [waiter.failed for waiter in waiters] == [[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]] * len(waiters)
 
 
-async def test_many_who_wait_for_a_partition_are_told_in_pieces() -> None:
+async def test_many_who_wait_for_appends_are_told_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     big = await Big.made()
-    waiters = [Waiter() for _ in range(3 * FAILED_PER_ITERATION)]
-    big.partitions.fail_soon(waiters[:10], ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    big.partitions.fail_soon(waiters[10:], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    waiters = [Waiter() for _ in range((TOLD_CALLBACKS + 2) * TOLD_AT_ONCE)]
+    pieces, tell = list[int](), Partitions._tell_some
+
+    def counted(partitions: Partitions) -> None:
+        before = sum(map(len, (waiter.failed for waiter in waiters)))
+        tell(partitions)
+        pieces.append(sum(map(len, (waiter.failed for waiter in waiters))) - before)
+
+    monkeypatch.setattr(Partitions, "_tell_some", counted)
+    big.partitions.fail(waiters[:10], ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    big.partitions.fail(waiters[10:], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     steps = await big.steps(lambda: sum(not waiter.failed for waiter in waiters))
-    assert steps == [FAILED_PER_ITERATION] * 3
+    assert pieces == [TOLD_AT_ONCE] * (TOLD_CALLBACKS + 2)
+    assert max(steps) == TOLD_CALLBACKS * TOLD_AT_ONCE
     assert {code for waiter in waiters[10:] for code in waiter.failed} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+async def test_of_those_whose_appends_commit_in_one_drive_some_are_told_in_it_and_the_others_later_in_order() -> None:
+    big = await Big.made()
+    waiters = [Waiter() for _ in range(2 * TOLD_AT_ONCE)]
+    for first in range(0, len(waiters), 20):
+        big.partitions.finish(waiters[first : first + 20])
+    assert [waiter.finished for waiter in waiters] == [1] * 40 + [0] * 60
+    big.multiraft.stats.drives += 1
+    late = Waiter()
+    big.partitions.finish([late])
+    assert not late.finished, "it overtakes nobody"
+    await big.steps(lambda: sum(not waiter.finished for waiter in [*waiters, late]))
+    assert {waiter.finished for waiter in [*waiters, late]} == {1}
+    big.multiraft.stats.drives += 1
+    big.partitions.finish(at_once := [Waiter() for _ in range(TOLD_AT_ONCE)])
+    assert {waiter.finished for waiter in at_once} == {1}
 
 
 async def test_many_fetches_are_woken_in_pieces_and_each_once() -> None:
@@ -423,3 +454,20 @@ async def test_many_partitions_are_reviewed_in_pieces(monkeypatch: pytest.Monkey
     assert steps == [30, 30, 11]  # and thirty at once
     assert reviewed == [*big.partitions, next(iter(big.partitions))]
     big.partitions.keep_leaders()
+
+
+async def test_what_is_led_here_is_gone_through_in_slices_when_a_peer_comes_or_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_partitions, "LOOKED_PER_ITERATION", 40)
+    big = await Big.made()
+    for partition in big.partitions:
+        partition.is_leader = True
+    big.partitions.on_peer(1, True)
+    assert not big.partitions._reviewing
+    found = list[int]()
+    for _ in range(4):
+        await asyncio.sleep(0)
+        found.append(len(big.partitions._reviewing))
+    assert found == [40, 80, 100, 100]
+    await big.partitions.close()

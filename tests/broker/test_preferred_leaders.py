@@ -1,7 +1,11 @@
 """Leaderships go back to the first replica when its node has been there for long enough, and not before."""
 
+import asyncio
 from collections.abc import Iterable
 
+import pytest
+
+from barnabas_broker import preferred_leaders
 from barnabas_broker.preferred_leaders import TRANSFERS_PER_TURN, PreferredLeaders
 
 INTERVAL_MS = 5_000
@@ -64,3 +68,17 @@ def test_thousands_of_partitions_take_several_turns() -> None:
     partitions = [Led((1, 2), (1, 2)) for _ in range(TRANSFERS_PER_TURN + 1)]
     assert Leaders(partitions).move()
     assert sum(len(partition.transferred) for partition in partitions) == TRANSFERS_PER_TURN
+
+
+async def test_a_turn_goes_through_many_partitions_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preferred_leaders, "LOOKED_AT_ONCE", 10)
+    away = [Led((1, 2, 3), (1, 2, 3)) for _ in range(35)]
+    leaders = Leaders(away)
+    leaders.leaders._turn()
+    moved = list[int]()
+    for _ in range(6):
+        moved.append(sum(len(one.transferred) for one in away))
+        leaders.leaders.look_soon()  # A leadership that comes meanwhile begins no second turn.
+        await asyncio.sleep(0)
+    assert moved == [9, 19, 29, 35, 35, 35]
+    leaders.leaders.close()

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_metadata_quorum import announcer as announcer_module
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
-from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, LeaderTable
+from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, LeaderTable, decode_announcements
 
 from .harness import Node, quorum, run
 
@@ -85,6 +85,39 @@ def test_a_large_table_goes_in_parts(tmp_path: Path) -> None:
             await until(nodes.nodes[2], lambda table: len(table) == count)
 
     run(main())
+
+
+def test_whoever_is_to_have_everything_gets_it_in_slices_and_no_more_once_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(announcer_module, "LOOKED_PER_ITERATION", 10)
+
+    async def main() -> None:
+        network = Network(3)
+        node, live = network.nodes[1], network.ports[1].on_peer[0]
+        for partition in range(35):
+            node.announce(TOPIC, partition, 3, 1, (1,))
+            node.hear(b"u" * 16, partition, 3, 2, (2,))
+        await network.deliver()
+
+        def told() -> list[tuple[int, int]]:
+            posts = [(post[1], len(decode_announcements(post[3]))) for post in network.posts if post[2] == "leaders"]
+            network.posts.clear()
+            return posts
+
+        live(2, True)
+        live(3, True)
+        assert told() == [(2, 5)], "of ten entries of the table, half of which are of others"
+        live(3, False)
+        await asyncio.sleep(0)
+        assert told() == [(2, 5)]
+        node.announce(TOPIC, 99, 3, 1, (1,))  # The table may grow meanwhile.
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert sum(count for peer, count in told() if peer == 2) == 35 - 10 + 1
+        network.close()
+
+    asyncio.run(main())
 
 
 def test_what_raft_says_here_counts_until_the_leader_speaks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,14 @@ from barnabas_metadata_quorum.commands import (
 )
 from barnabas_metadata_quorum.image import Image, topic_changes
 from barnabas_metadata_quorum.parts import WEIGHT_MAX
-from barnabas_metadata_quorum.records import UnknownRecordError
+from barnabas_metadata_quorum.records import BrokerUnfenced, UnknownRecordError, encode_record
 from barnabas_metadata_quorum.replica import APPLIED_BYTES
 from barnabas_metadata_quorum.service import MetadataService
+from barnabas_metadata_quorum.snapshots import decode_snapshot, encode_snapshot
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.multiraft.links import RemoteError
+from barnabas_raftlog.multiraft.links import Links, RemoteError
 from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.wire.crc32c import crc32c
 
 from .harness import PATIENCE_S, InlineWorker, RealDisk, quorum, run
 
@@ -292,6 +295,62 @@ def test_a_node_behind_the_log_gets_a_snapshot(tmp_path: Path, monkeypatch: pyte
             await nodes.start(late)
             assert has(*names)(nodes.nodes[late].service.image)
             await nodes.until_up()
+
+    run(main())
+
+
+def damaged(data: bytes) -> bytes:
+    return data[:-1] + bytes([data[-1] ^ 1])
+
+
+def of_another_place(data: bytes) -> bytes:
+    snapshot = decode_snapshot(data)
+    return encode_snapshot(snapshot._replace(raft_index=1))
+
+
+def contradicting_itself(data: bytes) -> bytes:
+    """The same broker unfenced in an epoch that it never had."""
+    record = encode_record(BrokerUnfenced(1, 1 << 40))
+    body = data[10:] + len(record).to_bytes(4, "big") + record
+    return data[:6] + crc32c(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize("spoil", [damaged, of_another_place, contradicting_itself])
+def test_a_snapshot_that_cannot_be_read_is_refused_and_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[bytes], bytes]
+) -> None:
+    monkeypatch.setattr(replica_module, "SNAPSHOT_RECORDS", 10)
+
+    async def main() -> None:
+        refused, refuse = asyncio.Event(), Links.refuse
+
+        def noted(links: Links, node_id: int, text: str) -> None:
+            refuse(links, node_id, text)
+            refused.set()
+
+        monkeypatch.setattr(Links, "refuse", noted)
+        async with quorum(tmp_path, (1, 2, 3), (4,), session_timeout_ms=600_000) as nodes:
+            await nodes.stop(4)
+            names = ["before", *(f"t{number}" for number in range(30))]
+            for name in names:
+                await nodes.nodes[1].create(name)
+            sound = {node.node_id: node.service._newest for node in nodes}
+            for node in nodes:
+                newest = node.service._newest
+                assert newest is not None
+                node.service._newest = (*newest[:2], spoil(newest[2]))
+            await nodes.start(4)
+            late = nodes.nodes[4]
+            before = late.service.image, late.disk.log.first_index
+            async with asyncio.timeout(PATIENCE_S):
+                await refused.wait()
+            assert (late.service.image, late.disk.log.first_index) == before
+            assert not late.service._broken or not late.service._broken.done()
+            assert not late.saw("metadata snapshot installed")
+            for node in nodes:
+                if node is not late:
+                    node.service._newest = sound[node.node_id]
+            await late.until(has(*names))
 
     run(main())
 

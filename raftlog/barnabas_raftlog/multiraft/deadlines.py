@@ -4,7 +4,8 @@ A group's deadline moves with almost every message, nearly always to later. So a
 notes the new deadline; when the old one comes up it is filed again. A change to earlier files a second entry, and the
 first is recognised as outdated when it comes up. A tick with nothing due looks at the top of the heap and leaves.
 
-Limit: the heap is rebuilt when more than half of it is outdated.
+Limits: the heap is rebuilt when more than half of it is outdated; `due` looks at `LOOKS_MAX` entries, most of which it
+may have to file again.
 """
 
 import heapq
@@ -16,6 +17,7 @@ __all__ = ["Deadlines"]
 Item = TypeVar("Item", bound=Hashable)
 
 SLACK = 64
+LOOKS_MAX = 500  # 1 to 2 us each
 
 
 class Deadlines(Generic[Item]):
@@ -55,10 +57,14 @@ class Deadlines(Generic[Item]):
         return bool(self._heap) and self._heap[0][0] <= now_ms
 
     def due(self, now_ms: int, count_max: int) -> list[Item]:
-        """Take out up to `count_max` items whose deadline has come, earliest first. They have no deadline then."""
+        """Take out up to `count_max` items whose deadline has come, earliest first. They have no deadline then.
+
+        There may be more as long as `has_due` says so.
+        """
         items: list[Item] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(items) < count_max:
+        heap, looks_left = self._heap, LOOKS_MAX
+        while heap and heap[0][0] <= now_ms and len(items) < count_max and looks_left:
+            looks_left -= 1
             filed_ms, _, item = heapq.heappop(heap)
             if self._filed.get(item) != filed_ms:
                 continue

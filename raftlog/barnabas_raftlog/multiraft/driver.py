@@ -18,14 +18,19 @@ voter: what it won it could not begin.
 *A peer that breaks the protocol.* What a core refuses (`raft.refusals`) has changed nothing. What its log refuses finds
 the core ahead of the log, which is made anew in the same way. `on_refused` hears of both, and the group goes on.
 
-*Overload.* A drive takes about `DRIVE_MS`, then sockets are read again. The metadata group, without which no broker
-knows of any change, does not wait behind thousands of others. What was received comes first, then
-heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence (late
-by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a peer
-fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
-put to rest again; waking them all together is how a cluster keeps itself busy for ever. A leader
-does not judge its followers while their answers may be in its queue, for another election timeout at most; and after a
-stall not before its core has heard of that.
+*Overload.* A drive is one callback of the loop, and must be short: it steps cores for about `STEPS_MS`, and so few
+groups that all of them can be told in the same drive. What it leaves over the next drive takes up, in order; while
+there is much of that, `DRIVES_AT_ONCE` drives follow each other before sockets are read again. The metadata group,
+without which no broker knows of any change, does not wait behind thousands of others. What was received comes first,
+then heartbeats, and only a node that has nothing left to hear looks for other work: it judges its leaders' silence
+(late by its own fault, it must not hold elections), and tells its groups what concerns thousands of them at once (a
+peer fell silent, came back, this node stalled), a slice per iteration. So groups wake at the rate at which they can be
+put to rest again; waking them all together is how a cluster keeps itself busy for ever. A leader does not judge its
+followers while their answers may be in its queue, for another election timeout at most; and after a stall not before
+its core has heard of that.
+
+*Much to tell.* Thousands of groups may have to be told of something that no step has caused, as when the storage fails.
+Then a drive tells `TOLD_PER_DRIVE` of them, and no core is stepped before all have been told: nothing overtakes it.
 
 A listener that raises, a core that asserts: the drive is broken for good and `on_broken` gets the error, because a
 half-carried-out `Ready` cannot be taken back. A log that fails takes its own group out of service and no other; a
@@ -36,11 +41,18 @@ Limit: `EVENTS_MAX` queued events, kept by whoever queues messages (`is_full`).
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import chain, islice
 
-from barnabas_raftlog.errors import CorruptBatchError, ImpossibleMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.errors import (
+    CorruptBatchError,
+    ImpossibleMessageError,
+    MalformedMessageError,
+    NotLeaderError,
+    StorageFailedError,
+)
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import NOTHING, Role
@@ -71,11 +83,16 @@ from .wire import METADATA_GROUP
 
 __all__ = ["STALLED", "TICK", "Driver"]
 
-DRIVE_MS = 10
-STEPS_BETWEEN_LOOKS = 32  # at the clock
-EVENTS_PER_DRIVE = 1024
-BULK_PER_DRIVE = 100
+STEPS_MS = 3  # by a clock of whole milliseconds, so 2 to 3; what follows the steps takes about twice as long
+STEPS_BETWEEN_LOOKS = 8  # at the clock
+EVENTS_PER_DRIVE = 128
+DRIVES_AT_ONCE = 4
+BULK_PER_DRIVE = 32
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
+# How many groups may have been touched for more to be stepped, as the drive goes on: each kind of work has its share.
+TOUCHED_BY_DURABLE, TOUCHED_BY_EVENTS, TOUCHED_BY_DUE, TOUCHED_BY_TURN, TOUCHED_BY_BULK = 32, 64, 80, 88, 96
+TOLD_PER_DRIVE = TOUCHED_BY_BULK + 2 * STEPS_BETWEEN_LOOKS  # all that steps can have touched
+FACTS_PER_DRIVE = 200
 EVENTS_MAX = 100_000
 PLACE_MAX = 1 << 62  # of a snapshot: what follows must have indexes and offsets, too, and those have 63 bits
 NO_ROOM_MS = 1_000  # how long a group that would stand is left alone while the disk is full
@@ -121,6 +138,8 @@ class Driver:
         self._touched: dict[Group, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
         self._refused: list[tuple[int, str]] = []  # (node id, what it said), to be told after the steps
+        self._durable: list[GroupId] = []  # have moved in the storage, and their cores have not heard of it
+        self._drives_more = 0  # that follow in this iteration of the loop
         self._is_scheduled = self._has_durable_news = self._has_due = False
         self.stirred = asyncio.Event()  # set while some group has a deadline
 
@@ -161,10 +180,10 @@ class Driver:
             self._bulk.append((event, deque(groups)))
             self.schedule()
 
-    def unheard_silence(self, peer: int) -> set[Group]:
-        """Return the groups that have not heard yet that `peer` fell silent, as they are told by `post_bulk`."""
+    def unheard_silence(self, peer: int) -> dict[Group, None]:
+        """Return the groups that are still to hear that `peer` fell silent, in their order (`post_bulk`)."""
         told = (groups for event, groups in self._bulk if isinstance(event, PeerSilent) and event.peer == peer)
-        return {group for groups in told for group in groups}
+        return dict.fromkeys(chain.from_iterable(told))
 
     def on_proposed(self, group: Group, entry: Entry) -> None:
         """Note that `entry` was appended to the log of a group that this node leads."""
@@ -194,6 +213,7 @@ class Driver:
             asyncio.get_running_loop().call_soon(self._meter.run, "Raft drive", self._drive)
 
     def clear(self) -> None:
+        self._durable.clear()
         self._events.clear()
         self._first.clear()
         self._bulk.clear()
@@ -263,8 +283,8 @@ class Driver:
 
     # The drive.
 
-    def _drive(self) -> None:
-        self._is_scheduled = False
+    def _drive(self, *, is_one_more: bool = False) -> None:
+        self._is_scheduled = is_one_more and self._is_scheduled
         try:
             self._drive_once()
         except BaseException as error:
@@ -272,22 +292,28 @@ class Driver:
             self._on_broken(error)
             raise
 
+    def _drive_on(self) -> None:
+        self._drives_more -= 1
+        if self._events:
+            self._drive(is_one_more=True)
+
     def _drive_once(self) -> None:
         self.stats.drives += 1
-        now_ms = self.now()
+        now_ms, promises = self.now(), self._promises
+        has_much_to_tell = bool(self._touched) and len(self._touched) > TOUCHED_BY_DURABLE
         # No await and no call to a listener from here to the flush: the cores see a frozen world.
-        if self._has_durable_news:
-            self._has_durable_news = False
-            for group_id in self._storage.take_durable():
-                moved = self._groups.get(group_id)
-                if moved is not None and moved.log.durable_index != moved.durable_index:
-                    self._report_durable(moved, now_ms)
-        self._step_events(now_ms)
-        if self._has_due and not self.is_paused:
-            self._step_due(now_ms)
-        if self._bulk:
-            self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else BULK_PER_DRIVE)
-        promises = self._promises
+        if not has_much_to_tell:
+            stop_ms = now_ms + STEPS_MS
+            if self._has_durable_news or self._durable:
+                self._step_durable(now_ms, stop_ms)
+            if self._first:
+                self._step_events(self._first, now_ms, stop_ms)
+            if self._events:
+                self._step_events(self._events, now_ms, stop_ms)
+            if self._has_due and not self.is_paused:
+                self._step_due(now_ms)
+            if self._bulk:
+                self._step_bulk(now_ms, BULK_WHEN_BUSY if self._events else self._room(TOUCHED_BY_BULK))
         promises.seal()
         self._storage.flush()
         if promises:
@@ -296,21 +322,53 @@ class Driver:
         for group_id, message in self.outbox.flush():
             text = f"a message of {type(message).__name__} is larger than any frame may be"
             self._facts.append((group_id, Fact("message too large", message.term, text)))
-        self._tell()
+        touched, self._touched = self._touched, {}
+        self._tell(self._first_of(touched) if has_much_to_tell else touched)
+        if self._facts:
+            self._tell_facts()
         self._tell_refused()
         if self.deadlines:
             self.stirred.set()
-        if not self.is_idle or self._bulk or (self._has_due and not self.is_paused):
-            self.schedule()
+        if self._is_behind:
+            self._drive_again()
 
-    def _step_events(self, now_ms: int) -> None:
-        events, stop_ms, first = self._events, now_ms + DRIVE_MS, self._first
-        for _ in range(len(first)):
-            self._step(*first.popleft(), now_ms)
+    @property
+    def _is_behind(self) -> bool:
+        """Whether a drive has left something over."""
+        if self._events or self._first or self._bulk or (self._has_due and not self.is_paused):
+            return True
+        return bool(self._durable or self._touched or self._facts or self._promises.is_behind or self.outbox.is_behind)
+
+    def _drive_again(self) -> None:
+        """Let a drive follow in the next iteration, some if there is much to do."""
+        self.schedule()
+        if not self._drives_more and len(self._events) > EVENTS_PER_DRIVE:
+            self._drives_more = DRIVES_AT_ONCE - 1
+            for _ in range(self._drives_more):
+                asyncio.get_running_loop().call_soon(self._meter.run, "Raft drive", self._drive_on)
+
+    def _is_enough(self, touched_max: int, stop_ms: int) -> bool:
+        return len(self._touched) >= touched_max or self._clock() >= stop_ms
+
+    def _step_durable(self, now_ms: int, stop_ms: int) -> None:
+        news = self._durable
+        if self._has_durable_news:
+            self._has_durable_news = False
+            news = [*news, *self._storage.take_durable()]
+        self._durable = []
+        for done, group_id in enumerate(news, 1):
+            moved = self._groups.get(group_id)
+            if moved is not None and moved.log.durable_index != moved.durable_index:
+                self._report_durable(moved, now_ms)
+            if not done % STEPS_BETWEEN_LOOKS and self._is_enough(TOUCHED_BY_DURABLE, stop_ms):
+                self._durable = news[done:]
+                break
+
+    def _step_events(self, events: deque[tuple[Group, Event]], now_ms: int, stop_ms: int) -> None:
         for done in range(1, min(len(events), EVENTS_PER_DRIVE) + 1):
             group, event = events.popleft()
             self._step(group, event, now_ms)
-            if not done % STEPS_BETWEEN_LOOKS and self._clock() > stop_ms:
+            if not done % STEPS_BETWEEN_LOOKS and self._is_enough(TOUCHED_BY_EVENTS, stop_ms):
                 break
 
     def _step_due(self, now_ms: int) -> None:
@@ -318,7 +376,8 @@ class Driver:
 
         What a candidate waits for may be in the queue, so it waits for that; not for ever, overload may last.
         """
-        due, candidacies = self.deadlines.due(now_ms, BULK_PER_DRIVE), self.candidacies
+        due_max, candidacies = self._room(TOUCHED_BY_DUE), self.candidacies
+        due = self.deadlines.due(now_ms, due_max)
         live = {self.node_id, *self._live_peers()} if due else set[int]()
         for group in due:
             group.deadline_ms = None
@@ -336,9 +395,13 @@ class Driver:
             else:
                 self._step(group, TICK_BEHIND if self._events else TICK, now_ms)
         if not self._events or candidacies.waits_ms(now_ms) > 2 * self.stall_ms:
-            for group in candidacies.admit(BULK_PER_DRIVE):
+            for group in candidacies.admit(self._room(TOUCHED_BY_TURN)):
                 self._step(group, TICK, now_ms)
-        self._has_due = len(due) == BULK_PER_DRIVE or candidacies.has_turn
+        self._has_due = self.deadlines.has_due(now_ms) or candidacies.has_turn
+
+    def _room(self, touched_max: int) -> int:
+        """Return how many groups may be stepped, of one kind of work: in every drive some."""
+        return min(BULK_PER_DRIVE, max(BULK_WHEN_BUSY, touched_max - len(self._touched)))
 
     def _step_bulk(self, now_ms: int, left: int) -> None:
         while left and self._bulk:
@@ -463,14 +526,31 @@ class Driver:
             if len(data) < 8 or max(offset, index) > PLACE_MAX:
                 text = f"sends a snapshot of {len(data)} bytes that ends at entry {index} and offset {offset}"
                 raise ImpossibleMessageError(install.source, text)
+            state = _without_offset(install)
+            if group.check_state is not None:
+                try:
+                    group.check_state(state)
+                except MalformedMessageError as error:
+                    text = f"sends a snapshot that cannot be read: {error}"
+                    raise ImpossibleMessageError(install.source, text) from error
             put = partial(group.log.install_snapshot, partial_since=install.witness_since)
-            put(index, term, offset, data[8:], install.configuration)
-        state = InstallSnapshot(install.term, install.source, install.target, index, term, data[8:])
-        group.notices.append((group.listener.install, state))
+            put(index, term, offset, state.data, install.configuration)
+        group.notices.append((group.listener.install, _without_offset(install)))
 
-    def _tell(self) -> None:
+    def _first_of(self, touched: dict[Group, None]) -> list[Group]:
+        """Return those that are told in this drive; the others are touched again."""
+        groups = iter(touched)
+        first = list(islice(groups, TOLD_PER_DRIVE))
+        self._touched = dict.fromkeys(groups)
+        return first
+
+    def _tell_facts(self) -> None:
+        facts, self._facts = self._facts[:FACTS_PER_DRIVE], self._facts[FACTS_PER_DRIVE:]
+        for group_id, fact in facts:
+            self._on_fact(group_id, fact)
+
+    def _tell(self, touched: Iterable[Group]) -> None:
         """Compare each touched group with what was last said about it, and tell its listener."""
-        touched, self._touched = self._touched, {}
         for group in touched:
             core, listener = group.core, group.listener
             if core.deadline_ms != group.deadline_ms:
@@ -493,10 +573,6 @@ class Driver:
                 self._look_at_turn(group)
             if group.is_removed:
                 group.listener = NOBODY_LISTENS
-        if self._facts:
-            facts, self._facts = self._facts, []
-            for group_id, fact in facts:
-                self._on_fact(group_id, fact)
 
     def _tell_refused(self) -> None:
         refused, self._refused = self._refused, []
@@ -546,3 +622,9 @@ class Driver:
             if core.leader_id is not None and core.leader_id not in group.members:
                 self._on_members(group, group.members | {core.leader_id})
             group.listener.on_leadership(*leadership)
+
+
+def _without_offset(install: InstallSnapshot) -> InstallSnapshot:
+    """Return a snapshot as its listener gets it: `Group.snapshot` has put the log's end offset in front."""
+    place = (install.snapshot_index, install.snapshot_term)
+    return InstallSnapshot(install.term, install.source, install.target, *place, memoryview(install.data)[8:])

@@ -2,7 +2,8 @@
 
 When a link becomes live, both nodes say where they stand in every shared group; when a group is added here, the live
 nodes are asked where they stand in it (a digest that wants an answer). What is said goes into the other's cores as
-`PeerDigest` events (`raft.reconnect`). All digests of one loop iteration to one peer leave together.
+`PeerDigest` events (`raft.reconnect`). The digests of one loop iteration to one peer leave together, `SAID_AT_ONCE` of
+them; two nodes that share thousands of groups need several iterations.
 
 Not said, but woken the old way with `PeerLive`: a group that has a promise on its way to the disk, because its term may
 not be told yet, and one that has not heard yet that the peer had fallen silent, because that news would come after what
@@ -12,6 +13,7 @@ timeout: who has no leader asks for pre-votes, and that wakes the leader.
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
@@ -23,30 +25,40 @@ from .outbox import FrameSender
 
 __all__ = ["Greetings"]
 
+SAID_AT_ONCE = 500  # 3 to 5 us each
+ASKING, ANSWERING, GREETING = range(3)
+
 
 class Greetings:
     """Owned by `MultiRaft`. `said_bytes` and `said` count what left; limits are those of `digests` and of the links."""
 
     def __init__(self, node_id: int, links: FrameSender, driver: Driver, storage: GroupStorage) -> None:
         self._node_id, self._links, self._driver, self._storage = node_id, links, driver, storage
-        self._asking: dict[int, dict[Group, None]] = {}  # peer: groups that were added in this iteration
-        self._answering: dict[int, dict[Group, None]] = {}
+        # What is to be said: why, and to whom, in which groups.
+        self._unsaid: dict[tuple[int, int], dict[Group, None]] = {}
         self._is_scheduled = False
         self.said = self.said_bytes = 0
 
     def greet(self, peer: int, sharing: Iterable[Group]) -> None:
         """Tell `peer`, which is live from now on, where this node stands in all groups that they share."""
         unheard = self._driver.unheard_silence(peer)
-        self._say(peer, [group for group in sharing if group not in unheard], wants_answer=False)
-        self._driver.post_bulk(PeerLive(peer), sorted(unheard, key=lambda group: group.group_id))
+        self._unsaid[GREETING, peer] = {group: None for group in sharing if group not in unheard}
+        self._say_some(GREETING, peer, SAID_AT_ONCE)
+        if self._unsaid:
+            self._schedule()
+        self._driver.post_bulk(PeerLive(peer), list(unheard))
+
+    def forget(self, peer: int) -> None:
+        """Tell `peer`, which fell silent, nothing more."""
+        self._unsaid.pop((GREETING, peer), None)
 
     def ask(self, peer: int, group: Group) -> None:
         """Tell `peer` where this node stands in a group that it begins to take part in, and ask the same."""
-        self._asking.setdefault(peer, {})[group] = None
+        self._unsaid.setdefault((ASKING, peer), {})[group] = None
         self._schedule()
 
     def answer(self, peer: int, group: Group) -> None:
-        self._answering.setdefault(peer, {})[group] = None
+        self._unsaid.setdefault((ANSWERING, peer), {})[group] = None
         self._schedule()
 
     def _schedule(self) -> None:
@@ -56,12 +68,25 @@ class Greetings:
 
     def _flush(self) -> None:
         self._is_scheduled = False
-        asking, self._asking = self._asking, {}
-        answering, self._answering = self._answering, {}
-        for peer, groups in asking.items():
-            self._say(peer, groups, wants_answer=True)
-        for peer, groups in answering.items():
-            self._say(peer, groups, wants_answer=False)
+        left = SAID_AT_ONCE
+        for why, peer in sorted(self._unsaid):
+            left -= self._say_some(why, peer, left)
+            if not left:
+                break
+        if self._unsaid:
+            self._schedule()
+
+    def _say_some(self, why: int, peer: int, count_max: int) -> int:
+        """Say some of what is to be said; return of how many groups."""
+        groups = self._unsaid[why, peer]
+        some = list(islice(groups, count_max))
+        if len(some) < len(groups):
+            for group in some:
+                del groups[group]
+        else:
+            del self._unsaid[why, peer]
+        self._say(peer, some, wants_answer=why == ASKING)
+        return len(some)
 
     def _say(self, peer: int, groups: Iterable[Group], *, wants_answer: bool) -> None:
         durable_ticket = self._storage.durable_ticket

@@ -189,6 +189,7 @@ class Group:
     __slots__ = (
         "_driver",
         "_make_core",
+        "check_state",
         "commit_index",
         "configuration",
         "core",
@@ -252,6 +253,9 @@ class Group:
         self.prepared: Prepared | None = None  # what `catch_up` received, about to become the log
         # Is given a state before the listener has to `install` it; set by whoever owns the group, if that takes long.
         self.prepare_state: Callable[[bytes], Awaitable[None]] | None = None
+        # Is given a snapshot from the leader before it replaces the log, and raises MalformedMessageError if it must
+        # not; set by whoever owns the group.
+        self.check_state: Callable[[InstallSnapshot], None] | None = None
 
     @property
     def is_leader(self) -> bool:

@@ -19,7 +19,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Protocol
 
 import msgspec
@@ -58,6 +59,7 @@ ELECTION_MS_MIN = 100
 IDLE_TICK_MS = 100  # while no group has a deadline
 DRAIN_ITERATIONS_MAX = 50
 RELEASED_AT_ONCE = 200
+TOLD_AT_ONCE = 2_000  # groups that are about to hear of a silence, or a stall; 1 us each
 HELD_MS = 1_000  # Whoever opens nothing for so long is held up by one group; the others go on.
 PATIENT_MS = (500, 1_001)  # for a live node, which may still be opening the groups in which it is preferred,
 PATIENT_MS_PER_GROUP = 0.5  # and has as many elections before it; measured: 0.3 ms each, three brokers on two cores
@@ -119,6 +121,7 @@ class MultiRaft:
         self._strangers: dict[Group, None] = {}  # groups that know no member: any peer may be one
         self._doubtful_until_ms = 0  # after a stall: peers that fall silent may be back in a moment
         self._held_silences: dict[int, int] = {}  # peer: when its silence is told
+        self._silences: dict[int, _Silence] = {}  # peer: a silence that is about to be told
         self._broken: asyncio.Future[None] | None = None
         self._failure: BaseException | None = None
         self._on_storage_failed_too, storage.on_failed = storage.on_failed, self._on_storage_failed
@@ -255,8 +258,7 @@ class MultiRaft:
                 driver.deadlines.set(group, max(group.deadline_ms, now_ms + delay_ms))
         driver.on_due(now_ms)
         if held:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._meter.run, "elections that were held", self._release_some, held, patient_ms)
+            self._soon("elections that were held", self._release_some, held, patient_ms)
 
     def remove_group(self, group_id: GroupId) -> None:
         """Leave a group; a leader tells the members. Its log is the caller's to close or delete.
@@ -297,6 +299,7 @@ class MultiRaft:
             group.is_removed = True
         self.groups.clear()
         self._sharing.clear()
+        self._silences.clear()
         self._strangers.clear()
         self._driver.clear()
         if self._broken is not None and not self._broken.done():
@@ -409,10 +412,12 @@ class MultiRaft:
     def _on_peer(self, peer: int, live: bool) -> None:
         if live:
             self._held_silences.pop(peer, None)
+            self._silences.pop(peer, None)  # Groups that were still to hear of it never will.
             self._greetings.greet(peer, self._sharing.get(peer, {}))
             for group in self._strangers:
                 self._greetings.ask(peer, group)
             return
+        self._greetings.forget(peer)
         driver = self._driver
         if not driver.is_punctual or driver.now() < self._doubtful_until_ms:
             # It was this node that fell silent, and its peers make their connections to it anew.
@@ -421,13 +426,29 @@ class MultiRaft:
         self._tell_silence(peer, self._links.silence_ms(peer))
 
     def _tell_silence(self, peer: int, for_ms: int) -> None:
-        sharing = self._sharing.get(peer, {})
+        """Tell all groups that are shared with `peer`; where those are many, they are gone through in slices first."""
+        self._silences[peer] = _Silence(PeerSilent(peer, for_ms), self._sharing.get(peer, {}))
+        self._tell_silence_to_some(peer, self._silences[peer])
+
+    def _tell_silence_to_some(self, peer: int, silence: "_Silence") -> None:
+        if self._silences.get(peer) is not silence:
+            return  # It is live again.
         # A group without its leader waits; the others only learn that one of them is gone. All nodes go by group id,
         # so that those who are asked for a pre-vote have just heard of the silence, too.
-        urgent = sorted(
-            sharing, key=lambda group: (group.group_id != METADATA_GROUP, group.core.leader_id != peer, group.group_id)
-        )
-        self._driver.post_bulk(PeerSilent(peer, for_ms), urgent)
+        some = sorted(islice(silence.groups, TOLD_AT_ONCE), key=lambda group: group.group_id)
+        for group in some:
+            is_urgent = group.group_id == METADATA_GROUP or group.core.leader_id == peer
+            (silence.urgent if is_urgent else silence.others).append(group)
+        self._driver.post_bulk(silence.event, silence.urgent)
+        silence.urgent = []
+        if len(some) == TOLD_AT_ONCE:
+            self._soon("a peer that fell silent", self._tell_silence_to_some, peer, silence)
+        else:
+            del self._silences[peer]
+            self._driver.post_bulk(silence.event, silence.others)
+
+    def _soon(self, name: str, call: Callable[..., None], *args: object) -> None:
+        asyncio.get_running_loop().call_soon(self._meter.run, name, call, *args)
 
     def _on_broken(self, error: BaseException) -> None:
         logger.critical("node %d: the Raft driver is broken", self.node_id, exc_info=error)
@@ -492,14 +513,31 @@ class MultiRaft:
             messages = driver.stats.messages_in
             asyncio.get_running_loop().call_soon(self._drain, iterations_left - 1, messages)
             return
+        metadata = self.groups.get(METADATA_GROUP)
+        others = (group for group in list(self.groups.values()) if group is not metadata)
+        self._doubt_some(chain([metadata] if metadata is not None else [], others), [])
+
+    def _doubt_some(self, groups: Iterator[Group], doubtful: list[Group]) -> None:
+        """Let every group that leads or waits confirm nothing before it has heard of the stall; then judge again."""
+        driver, some = self._driver, list(islice(groups, TOLD_AT_ONCE))
+        for group in some:
+            if group.failed is None and (group.core.deadline_ms is not None or group.core.role is Role.LEADER):
+                group.stall_pending = True
+                doubtful.append(group)
+        if len(some) == TOLD_AT_ONCE:
+            self._soon("groups after a stall", self._doubt_some, groups, doubtful)
+            return
         driver.is_paused = False
-        doubtful = [
-            group
-            for group in self.groups.values()
-            if group.failed is None and (group.core.deadline_ms is not None or group.core.role is Role.LEADER)
-        ]
-        for group in doubtful:
-            group.stall_pending = True
-        doubtful.sort(key=lambda group: group.group_id != METADATA_GROUP)
         driver.post_bulk(STALLED, doubtful)
         driver.on_due(driver.now())
+
+
+class _Silence:
+    """The silence of a peer on its way to the groups that are shared with it."""
+
+    __slots__ = ("event", "groups", "others", "urgent")
+
+    def __init__(self, event: PeerSilent, sharing: Iterable[Group]) -> None:
+        self.event, self.groups = event, iter(list(sharing))
+        self.urgent: list[Group] = []
+        self.others: list[Group] = []

@@ -3,6 +3,9 @@
 Limit: when more than `ENTRIES_BYTES_MAX` wait unsent in this process for a peer, entries and snapshots for it are
 dropped; at `links.CONGESTED_BYTES` so is everything. Raft forgives: heartbeats still say who leads, and the leader
 sends again what was never acknowledged.
+
+*Much at once.* A follower that lacks much is sent tens of megabytes, which to write takes long. Of what is more than
+`FLUSHED_BYTES` for a peer, the rest leaves in the next drives, a frame or more in each, before anything said later.
 """
 
 from collections.abc import Sequence
@@ -16,6 +19,11 @@ from .wire import Addressed, encode_messages
 __all__ = ["FrameSender", "Outbox"]
 
 ENTRIES_BYTES_MAX = 32 << 20
+FLUSHED_BYTES = 1 << 20  # to write so much takes about a millisecond
+
+
+_Sized = tuple[int, list[Buffer]]
+NO_FRAMES: list[_Sized] = []  # never changed
 
 
 class FrameSender(Protocol):
@@ -29,13 +37,15 @@ class FrameSender(Protocol):
 
 
 class Outbox:
-    """All unsent messages of one node; empty between drives."""
+    """All unsent messages of one node. Between drives: only frames that were too many for one (`is_behind`)."""
 
-    __slots__ = ("_directory_id", "_links", "_queues", "dropped", "sent")
+    __slots__ = ("_directory_id", "_frames", "_links", "_queues", "dropped", "is_behind", "sent")
 
     def __init__(self, links: FrameSender, directory_id: bytes) -> None:
         self._links, self._directory_id = links, directory_id
         self._queues: dict[int, list[Addressed]] = {}
+        self._frames: dict[int, list[_Sized]] = {}  # by peer, in order
+        self.is_behind = False
         self.sent = 0
         self.dropped = 0
 
@@ -48,24 +58,45 @@ class Outbox:
                 queue.append((group_id, message))
 
     def flush(self) -> list[Addressed]:
-        """Send everything; return the messages that fit in no frame, which sending again would not help."""
+        """Send what there is; return the messages that fit in no frame, which sending again would not help."""
         unsendable: list[Addressed] = []
         queues, self._queues = self._queues, {}
+        for node_id in self._frames:
+            queues.setdefault(node_id, [])
         for node_id, messages in queues.items():
             if not self._links.is_connected(node_id):
+                self._frames.pop(node_id, None)
                 self.dropped += len(messages)
                 continue
-            wanted = messages
-            if self._links.buffered_bytes(node_id) > ENTRIES_BYTES_MAX:
+            wanted, waiting, waiting_bytes = messages, NO_FRAMES, self._links.buffered_bytes(node_id)
+            if self._frames and node_id in self._frames:
+                waiting = self._frames.pop(node_id)
+                waiting_bytes += sum([size for size, _ in waiting])
+            if waiting_bytes > ENTRIES_BYTES_MAX:
                 wanted = [item for item in messages if not _is_heavy(item[1])]
             frames, oversized = encode_messages(wanted, self._directory_id)
+            if waiting or frames[1:]:
+                frames = self._first_of(node_id, waiting, frames)
             if self._links.send_frames(node_id, frames):
                 self.sent += len(wanted)
                 self.dropped += len(messages) - len(wanted)
             else:
+                self._frames.pop(node_id, None)
                 self.dropped += len(messages)
             unsendable += oversized
+        self.is_behind = bool(self._frames)
         return unsendable
+
+    def _first_of(self, node_id: int, waiting: list[_Sized], frames: list[list[Buffer]]) -> list[list[Buffer]]:
+        """Return what is to be sent now of all these, and keep the rest."""
+        waiting = [*waiting, *[(sum([len(buffer) for buffer in frame]), frame) for frame in frames]]
+        count = size_bytes = 0
+        while count < len(waiting) and size_bytes < FLUSHED_BYTES:
+            size_bytes += waiting[count][0]
+            count += 1
+        if count < len(waiting):
+            self._frames[node_id] = waiting[count:]
+        return [frame for _, frame in waiting[:count]]
 
 
 def _is_heavy(message: Message) -> bool:

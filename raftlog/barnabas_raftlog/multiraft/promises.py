@@ -10,6 +10,9 @@ on disk proves its own term; before a leader uses them to confirm itself, an ent
 so a follower that forgets the term cannot help to elect anybody in an older one. Were they held, a disk that takes a
 second for a sync would depose every leader that has just been elected, again and again.
 
+*Many at once.* A disk that was slow lets thousands of groups speak at the same time. `RELEASED_AT_ONCE` sends leave in
+one drive, the others in the next ones; what those groups say meanwhile is held behind it.
+
 Limit: `HELD_MAX` held sends; beyond it the oldest are dropped, which Raft forgives. Only a disk that has
 stopped gets there.
 """
@@ -25,13 +28,14 @@ from .outbox import Outbox
 __all__ = ["Promises"]
 
 HELD_MAX = 100_000
+RELEASED_AT_ONCE = 200
 UNKNOWN_TICKET = 1 << 62  # of a promise made in this drive
 
 
 class Promises:
     """All promises of one node that are not durable yet, oldest first."""
 
-    __slots__ = ("_count", "_held", "_made", "_outbox", "_resting", "_storage")
+    __slots__ = ("_count", "_held", "_made", "_outbox", "_resting", "_storage", "is_behind")
 
     def __init__(self, storage: GroupStorage, outbox: Outbox) -> None:
         self._storage, self._outbox = storage, outbox
@@ -39,6 +43,7 @@ class Promises:
         self._resting: list[tuple[Group, Sequence[Message]]] = []
         self._held: deque[tuple[int, list[tuple[Group, Sequence[Message]]]]] = deque()
         self._count = 0
+        self.is_behind = False  # The disk has caught up with more than `release` has let go.
 
     def __len__(self) -> int:
         return self._count
@@ -51,7 +56,7 @@ class Promises:
 
     def say(self, group: Group, messages: Sequence[Message]) -> None:
         """Send at once, unless the group has a promise under way; answers to a leader even then."""
-        if group.promise_ticket <= self._storage.durable_ticket:
+        if group.promise_ticket <= self._storage.durable_ticket and not (self.is_behind and self._has_held(group)):
             self._outbox.add(group.group_id, messages)
             return
         held = [message for message in messages if not isinstance(message, AppendResponse)]
@@ -80,14 +85,24 @@ class Promises:
                 self._count -= len(self._held.popleft()[1])
 
     def release(self) -> None:
-        """Hand to the outbox what the disk has caught up with."""
-        held = self._held
+        """Hand to the outbox what the disk has caught up with, so much of it as one drive should send."""
+        held, left = self._held, RELEASED_AT_ONCE
         if not held:
+            self.is_behind = False
             return
         durable_ticket = self._storage.durable_ticket
-        while held and held[0][0] <= durable_ticket:
-            sends = held.popleft()[1]
+        while held and held[0][0] <= durable_ticket and left:
+            ticket, sends = held.popleft()
+            if len(sends) > left:
+                held.appendleft((ticket, sends[left:]))
+                sends = sends[:left]
+            left -= len(sends)
             self._count -= len(sends)
             for group, messages in sends:
                 if not group.is_removed:
                     self._outbox.add(group.group_id, messages)
+        self.is_behind = bool(held) and held[0][0] <= durable_ticket
+
+    def _has_held(self, group: Group) -> bool:
+        """Tell whether something that `group` said may be among what was not let go yet."""
+        return bool(self._held) and group.promise_ticket >= self._held[0][0]

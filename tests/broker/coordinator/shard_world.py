@@ -10,7 +10,7 @@ naively. Everything that the coordinator believes is compared with it (`check`).
 
 import asyncio
 from asyncio import events
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from types import SimpleNamespace
@@ -212,7 +212,11 @@ class PartitionHost:
     wake = gained = review_soon = announce = hear = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
 
-    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None:
+    def finish(self, waiters: Sequence[PendingAppend]) -> None:
+        for waiter in waiters:
+            waiter.on_committed()
+
+    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
         for waiter in waiters:
             waiter.on_failed(code)
 

@@ -8,7 +8,7 @@ leaves. Whoever leads is asked to append and to let the log start later; what wa
 import asyncio
 import random
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import cast
 from uuid import UUID
@@ -20,6 +20,7 @@ from barnabas_broker.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image import Partition as DesiredPartition
 from barnabas_metadata_quorum.image import Topic
+from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.segment_log import ReplicaLog
@@ -224,7 +225,12 @@ class Member:
 
     def wake(self, partition: Partition) -> None: ...
     def gained(self, partition: Partition, start_offset: int) -> None: ...
-    def fail_soon(self, waiters: Iterable[PendingAppend], code: ErrorCode) -> None: ...
+    def finish(self, waiters: Sequence[PendingAppend]) -> None:
+        call_each(waiters, lambda waiter: waiter.on_committed())
+
+    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        call_each(waiters, lambda waiter: waiter.on_failed(code))
+
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None: ...
     def review_soon(self, partition: Partition) -> None: ...
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_raftlog.multiraft.deadlines import SLACK, Deadlines
+from barnabas_raftlog.multiraft.deadlines import LOOKS_MAX, SLACK, Deadlines
 
 ITEMS = st.integers(0, 9)
 
@@ -61,3 +61,17 @@ def test_the_earliest_come_first() -> None:
         deadlines.set(item, deadline_ms)
     assert deadlines.due(100, 2) == ["a", "b"]
     assert deadlines.due(100, 2) == ["c"]
+
+
+def test_of_thousands_that_were_put_off_some_are_looked_at_in_one_go() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for item in range(3 * LOOKS_MAX):
+        deadlines.set(item, 10)
+    for item in range(3 * LOOKS_MAX):
+        deadlines.set(item, 20 + item)
+    deadlines.set(-1, 11)
+    looks = list[int]()
+    while deadlines.has_due(12):
+        looks.append(len(deadlines.due(12, 1_000)))
+    assert looks == [0, 0, 0, 1]
+    assert len(deadlines) == 3 * LOOKS_MAX

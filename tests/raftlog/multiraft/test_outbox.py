@@ -27,11 +27,11 @@ class Links:
     """Takes everything for node 2, as long as `takes` says so; node 3 is not connected."""
 
     def __init__(self) -> None:
-        self.waiting_bytes, self.takes = 0, True
+        self.waiting_bytes, self.takes, self.is_up = 0, True, True
         self.frames: list[bytes] = []
 
     def is_connected(self, node_id: int) -> bool:
-        return node_id != 3
+        return node_id != 3 and self.is_up
 
     def buffered_bytes(self, node_id: int) -> int:
         assert node_id == 2
@@ -130,3 +130,37 @@ def test_a_snapshot_that_no_frame_holds_is_reported_and_the_rest_leaves() -> Non
     outbox.add(group_id(1), [giant, append()])
     assert outbox.flush() == [(group_id(1), giant)]
     assert kinds([message for _, message in links.messages()]) == [(AppendEntries, False)]
+
+
+def test_much_for_one_peer_leaves_in_pieces_in_order_and_before_what_is_said_later() -> None:
+    links = Links()
+    outbox = Outbox(links, DIRECTORY)
+    megabyte = data_frame(bytes(1 << 20))
+    megabyte[12:16] = (5).to_bytes(4, "big")
+    for number in range(1, 6):
+        entries = [Entry(8, 5, memoryview(megabyte))]
+        outbox.add(group_id(number), [AppendEntries(5, 1, 2, 7, 4, 6, 3, quiesce=False, entries=entries)])
+    outbox.flush()
+    assert len(links.frames) == 1
+    outbox.add(group_id(9), [append()])
+    for flushed in range(2, 6):
+        outbox.flush()
+        assert len(links.frames) == flushed
+    outbox.flush()
+    assert [group for group, _ in links.messages()] == [group_id(number) for number in (1, 2, 3, 4, 5, 9)]
+
+
+def test_what_is_left_for_a_peer_goes_with_its_connection() -> None:
+    links = Links()
+    outbox = Outbox(links, DIRECTORY)
+    megabyte = data_frame(bytes(1 << 20))
+    megabyte[12:16] = (5).to_bytes(4, "big")
+    for number in (1, 2):
+        entries = [Entry(8, 5, memoryview(megabyte))]
+        outbox.add(group_id(number), [AppendEntries(5, 1, 2, 7, 4, 6, 3, quiesce=False, entries=entries)])
+    outbox.flush()
+    links.is_up = False
+    outbox.flush()
+    links.is_up = True
+    outbox.flush()
+    assert len(links.frames) == 1
