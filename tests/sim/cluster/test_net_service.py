@@ -5,7 +5,7 @@ Each is planted in a run that is clean without the mistake, which the first test
 
 import asyncio
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,12 @@ def test_a_run_without_mistakes_owes_and_gives_everything(choice: Choice) -> Non
 
 def keep_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no leadership go home."""
-    monkeypatch.setattr(PreferredLeaders, "move", lambda _: False)
+
+    def stay(_: PreferredLeaders) -> Generator[None, None, bool]:
+        yield from ()
+        return False
+
+    monkeypatch.setattr(PreferredLeaders, "_in_steps", stay)
 
 
 def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +170,10 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few fetches be neither parked nor answered."""
     answer, counter = _Fetch._answer, [0]
 
-    def lose(fetch: _Fetch, look: _Look) -> None:
+    def lose(fetch: _Fetch, look: _Look) -> Generator[None, None, None]:
         counter[0] += 1
         if counter[0] % 100:
-            answer(fetch, look)
+            yield from answer(fetch, look)
 
     monkeypatch.setattr(_Fetch, "_answer", lose)
 
