@@ -77,7 +77,10 @@ class PeerLies:
             FrameKind.ACCEPTED: chance.choice(((), (*ids, chance.randbytes(32)))),
             FrameKind.REFUSED: (chance.choice(("no", "\x1b[31m", "x" * 3_000, None)),),
         }.get(number, ())
-        return b"".join(encode_frame((number, *(right if chance.random() < 0.7 else odd))))
+        fields: list[object] = [*right] if chance.random() < 0.7 else odd
+        if fields and chance.random() < 0.3:
+            fields[chance.randrange(len(fields))] = self._odd(chance)
+        return b"".join(encode_frame((number, *fields)))
 
     def datagram(self, chance: random.Random) -> Datagram:
         """Return a datagram whose numbers are at their edges; `node_id` most often the right one."""

@@ -92,6 +92,8 @@ def _check_proof(expected: bytes, given: object) -> None:
 
 
 def _check_version(version: object, expected: int) -> None:
+    if type(version) is not int:
+        raise MalformedMessageError("a protocol version is a number")
     if version == expected:
         return
     if version in {OPEN, KEYED}:
@@ -193,7 +195,7 @@ class Acceptor:
         self, me: Identity, knows: frozenset[int], secret: bytes | None, nonce: bytes, key_of: KeyOf = lambda _: None
     ) -> None:
         self._me, self._knows, self._secret, self._nonce, self._key_of = me, knows, secret, nonce, key_of
-        self._target: object = None
+        self._target = ADMIN
         self._nonces = b""
         self.peer: Identity | None = None
         self.done = False
@@ -207,6 +209,8 @@ class Acceptor:
         _, version, cluster_id, node_id, incarnation, target, nonce = header
         _check_version(version, OPEN if self._secret is None else KEYED)
         _check_identity(cluster_id, node_id, incarnation)
+        if type(target) is not int:
+            raise MalformedMessageError("the node that is wanted is a number")
         peer, nonces = Identity(cluster_id, node_id, incarnation), _check_nonce(nonce) + self._nonce
         if self._secret is None:
             self._judge(peer, target)
@@ -219,8 +223,6 @@ class Acceptor:
         _expect(header, FrameKind.PROOF, 2)
         answer: Header = (FrameKind.ACCEPTED,)
         if self._secret is not None:
-            if type(self._target) is not int:
-                raise MalformedMessageError(f"target {self._target!r}")
             key = self._secret if peer.node_id >= ADMIN else self._key_of(peer.node_id)
             if key is None:
                 raise HandshakeRefusedError(SECRETS_DIFFER)
@@ -230,7 +232,7 @@ class Acceptor:
         self.done = True
         return answer
 
-    def _judge(self, peer: Identity, target: object) -> None:
+    def _judge(self, peer: Identity, target: int) -> None:
         """Refuse who is not wanted, in words that tell who this is."""
         me, node_id = self._me, peer.node_id
         if node_id <= ADMIN:
@@ -240,7 +242,7 @@ class Acceptor:
                 f"node {node_id} belongs to cluster {peer.cluster_id!r}, node {me.node_id} to {me.cluster_id!r}"
             )
         if target != me.node_id:
-            raise HandshakeRefusedError(f"node {node_id} wants node {target!r}, but this is node {me.node_id}")
+            raise HandshakeRefusedError(f"node {node_id} wants node {target}, but this is node {me.node_id}")
         if node_id == me.node_id:
             raise HandshakeRefusedError(f"somebody else claims to be node {node_id}")
         if node_id not in self._knows:

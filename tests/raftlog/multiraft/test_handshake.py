@@ -169,6 +169,17 @@ def test_another_version_is_named() -> None:
             dialler.receive((2, 9, NONCE_2))
 
 
+@pytest.mark.parametrize("odd", [{}, [], "1", None, 1.0, True], ids=repr)
+@pytest.mark.parametrize("secret", [None, b"s"], ids=["open", "keyed"])
+def test_a_version_or_a_target_that_is_no_number_is_malformed(secret: bytes | None, odd: object) -> None:
+    ours = 1 if secret is None else 2
+    for version, target in ((odd, 2), (ours, odd)):
+        with pytest.raises(MalformedMessageError):
+            ends(secret, secret)[1].receive((1, version, *DIALLER, target, NONCE_1))
+    with pytest.raises(MalformedMessageError):
+        ends(secret, secret)[0].receive((2, odd, NONCE_2))
+
+
 def test_a_recorded_proof_is_worth_nothing_later() -> None:
     dialler, acceptor = ends(b"s", b"s")
     hello = over_the_wire(dialler.first())
