@@ -5,7 +5,7 @@ Each is planted in a run that is clean without the mistake, which the first test
 
 import asyncio
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -165,10 +165,10 @@ def lose_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few fetches be neither parked nor answered."""
     answer, counter = _Fetch._answer, [0]
 
-    def lose(fetch: _Fetch, look: _Look) -> None:
+    def lose(fetch: _Fetch, look: _Look) -> Generator[None, None, None]:
         counter[0] += 1
         if counter[0] % 100:
-            answer(fetch, look)
+            yield from answer(fetch, look)
 
     monkeypatch.setattr(_Fetch, "_answer", lose)
 
