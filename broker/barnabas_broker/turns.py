@@ -9,7 +9,7 @@ in their order, and a connection has one such work at most. If the client goes, 
 held is freed in the same way, unless it was begun with `outlives`: what a producer sent without asking for an answer is
 stored though it has left.
 
-After each slice what is young becomes old for the garbage collector (`collector`).
+After each slice, in a turn of its own, what is young becomes old for the garbage collector (`collector`).
 
 Limits: one work a connection; `ACTIVE_MAX` works at a time, `LARGE_MAX` of them of large requests, because what is
 decoded takes many times its bytes. The others wait untouched, those of small requests before those of large ones.
@@ -84,6 +84,7 @@ class Turns:
         self._small: deque[Work] = deque()
         self._large: deque[Work] = deque()
         self._large_count = 0  # among those that are active
+        self._is_putting_by = False
         self.slices = 0
 
     def __len__(self) -> int:
@@ -149,6 +150,15 @@ class Turns:
         for _ in work.steps:
             if clock() >= until_s:
                 self.slices += 1
-                put_by()
+                self._put_by_soon()
                 return False
         return True
+
+    def _put_by_soon(self) -> None:
+        if not self._is_putting_by:
+            self._is_putting_by = True
+            asyncio.get_running_loop().call_soon(self._meter.run, "collector", self._put_by)
+
+    def _put_by(self) -> None:
+        self._is_putting_by = False
+        put_by()

@@ -19,6 +19,7 @@ from barnabas_broker.handlers import (
     create_topics,
     delete_groups,
     delete_records,
+    delete_topics,
     describe_configs,
     describe_groups,
     describe_log_dirs,
@@ -43,6 +44,7 @@ from barnabas_clients.protocol.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -368,6 +370,31 @@ async def test_nor_is_a_topic_made_with_more(monkeypatch: pytest.MonkeyPatch) ->
     _, response = await at_once(monkeypatch, create_topics, CreateTopicsRequest(topics=topics, timeout_ms=1))
     assert [(row.name, row.error_code) for row in response.topics] == [("many", ErrorCode.INVALID_CONFIG)]
     assert asked == ["few"]
+
+
+async def test_names_of_topics_that_are_deleted_are_gone_through_once_between_two_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    pauses, begun = [0], list[int]()
+
+    class Controller:
+        async def delete_topics(self, names: list[str], _: list[bytes], __: float) -> tuple[()]:
+            begun.append(pauses[0])
+            return ()
+
+    broker: Any = Broker()
+    broker.config.delete_topic_enable = True
+    broker.metadata = Controller()
+    request = DeleteTopicsRequest(topic_names=[f"t{k}" for k in range(MANY)], timeout_ms=1)
+    handled: Any = delete_topics.handle(broker, SimpleNamespace(), request)  # type: ignore[arg-type]
+
+    def advance() -> None:
+        handled.send(None)
+        pauses[0] += 1
+
+    longest_stretch(advance)
+    assert begun == [4 * 2], "behind each of four passes, two turns"
 
 
 class Freed(str):

@@ -8,7 +8,7 @@ from collections import Counter
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import made
+from barnabas_broker.time_slices import Slices, made
 from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -32,15 +32,21 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
         check_named(len(request.topic_names) + len(request.topics))
     except Refused as refused:
         return await _refused(request, refused)
-    topics = broker.partitions.topics_by_id
-    internal = {one for one in _ids(request) if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
-    internal_names = INTERNAL_TOPICS.intersection(_names(request))
-    twice = _named_twice(broker, request)
+    # Ten thousand names take a millisecond or two each time that they are gone through.
+    slices, topics = Slices(), broker.partitions.topics_by_id
+    all_names, all_ids = _names(request), _ids(request)
+    await slices.breathe()
+    internal = {one for one in all_ids if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
+    internal_names = INTERNAL_TOPICS.intersection(all_names)
+    await slices.breathe()
+    twice = _named_twice(broker, all_names, all_ids)
     twice_ids = {*twice.values()}
-    names = [name for name in _names(request) if name not in internal_names and name not in twice]
-    topic_ids = [one for one in _ids(request) if one not in internal and one not in twice_ids]
+    await slices.breathe()
+    names = [name for name in all_names if name not in internal_names and name not in twice]
+    topic_ids = [one for one in all_ids if one not in internal and one not in twice_ids]
+    await slices.breathe()
     kept = [_internal(name, NO_UUID) for name in sorted(internal_names)]
-    kept += [_internal(topics[one].topic.name, one) for one in sorted(internal)]
+    kept += [_internal(topics[one].topic.name, one) for one in sorted(internal) if one in topics]
     kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]
     if kept and not names and not topic_ids:
         return DeleteTopicsResponse(responses=kept)
@@ -88,11 +94,11 @@ def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
     )
 
 
-def _named_twice(broker: BrokerContext, request: DeleteTopicsRequest) -> dict[str, bytes]:
+def _named_twice(broker: BrokerContext, names: list[str], topic_ids: list[bytes]) -> dict[str, bytes]:
     """Return the names and ids of the topics that a request names more than once, be it by name and by id."""
     by_name, by_id = broker.partitions.topics, broker.partitions.topics_by_id
-    named = [by_name[name].topic for name in _names(request) if name in by_name]
-    named += [by_id[one].topic for one in _ids(request) if one in by_id]
+    named = [by_name[name].topic for name in names if name in by_name]
+    named += [by_id[one].topic for one in topic_ids if one in by_id]
     times = Counter(topic.name for topic in named)
     return {topic.name: topic.topic_id for topic in named if times[topic.name] > 1}
 

@@ -2,7 +2,8 @@
 
 Every read of up to `LOOP_BYTES_MAX` is tried with RWF_NOWAIT on the loop: if the pages are cached it costs no more than
 the copy (118 µs/MiB measured) and the checksums, and if they are not the call says so at once, and the same function
-runs in a thread, where it may block. So do larger ones from the first.
+runs in a thread, where it may block. So do larger ones from the first, and those that come to many small frames: each
+has a checksum of its own, and 4 MiB of the smallest take 100 ms.
 
 What is returned is a view of what was read. Where that is much larger, because a batch is cut off at its end, it is a
 copy: whoever waits for a client to take it would hold the whole.
@@ -23,7 +24,7 @@ from barnabas_raftlog.records.header import HEADER_BYTES, BatchHeader, parse_hea
 
 from .disk_errors import will_pass
 from .files import Files
-from .frame_walk import check_frames, cut_range, split_entries
+from .frame_walk import ManyFramesError, check_frames, cut_range, split_entries
 from .offset_index import INDEX_ROW_BYTES, TIME_ROW_BYTES
 from .open_files import FileHandle, OpenFiles
 from .segment import Segment
@@ -43,7 +44,7 @@ _BASE = struct.Struct(">q")
 
 
 class NotCachedError(Exception):
-    """The page cache does not have it: ask again from a thread."""
+    """The page cache does not have it, or it takes too long for the loop: ask again from a thread."""
 
 
 class ColdReads:
@@ -227,7 +228,11 @@ class ColdReads:
             if wanted > LOOP_BYTES_MAX and not blocking:
                 raise NotCachedError
             data = self.read(segment.log, position, max(wanted, HEADER_BYTES), blocking=blocking)
-            slices, needed = cut_range(data, 0, start_offset, end_offset, bytes_max)
+            frames_max = None if blocking else STEPS_ON_LOOP_MAX
+            try:
+                slices, needed = cut_range(data, 0, start_offset, end_offset, bytes_max, frames_max)
+            except ManyFramesError as error:
+                raise NotCachedError from error
             if slices:
                 check_frames(slices)
                 return _without_waste(slices, len(data))

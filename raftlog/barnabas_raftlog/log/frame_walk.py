@@ -17,6 +17,7 @@ from .leader_epochs import LeaderEpochs
 
 __all__ = [
     "FrameFields",
+    "ManyFramesError",
     "Tail",
     "check_frames",
     "check_terms",
@@ -31,6 +32,10 @@ _PLACE = struct.Struct(">qii7xi")  # base_offset, batch_length, leader_epoch, la
 _COUNT = struct.Struct(">i")
 _COUNT_POSITION = 57
 SIZE_PREFIX_BYTES = 12
+
+
+class ManyFramesError(Exception):
+    """There are more frames than somebody wanted to pass by."""
 
 
 class FrameFields(NamedTuple):
@@ -76,7 +81,7 @@ def count_frames(data: memoryview) -> int:
 
 
 def cut_range(
-    data: memoryview, position: int, start_offset: int, end_offset: int, bytes_max: int
+    data: memoryview, position: int, start_offset: int, end_offset: int, bytes_max: int, frames_max: int | None = None
 ) -> tuple[list[Buffer], int]:
     """Select data frames from `data`, which has a frame boundary at `position`.
 
@@ -87,8 +92,10 @@ def cut_range(
 
     Raises:
         CorruptBatchError: a header makes no sense, or does not follow its predecessor.
+        ManyFramesError: there are more than `frames_max`.
     """
     slices: list[Buffer] = []
+    left = -1 if frames_max is None else frames_max
     due: int | None = None
     run_start = position  # of the frames since the last one that was left out
     total = needed = 0
@@ -101,6 +108,9 @@ def cut_range(
         due = _next_offset(base_offset, delta, due, position)
         if base_offset + delta >= end_offset or base_offset >= end_offset:
             break
+        if not left:
+            raise ManyFramesError
+        left -= 1
         is_empty = size == HEADER_BYTES and not _COUNT.unpack_from(data, position + _COUNT_POSITION)[0]
         if delta < 0 or base_offset + delta < start_offset or is_empty:
             if run_start < position:

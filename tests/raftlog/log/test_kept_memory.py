@@ -7,7 +7,9 @@ import pytest
 
 from barnabas_raftlog.log import cold_reads
 from barnabas_raftlog.log.cold_reads import ColdReads
+from barnabas_raftlog.log.frame_walk import check_frames, count_frames
 from barnabas_raftlog.log.storage import StorageConfig
+from barnabas_raftlog.raft.messages import Buffer
 
 from .frames import data_frame
 from .node import Node, fill
@@ -76,3 +78,32 @@ def test_a_large_read_is_not_done_on_the_loop(monkeypatch: pytest.MonkeyPatch) -
         asked.clear()
         assert node.run(log.read_cold(0, log.log_end_offset, 1_500))
         assert (asked[-1] is False) == is_on_loop
+
+
+def test_many_small_frames_are_not_walked_by_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their checksums took 100 ms, of what a fetch may ask for."""
+    node = Node(config=StorageConfig(tail_cache_bytes=1))
+    log = node.log()
+    fill(log, 9, body_bytes=1)
+    node.work()
+    checked: list[int] = []
+
+    def noted(runs: list[Buffer]) -> None:
+        checked.append(sum(count_frames(memoryview(run)) for run in runs))
+        check_frames(runs)
+
+    asked, read = list[bool](), ColdReads.read
+
+    def read_noted(self: ColdReads, *what: Any, blocking: bool) -> memoryview:
+        asked.append(blocking)
+        return read(self, *what, blocking=blocking)
+
+    monkeypatch.setattr(ColdReads, "read", read_noted)
+    monkeypatch.setattr(cold_reads, "check_frames", noted)
+    for steps_max, is_on_loop in ((9, True), (8, False)):
+        monkeypatch.setattr(cold_reads, "STEPS_ON_LOOP_MAX", steps_max)
+        asked.clear()
+        checked.clear()
+        assert sum(map(len, node.run(log.read_cold(0, log.log_end_offset, 1 << 20)))) == log.size_bytes
+        assert (asked[-1] is False) == is_on_loop
+        assert checked == [9], "in a thread if not on the loop"
