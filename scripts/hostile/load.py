@@ -139,6 +139,11 @@ class Load:
         self.latencies_s = array("d")
         self.errors: dict[str, int] = {}
 
+    def close(self) -> None:
+        for one in self.all:
+            one.socket.close()
+        self._epoll.close()
+
     def closed(self, seconds: float) -> dict[str, Any]:
         """Keep one request of each connection under way, and return what came back a second."""
         now = time.monotonic()
@@ -270,7 +275,7 @@ class Load:
     def _drain(self) -> None:
         """Wait for what is under way, for as long as that may take; what comes later is never counted."""
         until = time.monotonic() + GRACE_S
-        while time.monotonic() < until and any(one.due for one in self.all):
+        while time.monotonic() < until and any(one.due or one.again for one in self.all):
             self._receive(POLL_S)
 
     def _failed(self, what: str) -> None:
