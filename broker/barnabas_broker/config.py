@@ -210,7 +210,7 @@ class BrokerConfig:
     )
     group_min_session_timeout_ms: int = _number(6_000, "Shortest session that a group member may ask for.", low=1)
     group_max_session_timeout_ms: int = _number(1_800_000, "Longest session that a group member may ask for.", low=1)
-    group_max_size: int = _number(10_000, "Members of one group; one more is refused.", low=1)
+    group_max_size: int = _number(3_000, "Members of one group; one more is refused.", low=1)
     group_state_max_bytes: int = _number(
         64 * _MIB, "What the groups that a broker coordinates may hold in memory, with members and offsets.", low=_MIB
     )

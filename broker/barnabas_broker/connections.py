@@ -10,7 +10,8 @@ own; a large one gets that memory as soon as its size is known, and the rest is 
 way the request owns a writable `bytearray`, and what is inside (record batches) is used in place.
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
-system call (uvloop would make fifty, and 35 µs each were measured).
+system call (uvloop would make fifty, and 35 µs each were measured). What is longer than `SENT_AT_ONCE_BYTES` leaves in
+several turns; one buffer, which is one batch, is not divided.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, and of all that have answers to send, as
@@ -46,7 +47,7 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
@@ -72,6 +73,7 @@ SWEEP_MS = 5_000
 SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
+SENT_AT_ONCE_BYTES = 1 << 20  # of one connection; the system call copies them, which takes about a millisecond
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
 ROOMLESS_AT_ONCE = 50  # fetches that look again
 _SIZE = struct.Struct(">i")
@@ -333,7 +335,8 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         self.is_closed = True
         if self._transport is not None:
-            self._send()
+            while self._output:
+                self._send()
             self._transport.close()
 
     def pause_writing(self) -> None:
@@ -546,16 +549,27 @@ class Connection(asyncio.BufferedProtocol):
         self.drop(f"{type(error).__name__}: {error}")
 
     def _send(self) -> None:
-        """Hand the answers of one loop iteration to the transport: one system call for all of them."""
+        """Hand the answers of one loop iteration to the transport: one system call for all, unless they are long."""
         self._is_sending = False
         output, self._output = self._output, []
-        for buffer in output:
-            self._queued_bytes -= len(buffer)
+        size_bytes = sum([len(buffer) for buffer in output])
+        if size_bytes > SENT_AT_ONCE_BYTES:
+            output, size_bytes = self._begin_of(output)
+        self._queued_bytes -= size_bytes
         if output and self._transport is not None:
             self._transport.writelines(output)
         self._count_answers()
         if self._is_reading_paused:
             self._unblock()
+
+    def _begin_of(self, output: list[Buffer]) -> tuple[list[Buffer], int]:
+        """Return what is handed over now of much, and its bytes; the rest comes in the next turn."""
+        sizes = accumulate(map(len, output))
+        count, size_bytes = next(found for found in enumerate(sizes, 1) if found[1] >= SENT_AT_ONCE_BYTES)
+        if count < len(output):
+            self._output = output[count:]
+            self._listener._send_soon(self)
+        return output[:count], size_bytes
 
     def _count_answers(self) -> None:
         """Note what the client has taken of its answers, as far as the kernel tells."""

@@ -14,6 +14,7 @@ import uvloop
 from barnabas_broker import connections
 from barnabas_broker.connections import Connection, Exchange, Limits, Listener
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.raft.messages import Buffer
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -576,6 +577,42 @@ def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pyt
             assert meter.most["answers"] == 1
             for _, writer in clients:
                 writer.close()
+
+    run(main())
+
+
+def test_a_long_answer_leaves_in_pieces_before_what_is_behind_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SENT_AT_ONCE_BYTES", 1_000)
+
+    async def main() -> None:
+        async with Served() as served:
+            meter = served.listener.meter = Counted()
+            begin_of = Connection._begin_of
+
+            def counted(connection: Connection, output: list[Buffer]) -> tuple[list[Buffer], int]:
+                output, size_bytes = begin_of(connection, output)
+                assert size_bytes == sum(map(len, output)) < 1_000 + 400
+                meter.done += 1
+                return output, size_bytes
+
+            monkeypatch.setattr(Connection, "_begin_of", counted)
+            reader, writer = await served.connect()
+            writer.write(frame(b"much") + frame(b"more"))
+            (first, _), (second, _) = await served.body(), await served.body()
+            buffers = [bytes([k]) * 400 for k in range(20)]
+            first.answer(buffers)
+            second.answer([b"answer"])
+            assert await reader.readexactly(8_006) == b"".join([*buffers, b"answer"])
+            assert (meter.done, meter.most["answers"]) == (6, 1)
+            assert served.listener.account.total_bytes == 0
+            for number in range(2):
+                writer.write(frame(b"last"))
+                (exchange, _) = await served.body()
+                exchange.answer(buffers)
+                if number:
+                    exchange.connection.close("all of it leaves all the same")
+                assert await reader.readexactly(8_000) == b"".join(buffers)
+            writer.close()
 
     run(main())
 

@@ -52,7 +52,7 @@ class GroupConfig(NamedTuple):
     session_timeout_ms_max: int = 1_800_000
     """group.min.session.timeout.ms and group.max.session.timeout.ms, both inclusive."""
 
-    size_max: int = 10_000
+    size_max: int = 3_000
     """group.max.size: members of one group."""
 
     rebalance_interval_ms: int = 2_000

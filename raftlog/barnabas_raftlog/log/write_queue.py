@@ -160,7 +160,7 @@ class WriteQueue:
                     try:
                         half(operation, self._files, self._opened)
                     except OSError as error:
-                        errors[log] = error
+                        errors[log] = error.with_traceback(None)
         return [(log, operation, errors.get(log)) for log, operation in work]
 
     def stored(self, outcome: Outcome) -> None:
@@ -301,7 +301,8 @@ class _Job:
             try:
                 operation.run(self._files, self._opened)
             except OSError as caught:
-                error = self._errors[log] = caught
+                # Its traceback would hold this job in a circle, and with it logs that have been deleted since.
+                error = self._errors[log] = caught.with_traceback(None)
         self._outcome.append((log, operation, error))
 
     def _run_syncs(self) -> None:

@@ -1,5 +1,6 @@
 """What a log keeps in memory: frames for as long as they are cached or wait for the disk, and not longer."""
 
+import gc
 import weakref
 from typing import Any
 
@@ -43,6 +44,26 @@ def test_who_still_knows_a_deleted_log_does_not_keep_its_frames() -> None:
     node.work()
     assert log.is_deleted
     assert frame() is None
+
+
+def test_a_log_that_could_not_be_written_goes_with_its_last_reference() -> None:
+    """The garbage collector of a broker hardly ever looks at what is old."""
+    node = Node()
+    gc.disable()
+    try:
+        log = node.log()
+        fill(log, 3)
+        node.files.failing = lambda what, path: what == "write" and path.endswith(".log")
+        node.work()
+        assert log.failed is not None
+        node.storage.delete_log(log.group)
+        node.work()
+        node.failures.clear()
+        gone = weakref.ref(log)
+        del log
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("bytes_max", [1, 1_000, 4 * 561])
