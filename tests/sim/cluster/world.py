@@ -13,7 +13,7 @@ import heapq
 import warnings
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -109,7 +109,7 @@ class World:
         return False
 
 
-def _close(coroutine: Coroutine[Any, Any, Any]) -> None:
+def _close(coroutine: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]) -> None:
     """End a coroutine. Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
 
     Of those that wait for something all the same, each takes one more attempt.
