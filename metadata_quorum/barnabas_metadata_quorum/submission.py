@@ -87,7 +87,7 @@ class Submission:
                     await self._try_again(leader_id)
         except TimeoutError as error:
             raise Refused(
-                RefusalReason.TIMED_OUT, f"no answer in {timeout_s:g} s; {trouble}", outcome_unknown=unknown
+                RefusalReason.TIMED_OUT, f"no answer in {round(timeout_s, 1):g} s; {trouble}", outcome_unknown=unknown
             ) from error
 
     async def _ask(self, leader_id: int, command: Command) -> Reply:

@@ -47,6 +47,14 @@ class Stage:
 
     def run(self, work: Coroutine[Any, Any, None], within_s: float = 600) -> None:
         """Let `work` run to its end on the client's machine, then what is still under way, and look for leftovers."""
+        try:
+            self._run(work, within_s)
+        finally:  # Also a run that fails leaves nothing to come apart later.
+            for loop in [self.client, *self.loops.values()]:
+                loop.kill()
+            self.world.bury()
+
+    def _run(self, work: Coroutine[Any, Any, None], within_s: float) -> None:
         tasks: list[asyncio.Task[None]] = []
         self.client.arrive(lambda: tasks.append(self.client.create_task(work)))
         self.world.run_until(int(within_s * SECOND), lambda: bool(tasks) and tasks[0].done())
@@ -59,9 +67,6 @@ class Stage:
         self._raise_what_brokers_found()
         left = asyncio.all_tasks(self.client)
         assert not left, f"still running: {left}"
-        for loop in [self.client, *self.loops.values()]:
-            loop.kill()
-        self.world.bury()
 
     def _raise_what_brokers_found(self) -> None:
         for broker in self.brokers:

@@ -95,7 +95,7 @@ class Stream(asyncio.Transport):
         return not self._is_paused and not self._is_closing
 
     def is_closing(self) -> bool:
-        return self._is_closing or self.is_lost
+        return self._is_closing or self.is_lost or self.loop.is_dead
 
     def close(self) -> None:
         if not self._is_closing and not self.is_lost and not self.loop.is_dead:

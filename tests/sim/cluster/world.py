@@ -13,7 +13,7 @@ import heapq
 import warnings
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -24,6 +24,7 @@ MS, SECOND = 1_000, 1_000_000
 WALL_MS = 1_800_000_000_000  # since 1970, when a world begins
 NOTES_KEPT = 400
 LOOK_EVERY = 50
+CLOSED_AT_MOST = 50  # times one coroutine
 
 
 class InvariantError(AssertionError):
@@ -76,11 +77,10 @@ class World:
         asyncio.set_event_loop(None)  # Else asyncio makes one for whoever asks, and leaves it and its tasks behind.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Some had not begun.
+            warnings.simplefilter("ignore", ResourceWarning)  # Others had something open.
             for task in self.dead:
-                # Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
-                with suppress(Exception):
-                    task.get_coro().close()
-        self.dead.clear()
+                _close(task.get_coro())
+            self.dead.clear()
 
     def violate(self, claim: str) -> None:
         self.fail(InvariantError(claim))
@@ -107,3 +107,14 @@ class World:
             self.counts["events"] = events
         self.now_us = time_us
         return False
+
+
+def _close(coroutine: Generator[Any, Any, Any] | Coroutine[Any, Any, Any]) -> None:
+    """End a coroutine. Its `finally` clauses find no loop, which is theirs to complain about and nobody's to hear.
+
+    Of those that wait for something all the same, each takes one more attempt.
+    """
+    for _ in range(CLOSED_AT_MOST):
+        with suppress(Exception):
+            coroutine.close()
+            return
