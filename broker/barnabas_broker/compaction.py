@@ -14,7 +14,6 @@ next round; nothing is lost by that.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -27,6 +26,7 @@ from .config import BrokerConfig
 from .events import EventHistory
 from .partition import Partition
 from .partitions import Partitions
+from .pieces import one_by_one
 from .time_slices import Slices
 from .timers import Timers
 from .waiting import Deadline
@@ -70,10 +70,7 @@ class Compaction:
         """
         slices, is_changed = Slices(), False
         self._resumed_s = asyncio.get_running_loop().time()
-        # Those that are removed meanwhile go one by one.
-        left = deque(self._partitions)
-        while left:
-            partition = left.popleft()
+        for partition in one_by_one(self._partitions):
             settings = partition.settings
             is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
             if settings is not None and settings.is_compacted and not is_kept_otherwise:

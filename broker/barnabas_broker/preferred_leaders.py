@@ -18,7 +18,6 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Protocol
 
 from barnabas_raftlog.loop_meter import LoopMeter
-from barnabas_raftlog.steps import at_once
 
 __all__ = ["PreferredLeaders", "Transferable"]
 
@@ -76,7 +75,7 @@ class PreferredLeaders:
             self._timer = None
 
     def _turn(self) -> None:
-        self._timer, self._moving, self._is_asked = None, self._in_steps(), False
+        self._timer, self._moving, self._is_asked = None, self.move(), False
         self._move_some()
 
     def _move_some(self) -> None:
@@ -92,11 +91,8 @@ class PreferredLeaders:
         else:
             asyncio.get_running_loop().call_soon(self._meter.run, "leaderships go home", self._move_some)
 
-    def move(self) -> bool:
-        """Hand over what is due; return whether something that should move is still here."""
-        return at_once(self._in_steps())
-
-    def _in_steps(self) -> Generator[None, None, bool]:
+    def move(self) -> Generator[None, None, bool]:
+        """Hand over what is due, in steps; return whether something that should move is still here."""
         oldest_ms, moved, remain = self._clock() - self._interval_ms, 0, False
         for number, partition in enumerate(self._partitions(), 1):
             if not number % LOOKED_AT_ONCE:

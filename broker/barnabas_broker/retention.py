@@ -20,7 +20,6 @@ Internal topics are kept by those who write to them; a witness keeps only what a
 here: compaction (`compaction`).
 """
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -32,6 +31,7 @@ from barnabas_raftlog.log.retention import expired
 from .events import EventHistory
 from .partition import Partition
 from .partitions import Partitions
+from .pieces import one_by_one
 from .time_slices import Slices
 from .timers import Timers
 from .waiting import Deadline
@@ -83,10 +83,7 @@ class Retention:
     async def round(self) -> None:
         """Look at every replica of this broker once; cancelled, some have not been looked at."""
         slices = Slices()
-        # Those that are removed meanwhile go one by one.
-        left = deque(self._partitions)
-        while left:
-            partition = left.popleft()
+        for partition in one_by_one(self._partitions):
             settings = partition.settings
             if settings is not None and partition.topic_name not in INTERNAL_TOPICS and not partition.is_witness:
                 now_ms = self._partitions.wall_ms()

@@ -131,9 +131,9 @@ class LeaderTable:
                 self._going.popleft()
         return gone
 
-    def led_by(self, node_ids: Collection[int], among: Iterable[PartitionKey] | None = None) -> Iterator[Announcement]:
-        """Yield everything that these lead, ready to be announced; `among` these partitions, all if None."""
-        for topic_id, partition in self._leaders if among is None else among:
+    def led_by(self, node_ids: Collection[int], among: Iterable[PartitionKey]) -> Iterator[Announcement]:
+        """Yield what these lead `among` some partitions, ready to be announced."""
+        for topic_id, partition in among:
             leadership = self._leaders.get((topic_id, partition))
             if leadership is not None and leadership.leader_id in node_ids:
                 yield Announcement(topic_id, partition, *leadership)

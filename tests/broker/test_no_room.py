@@ -11,6 +11,7 @@ from barnabas_broker.no_room import TRANSFERS_PER_TURN, NoRoom
 from barnabas_broker.node import Node
 from barnabas_clients import Admin, Producer
 from barnabas_raftlog.multiraft.groups import METADATA_GROUP
+from barnabas_raftlog.steps import at_once
 
 from .bad_disks import BadDisk, BadDisks, consumed, kinds, storage_status, until
 
@@ -132,7 +133,7 @@ def test_a_full_disk_under_one_of_three_brokers_stops_no_partition(mode: str, tm
                 assert known.partitions._preferred is not None
                 for _ in range(3):
                     known.partitions._preferred._interval_ms = 0
-                    known.partitions._preferred.move()
+                    at_once(known.partitions._preferred.move())
             for number in range(60, 66):
                 await producer.send_and_wait("t", b"%04d" % number, partition=number % 6)
             assert leads(node) == 0
@@ -146,7 +147,7 @@ def test_a_full_disk_under_one_of_three_brokers_stops_no_partition(mode: str, tm
             def is_home() -> bool:
                 for known in others:
                     assert known.partitions._preferred is not None
-                    known.partitions._preferred.move()
+                    at_once(known.partitions._preferred.move())
                 return leads(node) == 2
 
             await until(is_home, node)

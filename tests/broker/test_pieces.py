@@ -86,6 +86,19 @@ class Counted(list[Any]):
         return count
 
 
+def counting(step: Callable[[], object]) -> tuple[Callable[[], None], list[int]]:
+    """Return the same step, and where it notes each time how many items of `Counted` it has looked at, or freed."""
+    noted: list[int] = []
+
+    def counted() -> None:
+        try:
+            step()
+        finally:
+            noted.append(Counted.take())
+
+    return counted, noted
+
+
 class Broker:
     """Knows nothing and nobody, and coordinates no group."""
 
@@ -132,14 +145,7 @@ def test_of_each_key_the_last_item_is_left_where_the_first_was(items: list[tuple
 
 def test_the_keys_of_distinct_items_are_freed_in_pieces_and_before_they_are_returned() -> None:
     steps = distinct([str(k) for k in range(MANY)], Freed)
-    freed: list[int] = []
-
-    def advance() -> None:
-        try:
-            next(steps)
-        finally:
-            freed.append(Counted.take())
-
+    advance, freed = counting(lambda: next(steps))
     _, found = longest_stretch(advance)
     assert len(found) == sum(freed) == MANY
     assert max(freed) <= PIECE
@@ -457,14 +463,7 @@ def test_what_an_abandoned_work_held_is_freed_in_pieces() -> None:
     steps = abandoned(begun)
     del begun
     Counted.take()
-    freed: list[int] = []
-
-    def advance() -> None:
-        try:
-            next(steps)
-        finally:
-            freed.append(Counted.take())
-
+    advance, freed = counting(lambda: next(steps))
     longest_stretch(advance)
     assert ended == [f"{MANY} were known"]
     assert sum(freed) == 3 * MANY
@@ -513,14 +512,7 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
     handled.send(None)
     replicas.clear()
     Counted.take()
-    freed: list[int] = []
-
-    def advance() -> None:
-        try:
-            handled.send(None)
-        finally:
-            freed.append(Counted.take())
-
+    advance, freed = counting(lambda: handled.send(None))
     longest_stretch(advance)
     assert max(freed) == 1
     assert sum(freed) >= MANY - 1

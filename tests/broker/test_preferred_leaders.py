@@ -7,6 +7,7 @@ import pytest
 
 from barnabas_broker import preferred_leaders
 from barnabas_broker.preferred_leaders import TRANSFERS_PER_TURN, PreferredLeaders
+from barnabas_raftlog.steps import at_once
 
 INTERVAL_MS = 5_000
 
@@ -33,7 +34,7 @@ class Leaders:
         self.leaders = PreferredLeaders(2, lambda: found, self.live_since_ms.get, lambda: self.now_ms, INTERVAL_MS)
 
     def move(self) -> bool:
-        return self.leaders.move()
+        return at_once(self.leaders.move())
 
 
 def test_a_partition_goes_to_its_first_replica() -> None:

@@ -158,7 +158,7 @@ def keep_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
         yield from ()
         return False
 
-    monkeypatch.setattr(PreferredLeaders, "_in_steps", stay)
+    monkeypatch.setattr(PreferredLeaders, "move", stay)
 
 
 def never_end_moves(monkeypatch: pytest.MonkeyPatch) -> None:
