@@ -36,6 +36,7 @@ from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
 from barnabas_raftlog.steps import at_once
 
+from .collector import put_by
 from .config import BrokerConfig
 from .connections import Exchange, Limits, Listener
 from .context import BrokerContext
@@ -71,7 +72,8 @@ class Node:
         self.config = config
         self._environment = environment or NodeEnvironment()
         self.events = EventHistory(self._environment.wall_ms)
-        self.meter = LoopMeter(self._environment.precise_ns, self._environment.processor_ns, self._on_long_callback)
+        clocks = self._environment.precise_ns, self._environment.processor_ns
+        self.meter = LoopMeter(*clocks, self._on_long_callback, self._put_by_soon)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.state = "starting"
         self._tasks: list[asyncio.Task[None]] = []
@@ -427,6 +429,9 @@ class Node:
         text = f"{what} used {processor_ns // 1_000_000} ms of the processor in {wall_ns // 1_000_000} ms"
         more = f"; so did {unsaid} more since the last such event" if unsaid else ""
         self.events.add("long callback", f"node {self.config.node_id}", text + more)
+
+    def _put_by_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.meter.run, "collector", put_by)
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -19,18 +19,22 @@ Not here: callbacks that do not go through `run`, of which there are many small 
 lost, what storage threads hand back); what a callback inside of another takes, which counts for the outer one; the time
 between two callbacks, in which the loop looks for what is next.
 
+Because the processor's clock is asked here anyway, it is here that somebody hears how the loop's thread has used
+`USED_NS` of it since the last time (`on_used`): what has to be done in proportion to the work, whatever work that is.
+
 Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a second.
 """
 
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "Longest", "LoopMeter"]
+__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "USED_NS", "Longest", "LoopMeter"]
 
 T = TypeVar("T")
 
 EXACT_NS = 1_024_000  # where a bucket begins
 FRESH_NS = 10_000_000
+USED_NS = 10_000_000
 LONG_NS = 100_000_000  # of processor time: somebody should hear of it
 SLOT_NS = 10_000_000_000
 SLOTS = 6
@@ -71,6 +75,7 @@ class LoopMeter:
 
     `what` may be set by whatever runs, to say more precisely what it is. `on_long(what, processor_ns, wall_ns, unsaid)`
     is told of a callback that used more than `LONG_NS`, and of how many it was not told since the last time.
+    `on_used()` is called in the midst of others, and had better only note that it was.
     """
 
     def __init__(
@@ -78,13 +83,15 @@ class LoopMeter:
         wall_ns: Callable[[], int] = lambda: 0,
         processor_ns: Callable[[], int] = lambda: 0,
         on_long: Callable[[str, int, int, int], None] | None = None,
+        on_used: Callable[[], None] | None = None,
     ) -> None:
         """Both clocks never go back; the second is that of the loop's thread. Without them nothing takes any time."""
-        self._wall_ns, self._processor_ns, self._on_long = wall_ns, processor_ns, on_long
+        self._wall_ns, self._processor_ns, self._on_long, self._on_used = wall_ns, processor_ns, on_long, on_used
         self._slots = [_Slot(-SLOTS)]
         self._is_running = False
         # What the processor's clock said, when it has to be asked again, and what callbacks have taken since then.
         self._used_ns = self._stale_ns = self._since_ns = 0
+        self._due_ns = USED_NS  # what it says when `on_used` is called again
         self._told_ns, self._unsaid = -TOLD_APART_NS, 0
         self.what = ""
 
@@ -95,7 +102,7 @@ class LoopMeter:
         self._is_running, self.what = True, ""
         began_ns = self._wall_ns()
         if began_ns >= self._stale_ns:
-            self._used_ns, self._stale_ns, self._since_ns = self._processor_ns(), began_ns + FRESH_NS, 0
+            self._ask_processor(began_ns)
         try:
             return call(*args)
         finally:
@@ -135,6 +142,13 @@ class LoopMeter:
             "slots": [slot.status() for slot in slots],
         }
 
+    def _ask_processor(self, now_ns: int) -> None:
+        self._used_ns, self._stale_ns, self._since_ns = self._processor_ns(), now_ns + FRESH_NS, 0
+        if self._used_ns >= self._due_ns:
+            self._due_ns = self._used_ns + USED_NS
+            if self._on_used is not None:
+                self._on_used()
+
     def _note(self, name: str, took_ns: int, ended_ns: int) -> None:
         slot = self._slots[-1]
         if ended_ns >= slot.ends_ns:
@@ -142,8 +156,8 @@ class LoopMeter:
         slot.wall[_bucket(took_ns)] += 1
         used_ns = took_ns
         if took_ns >= EXACT_NS:
-            others_ns, self._used_ns = self._used_ns + self._since_ns, self._processor_ns()
-            self._stale_ns, self._since_ns = ended_ns + FRESH_NS, 0
+            others_ns = self._used_ns + self._since_ns
+            self._ask_processor(ended_ns)
             used_ns = max(0, min(took_ns, self._used_ns - others_ns))
             slot.processor[_bucket(used_ns)] += 1
         else:

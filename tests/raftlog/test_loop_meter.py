@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_raftlog import loop_meter
-from barnabas_raftlog.loop_meter import EXACT_NS, FRESH_NS, LONG_NS, LoopMeter
+from barnabas_raftlog.loop_meter import EXACT_NS, FRESH_NS, LONG_NS, USED_NS, LoopMeter
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -21,11 +21,15 @@ class Loop:
     def __init__(self) -> None:
         self.wall_ns, self.processor_ns, self.asked = 100 * S, 50 * S, 0
         self.told: list[tuple[str, int, int, int]] = []
-        self.meter = LoopMeter(lambda: self.wall_ns, self._processor, lambda *said: self.told.append(said))
+        self.used = 0
+        self.meter = LoopMeter(lambda: self.wall_ns, self._processor, lambda *said: self.told.append(said), self._use)
 
     def _processor(self) -> int:
         self.asked += 1
         return self.processor_ns
+
+    def _use(self) -> None:
+        self.used += 1
 
     def take(self, wall_ns: int, processor_ns: int, what: str = "") -> str:
         self.wall_ns += wall_ns
@@ -240,3 +244,19 @@ async def test_a_task_that_is_measured_ends_as_any_other(begun: bool) -> None:
     assert entered == (["in"] if begun else [])
     unused = meter.measured(work(fail))
     unused.close()
+
+
+def test_somebody_hears_of_it_each_time_that_so_much_of_the_processor_was_used() -> None:
+    loop = Loop()
+    loop.run("first", 1, 0)
+    loop.used = 0
+    for _ in range(200):
+        loop.run("short", USED_NS // 20, USED_NS // 20)  # The last of them ends after ten times as much.
+    assert 8 <= loop.used <= 10, "shorter ones are noticed when the clock is asked anyway"
+    for _ in range(5):
+        loop.run("long", 3 * USED_NS, 2 * USED_NS)
+    assert 13 <= loop.used <= 16
+    before = loop.used
+    for _ in range(100):
+        loop.run("waits", 10 * USED_NS, 0)
+    assert loop.used <= before + 1, "who waits uses nothing"
