@@ -32,6 +32,7 @@ from .hosted_topic import HostedTopic
 from .partition import Partition
 from .partitions import Partitions
 from .pieces import let_go
+from .producer_ids import ProducerIds
 from .retention import Retention
 from .timers import Timers
 from .turns import Work
@@ -96,7 +97,7 @@ class BrokerContext:
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
         self.fetches = FetchCounters()
-        self.producer_ids = range(0)
+        self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their beginning
 
