@@ -79,7 +79,7 @@ class ProducerIds:
                 if found is None:
                     return
                 waiting.set_result(found)
-            self._waiting.popleft()
+            del self._waiting[0]
             told += 1
             if not told % TOLD_AT_ONCE:
                 await asyncio.sleep(0)
