@@ -15,7 +15,8 @@ several turns; one buffer, which is one batch, is not divided.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, and of all that have answers to send, as
-many in one turn as take that time. Who waits for his next turn is not read from meanwhile.
+many in one turn as take that time. Who waits for his next turn is not read from meanwhile. Whoever has had many such
+turns lately lets those go first who ask for little (`patience`).
 
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
@@ -47,7 +48,8 @@ import sys
 import termios
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, islice
+from heapq import heappop, heappush
+from itertools import accumulate, count, islice
 from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
@@ -57,6 +59,7 @@ from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
 from .cold_window import ColdWindow
+from .patience import LITTLE, Patience, Reads
 from .transient_bytes import SMALL_BYTES, TransientBytes
 from .turns import SLICE_S, Turns
 
@@ -212,6 +215,14 @@ class Exchange:
         self.connection._listener._roomless.pop(self, None)
 
     @property
+    def slices(self) -> int:
+        """How many slices of the loop's time its client has had lately; nobody waits for what is only let go."""
+        return 0 if self.connection.is_closed else self.connection.slices
+
+    def note_slice(self) -> None:
+        self.connection.slices += 1
+
+    @property
     def is_small(self) -> bool:
         return self.size_bytes <= SMALL_BYTES
 
@@ -264,6 +275,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_sweep",
         "peer",
         "received_bytes",
+        "slices",
         "software",
     )
 
@@ -284,6 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_parsing = self._is_reading_paused = self._is_writing_paused = False
         self._is_queued = self._is_sending = False  # in the queues of the listener
         self.is_closed = False
+        self.slices = 0  # beyond the first one of a turn of the loop; of those of earlier sweeps, a part
         self.last_sweep = listener.sweep_count
         self.peer = "?"
         self.software = ""
@@ -361,16 +374,19 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.meter.run("read from a client", self._received, count)
 
     def _received(self, count: int) -> None:
-        self.last_sweep = self._listener.sweep_count
+        listener = self._listener
+        self.last_sweep = listener.sweep_count
+        if self.slices < LITTLE:
+            listener.reads.count += 1
         self.received_bytes += count
         frame = self._frame
         if frame is None:
             end = len(self._held) + count
             self._keep(b"")
-            self._parse(self._listener._scratch[:end])
+            self._parse(listener._scratch[:end])
             return
         self._filled += count
-        self._listener.account.add(self, count)
+        listener.account.add(self, count)
         if self._filled == len(frame) and not self.is_closed:
             self._frame = None
             self._is_parsing = True
@@ -491,7 +507,8 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_reading_paused and self._transport is not None:
             self._is_reading_paused = True
             self._transport.pause_reading()
-        self._listener._go_on_soon(self)
+        self.slices += 1
+        self._listener._go_on_later(self)
 
     def _unblock(self) -> None:
         """Take up reading where it stopped, if what stopped it is over."""
@@ -592,7 +609,8 @@ class Listener:
         self.limits = limits
         self.serve = serve
         self.meter = meter or LoopMeter()
-        self.turns = Turns(meter=self.meter)
+        self.reads = Reads()
+        self.turns = Turns(meter=self.meter, reads=self.reads)
         self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0
@@ -604,6 +622,10 @@ class Listener:
         self._roomless: dict[Exchange, Callable[[], None]] = {}
         self._sending: deque[Connection] = deque()
         self._going_on: deque[Connection] = deque()
+        # Those that had their turn and have more, the ones with the fewest slices first.
+        self._patient: list[tuple[int, int, Connection]] = []
+        self._patience = Patience(self.reads, self.meter, "held requests", self._go_on_with_patient)
+        self._numbers = count()
         self._feeding: asyncio.Handle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._server: asyncio.Server | None = None
@@ -706,6 +728,12 @@ class Listener:
                 self._soon("held requests", self._go_on_with_some)
             self._going_on.append(connection)
 
+    def _go_on_later(self, connection: Connection) -> None:
+        if not connection._is_queued:
+            connection._is_queued = True
+            heappush(self._patient, (connection.slices, next(self._numbers), connection))
+            self._patience.ask(connection.slices)
+
     def _soon(self, name: str, call: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self.meter.run, name, call)
 
@@ -716,6 +744,18 @@ class Listener:
     def _go_on_with_some(self) -> None:
         if not self._call_some(self._going_on, Connection._go_on):
             self._soon("held requests", self._go_on_with_some)
+
+    def _go_on_with_patient(self) -> None:
+        """Go on with those that have had the fewest slices, for the time of one."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + SLICE_S
+        for _ in range(len(self._patient)):
+            _, _, connection = heappop(self._patient)
+            call_each((connection,), Connection._go_on, Connection._break)
+            if clock() >= until_s:
+                break
+        if self._patient:
+            self._patience.ask(self._patient[0][0])
 
     @staticmethod
     def _call_some(queue: "deque[Connection]", call: Callable[[Connection], None]) -> bool:
@@ -760,6 +800,7 @@ class Listener:
                 continue
             elif connection.is_idle and connection.last_sweep < idle_since:
                 connection.close(f"nothing was received for {self.limits.idle_ms} ms (connections.max.idle.ms)")
+            connection.slices >>= 1
         if left:
             asyncio.get_running_loop().call_soon(self._sweep_some, left, idle_since)
 

@@ -2,7 +2,8 @@
 
 A request may name a hundred thousand things. What is to be done about it is then a generator that yields between small
 pieces; it runs at once for `SLICE_S`, and if that is not enough, again for as long in a later turn of the loop, when it
-is the one that has waited longest. So whoever asks for little waits for one slice at most, however much others ask for.
+is the one whose client has had the fewest slices lately, and among those the one that has waited longest. So whoever
+asks for little waits for one slice at most, however much others ask for, and that not often (`patience`).
 
 While a request waits for its next turn its connection serves nothing behind it (`Exchange.hold`): requests take effect
 in their order, and a connection has one such work at most. If the client goes, the work ends where it is, and what it
@@ -24,6 +25,7 @@ from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.loop_meter import LoopMeter
 
 from .collector import put_by
+from .patience import Patience, Reads
 from .pieces import abandoned
 
 __all__ = ["Turns", "Work"]
@@ -38,6 +40,11 @@ class Held(Protocol):
     """The part of an `Exchange` that its work needs."""
 
     holds: int
+
+    @property
+    def slices(self) -> int: ...
+
+    def note_slice(self) -> None: ...
 
     @property
     def is_gone(self) -> bool: ...
@@ -78,8 +85,11 @@ class Turns:
     The clock is that of the loop, unless another one is given (seconds).
     """
 
-    def __init__(self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None, reads: Reads | None = None
+    ) -> None:
         self._clock, self._meter = clock, meter or LoopMeter()
+        self._patience = Patience(reads or Reads(), self._meter, "turn", self._turn)
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()
         self._large: deque[Work] = deque()
@@ -109,19 +119,16 @@ class Turns:
         return len(self._active) < ACTIVE_MAX and not (work.is_large and self._large_count >= LARGE_MAX)
 
     def _activate(self, work: Work) -> None:
-        if not self._active:
-            self._turn_soon()
         self._active.append(work)
         self._large_count += work.is_large
-
-    def _turn_soon(self) -> None:
-        asyncio.get_running_loop().call_soon(self._meter.run, "turn", self._turn)
+        self._patience.ask(work.exchange.slices)
 
     def _turn(self) -> None:
-        work = self._active.popleft()
+        work = min(self._active, key=_slices)
+        self._active.remove(work)
         self._meter.what = work.name
         if self._active:
-            self._turn_soon()
+            self._patience.ask(min(map(_slices, self._active)))
         self._large_count -= work.is_large
         call_each((work,), self._take_turn, self._fail)
         for fresh in (self._small, self._large):
@@ -150,6 +157,7 @@ class Turns:
         for _ in work.steps:
             if clock() >= until_s:
                 self.slices += 1
+                work.exchange.note_slice()
                 self._put_by_soon()
                 return False
         return True
@@ -162,3 +170,7 @@ class Turns:
     def _put_by(self) -> None:
         self._is_putting_by = False
         put_by()
+
+
+def _slices(work: Work) -> int:
+    return work.exchange.slices

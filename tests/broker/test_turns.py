@@ -31,7 +31,7 @@ class _Exchange:
     """Counts its holds."""
 
     def __init__(self, *, is_small: bool = True) -> None:
-        self.holds = 0
+        self.holds = self.slices = 0
         self.is_gone = False
         self.is_small = is_small
 
@@ -40,6 +40,9 @@ class _Exchange:
 
     def release(self) -> None:
         self.holds -= 1
+
+    def note_slice(self) -> None:
+        self.slices += 1
 
 
 class _Scene:
