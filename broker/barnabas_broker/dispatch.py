@@ -23,7 +23,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -106,8 +106,9 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
     return _offer(ErrorCode.NONE)
 
 
+@cache
 def _offer(code: ErrorCode) -> ApiVersionsResponse:
-    """Say what we speak. No cluster-wide features exist yet, so none are claimed."""
+    """Say what we speak; nobody changes it. No cluster-wide features exist yet, so none are claimed."""
     keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
     return ApiVersionsResponse(error_code=code, api_keys=keys)
 
