@@ -14,9 +14,9 @@ system call (uvloop would make fifty, and 35 µs each were measured). What is lo
 several turns; one buffer, which is one batch, is not divided.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
-turn of the loop, or as many as take `SLICE_S`; of all those that have more, and of all that have answers to send, as
-many in one turn as take that time. Who waits for his next turn is not read from meanwhile. Whoever has had many such
-turns lately lets those go first who ask for little (`patience`).
+turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and
+of all that have answers to send as many as take `SENDING_S`. Who waits for his next turn is not read from meanwhile.
+Whoever has had many such turns lately lets those go first who ask for little (`patience`).
 
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
@@ -76,6 +76,7 @@ SWEEP_MS = 5_000
 SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
+SENDING_S = 0.005  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
 SENT_AT_ONCE_BYTES = 1 << 20  # of one connection; the system call copies them, which takes about a millisecond
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
 ROOMLESS_AT_ONCE = 50  # fetches that look again
@@ -738,11 +739,11 @@ class Listener:
         asyncio.get_running_loop().call_soon(self.meter.run, name, call)
 
     def _send_some(self) -> None:
-        if not self._call_some(self._sending, Connection._send):
+        if not self._call_some(self._sending, Connection._send, SENDING_S):
             self._soon("answers", self._send_some)
 
     def _go_on_with_some(self) -> None:
-        if not self._call_some(self._going_on, Connection._go_on):
+        if not self._call_some(self._going_on, Connection._go_on, SLICE_S):
             self._soon("held requests", self._go_on_with_some)
 
     def _go_on_with_patient(self) -> None:
@@ -758,10 +759,10 @@ class Listener:
             self._patience.ask(self._patient[0][0])
 
     @staticmethod
-    def _call_some(queue: "deque[Connection]", call: Callable[[Connection], None]) -> bool:
+    def _call_some(queue: "deque[Connection]", call: Callable[[Connection], None], slice_s: float) -> bool:
         """Call it for the first of a queue, and for more for the time of a slice; tell whether that was all."""
         clock = asyncio.get_running_loop().time
-        until_s = clock() + SLICE_S
+        until_s = clock() + slice_s
         for _ in range(len(queue)):
             call_each((queue[0],), call, Connection._break)
             queue.popleft()

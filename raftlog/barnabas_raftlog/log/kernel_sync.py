@@ -67,7 +67,7 @@ _EVENT = struct.Struct("<QQqq")  # data, iocb, result, second result (`struct io
 PWRITE, FDSYNC = 1, 3
 DSYNC = 2  # `RWF_DSYNC`: done when it is on the disk
 WITH_EVENTFD = 1
-ROOM_BYTES = 128 << 10  # for what is written in one request; touched as far as it is used
+ROOM_BYTES = 288 << 10  # for what is written in one request; touched as far as it is used
 
 
 class KernelSync:

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from barnabas_raftlog.log.commit_queue import PROMPT_S, SMALL_BYTES
+from barnabas_raftlog.log.commit_queue import MIDDLING_BYTES, PROMPT_S, SMALL_BYTES
 from barnabas_raftlog.log.segment_log import ReplicaLog
 from barnabas_raftlog.log.storage import StorageConfig
 
@@ -117,6 +117,24 @@ def test_a_batch_that_is_not_small_is_the_workers() -> None:
     node.work()
     assert node.syncer.syncs == 0
     assert log.durable_index == log.last_index
+
+
+def test_a_batch_of_middling_size_is_the_workers_only_if_one_log_has_much_of_it() -> None:
+    node, log = started(StorageConfig(journal_file_bytes=4 << 20, journal_step_bytes=4 << 20))
+    logs = [log, *map(node.log, range(2, 5))]
+    for one in logs:
+        fill(one, SMALL_BYTES // 1_200, body_bytes=1_000)
+    assert SMALL_BYTES < log._host.commits.waiting_bytes <= MIDDLING_BYTES
+    node.work()
+    assert node.syncer.syncs == 1
+    assert [one.durable_index for one in logs] == [one.last_index for one in logs]
+    for one in (log, *logs):
+        fill(one, SMALL_BYTES // 2_000, body_bytes=1_000)
+    fill(log, 2, body_bytes=1_000)
+    assert SMALL_BYTES < log._host.commits.waiting_bytes <= MIDDLING_BYTES
+    node.work()
+    assert node.syncer.syncs == 1
+    assert [one.durable_index for one in logs] == [one.last_index for one in logs]
 
 
 def test_room_is_made_by_the_worker_before_there_is_none() -> None:
