@@ -8,7 +8,7 @@ from .collector import put_by
 
 __all__ = ["Slices", "made", "taken"]
 
-SLICE_S = 0.003
+SLICE_S = 0.002
 
 PIECE = 20
 

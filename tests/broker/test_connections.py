@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import struct
+from collections import deque
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, Self
@@ -528,6 +529,62 @@ def test_requests_that_take_long_leave_the_loop_after_a_slice(run: Run, monkeypa
     run(main())
 
 
+def test_slices_are_counted_by_client_and_forgotten_in_sweeps(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+    monkeypatch.setattr(connections, "SWEEP_MS", 1_000_000)
+
+    async def main() -> None:
+        async with Echo() as served:
+            reads, bodies = served.listener.reads, numbered(50)
+            heavy, light = await served.connect(), await served.connect()
+            heavy[1].write(b"".join(map(frame, bodies)))
+            assert await heavy[0].readexactly(4 * len(bodies)) == b"".join(bodies)
+            light[1].write(frame(b"ask!"))
+            assert await light[0].readexactly(4) == b"ask!"
+            assert [one.slices for one in served.listener._connections] == [49, 0]
+            before = reads.count
+            for reader, writer in (heavy, light):
+                writer.write(frame(b"ask!"))
+                assert await reader.readexactly(4) == b"ask!"
+            assert reads.count == before + 1, "one of the two asks for little"
+            served.listener._sweep_some(deque(served.listener._connections), 0)
+            assert [one.slices for one in served.listener._connections] == [24, 0]
+            for _, writer in (heavy, light):
+                writer.close()
+
+    run(main())
+
+
+def test_of_those_that_have_more_the_one_with_the_fewest_slices_goes_on_first(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+
+    async def main() -> None:
+        async with Echo() as served:
+            clients = [await served.connect() for _ in range(3)]
+            went_on, go_on = list[int](), Connection._go_on
+            numbers = {one: number for number, one in enumerate(served.listener._connections)}
+
+            def noted(connection: Connection) -> None:
+                went_on.append(numbers[connection])
+                go_on(connection)
+
+            monkeypatch.setattr(Connection, "_go_on", noted)
+            for one, slices in zip(numbers, (8, 0, 4), strict=True):
+                one.slices = slices
+            bodies = numbered(4)
+            for _, writer in clients:
+                writer.write(b"".join(map(frame, bodies)))
+            for reader, _ in clients:
+                assert await reader.readexactly(4 * len(bodies)) == b"".join(bodies)
+            assert went_on == [1, 1, 1, 2, 2, 2, 0, 0, 0]
+            for _, writer in clients:
+                writer.close()
+
+    run(main())
+
+
 def test_those_who_waited_for_room_are_served_one_after_the_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SLICE_S", 0.0)
 
@@ -555,7 +612,7 @@ def test_those_who_waited_for_room_are_served_one_after_the_other(run: Run, monk
 
 
 def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SLICE_S", 0.0)
+    monkeypatch.setattr(connections, "SENDING_S", 0.0)
 
     async def main() -> None:
         async with Served() as served:

@@ -1,12 +1,14 @@
 """What a broker tells of its own loop, and what of it is measured."""
 
+import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreateTopicsRequest
-from barnabas_raftlog.loop_meter import LONG_NS, LoopMeter
+from barnabas_raftlog.loop_meter import LONG_NS, USED_NS, LoopMeter
 
 from .wire_client import Wire, batch
 
@@ -54,3 +56,25 @@ def test_a_callback_that_uses_the_processor_for_long_is_an_event(one_broker: Run
         "a test used 300 ms of the processor in 300 ms",
         "a test used 300 ms of the processor in 300 ms; so did 3 more since the last such event",
     ]
+
+
+def test_what_is_young_is_put_by_each_time_that_the_loop_has_used_so_much(one_broker: RunningCluster) -> None:
+    node, clock, kept = one_broker.cluster.nodes[1], [0], list[list[int]]()
+
+    def work() -> None:
+        clock[0] += USED_NS
+
+    async def use(_: Cluster) -> bool:
+        """Tell whether a new object is old once the meter has said so."""
+        meter = LoopMeter(lambda: clock[0], lambda: clock[0], None, node._put_by_soon)
+        gc.disable()
+        try:
+            kept.append([1])
+            meter.run("a test", work)
+            assert not any(one is kept[-1] for one in gc.get_objects(generation=2)), "not in the midst of others"
+            await asyncio.sleep(0)
+            return any(one is kept[-1] for one in gc.get_objects(generation=2))
+        finally:
+            gc.enable()
+
+    assert one_broker.run(use)

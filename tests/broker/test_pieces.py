@@ -565,4 +565,4 @@ def test_a_collection_of_what_is_young_looks_at_few_objects() -> None:
         gc.set_threshold(*before)
     assert len(alive) == 100_000
     assert len(looked_at) > 10
-    assert max(looked_at) <= 35_000
+    assert max(looked_at) <= 15_000

@@ -109,6 +109,18 @@ def test_who_has_waited_longest_has_the_next_slice() -> None:
     assert scene.turns.slices == 3
 
 
+def test_whose_client_has_had_fewer_slices_goes_first() -> None:
+    scene = _Scene()
+
+    async def act() -> None:
+        scene.begin("a", 7).slices += 5
+        scene.begin("b", 7)
+        await _idle()
+
+    run(act())
+    assert scene.story == "aaabbb" + "bbbbB" + "aaaaA"
+
+
 def test_a_list_that_grows_is_old_for_the_collector_soon_after_the_first_slice() -> None:
     scene, rows, kept = _Scene(), list[int](), _Exchange()
 

@@ -1,0 +1,78 @@
+"""Who has had many slices lets those go first who ask for little, and nobody waits who is alone."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas_broker.patience import PAUSE_S_MAX, READ_S, Patience, Reads
+from barnabas_raftlog.loop_meter import LoopMeter
+
+
+class Scene:
+    """A patience whose pauses are noted; those end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads, self.calls = Reads(), 0
+        self.pauses: list[tuple[float, Callable[[], None], asyncio.Handle]] = []
+        self.patience = Patience(self.reads, LoopMeter(), "slice", self._call)
+        self._loop = asyncio.get_running_loop()
+        monkeypatch.setattr(self._loop, "call_later", self._call_later)
+
+    def _call(self) -> None:
+        self.calls += 1
+
+    def _call_later(self, delay_s: float, call: Callable[[], None], *_: Any) -> asyncio.Handle:
+        handle = asyncio.Handle(call, (), self._loop)
+        self.pauses.append((delay_s, call, handle))
+        return handle
+
+    async def turn(self, reads: int = 0) -> None:
+        """Let the loop turn once, with so many reads from clients that ask for little."""
+        self._loop.call_soon(lambda: None)
+        self.reads.count += reads
+        await asyncio.sleep(0)
+
+
+async def test_who_is_alone_goes_on_in_the_next_turn_however_many_slices_that_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch)
+    for done in range(1, 4):
+        scene.patience.ask(1_000)
+        assert scene.calls == done - 1, "never at once: others have a turn in between"
+        await scene.turn()
+        assert (scene.calls, scene.pauses) == (done, [])
+
+
+@pytest.mark.parametrize(
+    ("reads", "slices", "pause_s"),
+    [(1, 1, 0.0), (1, 4, 4 * READ_S), (20, 3, 60 * READ_S), (20, 1_000, PAUSE_S_MAX), (20, 0, 0.0)],
+)
+async def test_others_go_first_for_as_long_as_they_take_times_the_slices(
+    monkeypatch: pytest.MonkeyPatch, reads: int, slices: int, pause_s: float
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.patience.ask(slices)
+    await scene.turn(reads)
+    assert scene.calls == (not pause_s)
+    assert [pause for pause, _, _ in scene.pauses] == pytest.approx([pause_s] if pause_s else [])
+    for _, call, _ in scene.pauses:
+        call()
+    assert scene.calls == 1
+
+
+async def test_one_that_has_had_fewer_slices_does_not_wait_for_the_pause_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.patience.ask(100)
+    await scene.turn(5)
+    ((_, _, handle),) = scene.pauses
+    scene.patience.ask(200)
+    await scene.turn()
+    assert (scene.calls, handle.cancelled()) == (0, False), "the first one waits for no less"
+    scene.patience.ask(1)
+    await scene.turn()
+    assert (scene.calls, handle.cancelled(), len(scene.pauses)) == (1, True, 1)
