@@ -7,7 +7,8 @@ waits for an earlier one that is not. Whatever `serve` does before it returns ha
 *Memory moves once.* All connections read into one shared scratch buffer: asyncio asks for the buffer and hands the
 bytes over within one callback, so nobody else can be using it. A small request is copied out into memory of its
 own; a large one gets that memory as soon as its size is known, and the rest is received straight into it. Either
-way the request owns a writable `bytearray`, and what is inside (record batches) is used in place.
+way the request owns a writable `bytearray`, and what is inside (record batches) is used in place, unless it is the
+lesser part: then it is copied once more, or a few bytes in the cache of a log would keep 100 MiB.
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
 system call (uvloop would make fifty, and 35 µs each were measured). What is longer than `SENT_AT_ONCE_BYTES` leaves in
@@ -77,7 +78,8 @@ SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
 SENDING_S = 0.003  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
-SENT_AT_ONCE_BYTES = 1 << 20  # of one connection; the system call copies them, which takes about a millisecond
+SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at 3 ms a megabyte if memory is short
+FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 ms, and one commit answers many
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
 ROOMLESS_AT_ONCE = 50  # fetches that look again
 _SIZE = struct.Struct(">i")
@@ -161,6 +163,8 @@ class Exchange:
         assert not self.is_answered
         self.is_answered = True
         self.buffers = buffers
+        if self.frame is not None and len(self.frame) > FREED_ALONE_BYTES:
+            self.connection._listener._free_later(self.frame)
         self.frame = self.abandon = None
         self.connection._answered(self)
 
@@ -622,6 +626,7 @@ class Listener:
         self._starved: dict[Connection, None] = {}
         self._roomless: dict[Exchange, Callable[[], None]] = {}
         self._sending: deque[Connection] = deque()
+        self._leaving: deque[bytearray] = deque()  # large requests that nobody needs any more
         self._going_on: deque[Connection] = deque()
         # Those that had their turn and have more, the ones with the fewest slices first.
         self._patient: list[tuple[int, int, Connection]] = []
@@ -734,6 +739,17 @@ class Listener:
             connection._is_queued = True
             heappush(self._patient, (connection.slices, next(self._numbers), connection))
             self._patience.ask(connection.slices)
+
+    def _free_later(self, frame: bytearray) -> None:
+        """Keep the memory of a large request until a turn of the loop in which no other one is freed."""
+        if not self._leaving:
+            self._soon("large requests", self._free_one)
+        self._leaving.append(frame)
+
+    def _free_one(self) -> None:
+        self._leaving.popleft()
+        if self._leaving:
+            self._soon("large requests", self._free_one)
 
     def _soon(self, name: str, call: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self.meter.run, name, call)

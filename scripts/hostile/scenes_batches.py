@@ -158,6 +158,18 @@ def largest_produce_requests(attack: Attack) -> str:
     return counted(attack.ask_each(request, 9, 3))
 
 
+@scene("like A3")
+def small_parts_of_large_requests(attack: Attack) -> str:
+    """Produce requests of 30 MB, of which a few bytes are stored; the rest is for partitions that are none."""
+    attack.create(attack.name, 6)
+    data = batch(body=bytes(1_000_000))
+    parts = [PartitionProduceData(index=k, records=batch()) for k in range(6)]
+    parts += [PartitionProduceData(index=1_000 + k, records=data) for k in range(attack.many(30))]
+    topic = TopicProduceData(name=attack.name, partition_data=parts)
+    request = ProduceRequest(acks=-1, timeout_ms=2_000, topic_data=[topic])
+    return counted(attack.ask_each(request, 9, 12))
+
+
 @scene("like A6")
 def acks_that_are_none(attack: Attack) -> str:
     """Produce without end with acks 0 and 7, to nobody, with null records, and with a transactional id."""

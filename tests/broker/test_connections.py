@@ -638,6 +638,26 @@ def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pyt
     run(main())
 
 
+def test_large_requests_are_freed_one_in_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
+
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            for size in (2_000, 100, 2_000, 2_000):
+                writer.write(frame(bytes(size)))
+            exchanges = [(await served.body())[0] for _ in range(4)]
+            leaving = served.listener._leaving
+            for exchange in exchanges:
+                exchange.answer([b"answer"])
+            for left in (3, 2, 1, 0):
+                assert len(leaving) == left
+                await asyncio.sleep(0)
+            writer.close()
+
+    run(main())
+
+
 def test_a_long_answer_leaves_in_pieces_before_what_is_behind_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "SENT_AT_ONCE_BYTES", 1_000)
 

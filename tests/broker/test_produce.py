@@ -4,6 +4,7 @@ import gc
 import logging
 import struct
 import time
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from barnabas_broker.handlers import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.protocol.produce import PartitionProduceResponse
+from barnabas_clients.protocol.produce import PartitionProduceData, PartitionProduceResponse
 from barnabas_raftlog.errors import StorageFailedError
 
 from .wire_client import Wire, batch, offsets_of, produce_request
@@ -103,6 +104,22 @@ def test_unknown_partitions_and_acks_are_refused(wire: Wire, topic: str) -> None
     assert wire.produce(topic, batch(), acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     response = wire.ask(produce_request("", batch(), topic_id=b"x" * 16), 13)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize(("others_bytes", "is_copied"), [(1 << 20, True), (10_000, True), (100, False)])
+def test_a_batch_that_is_kept_keeps_no_much_larger_request(
+    wire: Wire, topic: str, one_broker: RunningCluster, others_bytes: int, is_copied: bool
+) -> None:
+    request = produce_request(topic, batch(body_bytes=1_000))
+    refused = PartitionProduceData(index=77, records=batch(body_bytes=others_bytes))
+    request.topic_data[0].partition_data.append(refused)
+    first, second = wire.ask(request, 9).responses[0].partition_responses
+    assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log: Any = one_broker.cluster.nodes[1].partitions.topics[topic].partitions[0].log
+    kept = log._tail._frames[-1]
+    assert (len(kept.obj) == len(kept)) == is_copied
+    assert len(kept.obj) <= 2 * len(kept)
+    assert wire.fetch(topic, 0).records == kept
 
 
 def test_acks_0_is_not_answered(wire: Wire, topic: str) -> None:

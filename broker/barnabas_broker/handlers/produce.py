@@ -24,7 +24,7 @@ in the log. The records are a view of the request's own memory, in which the lea
 import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, Leader, respond
@@ -337,7 +337,7 @@ def _append(
         raise _Refused(ErrorCode.INVALID_RECORD, "a produce request carries exactly one batch for each partition")
     header = _checked(frame, partition, produce.exchange.version, produce.broker.partitions.wall_ms())
     try:
-        base_offset, index = partition.append(header, frame, needs_replicas=acks == -1)
+        base_offset, index = partition.append(header, _own(frame), needs_replicas=acks == -1)
     except NotEnoughReplicasError as error:
         _note_too_few(produce.broker, partition)
         raise _Refused(ErrorCode.NOT_ENOUGH_REPLICAS, str(error)) from error
@@ -361,6 +361,15 @@ def _append(
         wait = _Wait(produce, partition, result)
         if partition.wait_for(index, wait):
             produce.add(wait)
+
+
+def _own(frame: memoryview) -> memoryview:
+    """Return a batch that may be kept: the same, or a copy if it is the lesser part of the request it came in.
+
+    What the log keeps in memory keeps the whole request there, of which the log counts its own part only.
+    """
+    request = cast("bytearray", frame.obj)
+    return frame if 2 * len(frame) >= len(request) else memoryview(bytearray(frame))
 
 
 def _checked(frame: memoryview, partition: Partition, version: int, wall_ms: int) -> BatchHeader:

@@ -7,9 +7,10 @@ that wait for the disk (`StorageConfig.queued_bytes_max`).
 
 Columns instead of one list of objects, so that a read is a bisection and a slice, whatever the number of frames.
 
-What this costs: a cached frame is a view, and keeps the whole buffer alive that it was received in. `TailCache` counts
-the bytes of the frames, and `ENTRY_BYTES` for each: what the objects around a frame take that came alone. Without them
-a bound of 32 MiB full of commits of 140 bytes took 120.
+What this costs: a cached frame is a view, and keeps the whole buffer alive that it was received in; whoever appends
+sees to it that this is not much more than the frame. `TailCache` counts the bytes of the frames, and `ENTRY_BYTES` for
+each: what the objects around a frame take that came alone. Without them a bound of 32 MiB full of commits of 140 bytes
+took 120.
 """
 
 from bisect import bisect_left, bisect_right
