@@ -23,7 +23,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Coroutine, Generator
-from functools import cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -106,9 +106,11 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
     return _offer(ErrorCode.NONE)
 
 
-@cache
 def _offer(code: ErrorCode) -> ApiVersionsResponse:
-    """Say what we speak; nobody changes it. No cluster-wide features exist yet, so none are claimed."""
+    """Say what we speak. No cluster-wide features exist yet, so none are claimed.
+
+    Made anew each time: the answer to a long request is emptied when it has left.
+    """
     keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
     return ApiVersionsResponse(error_code=code, api_keys=keys)
 
