@@ -17,7 +17,8 @@ several turns; one buffer, which is one batch, is not divided.
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and
 of all that have answers to send as many as take `SENDING_S`. Who waits for his next turn is not read from meanwhile.
-Whoever has had many such turns lately lets those go first who ask for little (`patience`).
+Where there are many clients, whoever has had many such turns lately lets those go first who ask for little
+(`patience`).
 
 *Every queue here has a limit, and reaching it means that reading stops*; TCP then holds the client back:
 
@@ -60,7 +61,7 @@ from barnabas_raftlog.memory import unfilled
 from barnabas_raftlog.raft.messages import Buffer
 
 from .cold_window import ColdWindow
-from .patience import LITTLE, Patience, Reads
+from .patience import LITTLE, Crowd, Patience
 from .transient_bytes import SMALL_BYTES, TransientBytes
 from .turns import SLICE_S, Turns
 
@@ -382,7 +383,7 @@ class Connection(asyncio.BufferedProtocol):
         listener = self._listener
         self.last_sweep = listener.sweep_count
         if self.slices < LITTLE:
-            listener.reads.count += 1
+            listener.crowd.reads += 1
         self.received_bytes += count
         frame = self._frame
         if frame is None:
@@ -614,8 +615,8 @@ class Listener:
         self.limits = limits
         self.serve = serve
         self.meter = meter or LoopMeter()
-        self.reads = Reads()
-        self.turns = Turns(meter=self.meter, reads=self.reads)
+        self.crowd = Crowd()
+        self.turns = Turns(meter=self.meter, crowd=self.crowd)
         self.account = TransientBytes(limits.bytes_max, limits.bytes_max // 8)
         self.sweep_count = 0
         self.accepted_count = self.refused_count = 0
@@ -630,7 +631,7 @@ class Listener:
         self._going_on: deque[Connection] = deque()
         # Those that had their turn and have more, the ones with the fewest slices first.
         self._patient: list[tuple[int, int, Connection]] = []
-        self._patience = Patience(self.reads, self.meter, "held requests", self._go_on_with_patient)
+        self._patience = Patience(self.crowd, self.meter, "held requests", self._go_on_with_patient)
         self._numbers = count()
         self._feeding: asyncio.Handle | None = None
         self._sweeping: asyncio.TimerHandle | None = None

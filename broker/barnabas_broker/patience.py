@@ -1,16 +1,16 @@
-"""When the next slice of long work may come: the more slices a client has had lately, the longer others go first.
+"""When the next slice of long work may come: where the loop is crowded, those go first who ask for little.
 
 What takes long is done in slices, one in each turn of the loop (`turns`, `connections`), so nobody waits for more than
 a slice. But the turns themselves grow longer by them, and where a broker has little time left, because thousands of
-clients ask for a little each, a few that ask for much have most of it. So a slice waits: after one turn of the loop it
-is counted how many reads there were in it from clients that ask for little. If there were none, the slice comes at
-once, and whoever is alone with a long request notices nothing. If there were some, it waits for as long as these cost
-in all (`READ_S`), times the slices that its client has had lately (`Connection.slices`, half of which is forgotten in
-each sweep). A client that asks for much for the first time has its first slices soon, whoever else waits; one that goes
-on and on has in the end a slice in half a second, as long as others have something to do all the time.
+clients ask for a little each, a few that ask for much have most of it. So a slice waits, if turns take more than
+`CROWDED_S` on average: after one turn of the loop it is counted how many reads there were in it from clients that ask
+for little. If there were some, it waits for as long as these cost in all (`READ_S`), times the slices that its client
+has had lately (`Connection.slices`, half of which is forgotten in each sweep). A client that asks for much for the
+first time has its first slices soon, whoever else waits; one that goes on and on has in the end a slice in half a
+second, until turns are short again.
 
-Heavy clients among themselves take nothing from each other by this: who waits for whom is a matter of those who ask for
-little alone. Counted are reads and not their times, so a simulation takes the same course each time.
+Where turns are short nobody waits, however much he asks for. Heavy clients among themselves take nothing from each
+other by this: who waits for whom is a matter of those who ask for little alone.
 """
 
 import asyncio
@@ -18,29 +18,42 @@ from collections.abc import Callable
 
 from barnabas_raftlog.loop_meter import LoopMeter
 
-__all__ = ["LITTLE", "Patience", "Reads"]
+__all__ = ["LITTLE", "Crowd", "Patience"]
 
 LITTLE = 4
 """Who has had fewer slices lately asks for little."""
+CROWDED_S = 0.003
+WEIGHT = 1 / 16  # of the latest turn in their average
 READ_S = 0.000_5
 """What a small request costs until it is answered, replication included: measured, 0.35 ms of a processor for 1 KiB."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.5
 
 
-class Reads:
-    """How many reads there were from clients that ask for little."""
+class Crowd:
+    """What one loop is told of by those who are in it: the reads from clients that ask for little, and its turns.
 
-    __slots__ = ("count",)
+    `turn_s` is how long a turn takes on average, of those that were measured: while somebody works in slices.
+    """
+
+    __slots__ = ("reads", "turn_s")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.reads = 0
+        self.turn_s = 0.0
+
+    def note_turn(self, took_s: float) -> None:
+        self.turn_s += (took_s - self.turn_s) * WEIGHT
+
+    def pause_s(self, reads: int, slices: int) -> float:
+        """Return how long somebody waits who has had so many slices, after a turn with so many reads."""
+        return min(reads * slices * READ_S, PAUSE_S_MAX) if self.turn_s > CROWDED_S else 0.0
 
 
 class Patience:
     """Calls the one who works in slices when it is his turn, once for each time that he asked for it."""
 
-    def __init__(self, reads: Reads, meter: LoopMeter, name: str, call: Callable[[], None]) -> None:
-        self._reads, self._meter, self._name, self._call = reads, meter, name, call
+    def __init__(self, crowd: Crowd, meter: LoopMeter, name: str, call: Callable[[], None]) -> None:
+        self._crowd, self._meter, self._name, self._call = crowd, meter, name, call
         self._handle: asyncio.Handle | None = None
         self._slices = 0
 
@@ -51,14 +64,17 @@ class Patience:
                 return
             self._handle.cancel()
         self._slices = slices
-        self._handle = asyncio.get_running_loop().call_soon(self._look, self._reads.count)
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_soon(self._look, loop.time(), self._crowd.reads)
 
-    def _look(self, count: int) -> None:
-        pause_s = min((self._reads.count - count) * self._slices * READ_S, PAUSE_S_MAX)
+    def _look(self, asked_s: float, reads: int) -> None:
+        loop, crowd = asyncio.get_running_loop(), self._crowd
+        crowd.note_turn(loop.time() - asked_s)
+        pause_s = crowd.pause_s(crowd.reads - reads, self._slices)
         if pause_s < PAUSE_S_MIN:
             self._go()
         else:
-            self._handle = asyncio.get_running_loop().call_later(pause_s, self._go)
+            self._handle = loop.call_later(pause_s, self._go)
 
     def _go(self) -> None:
         self._handle = None

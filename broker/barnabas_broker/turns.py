@@ -25,7 +25,7 @@ from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.loop_meter import LoopMeter
 
 from .collector import put_by
-from .patience import Patience, Reads
+from .patience import Crowd, Patience
 from .pieces import abandoned
 
 __all__ = ["Turns", "Work"]
@@ -60,10 +60,11 @@ class Held(Protocol):
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
 
-    `name` is what the work is called where it is told what took long.
+    `name` is what the work is called where it is told what took long. With `is_prompt` it lets nobody go first, and
+    its slices do not count: what a producer sends takes long by its bytes, and those have bounds of their own.
     """
 
-    __slots__ = ("exchange", "failed", "is_large", "name", "outlives", "steps")
+    __slots__ = ("exchange", "failed", "is_large", "is_prompt", "name", "outlives", "steps")
 
     def __init__(
         self,
@@ -72,10 +73,11 @@ class Work:
         failed: Callable[[Exception], None],
         *,
         outlives: bool = False,
+        is_prompt: bool = False,
         name: str = "",
     ) -> None:
         self.exchange, self.steps, self.failed = exchange, steps, failed
-        self.outlives, self.name = outlives, name
+        self.outlives, self.is_prompt, self.name = outlives, is_prompt, name
         self.is_large = not exchange.is_small
 
 
@@ -86,10 +88,10 @@ class Turns:
     """
 
     def __init__(
-        self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None, reads: Reads | None = None
+        self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None, crowd: Crowd | None = None
     ) -> None:
         self._clock, self._meter = clock, meter or LoopMeter()
-        self._patience = Patience(reads or Reads(), self._meter, "turn", self._turn)
+        self._patience = Patience(crowd or Crowd(), self._meter, "turn", self._turn)
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()
         self._large: deque[Work] = deque()
@@ -121,7 +123,7 @@ class Turns:
     def _activate(self, work: Work) -> None:
         self._active.append(work)
         self._large_count += work.is_large
-        self._patience.ask(work.exchange.slices)
+        self._patience.ask(_slices(work))
 
     def _turn(self) -> None:
         work = min(self._active, key=_slices)
@@ -157,7 +159,8 @@ class Turns:
         for _ in work.steps:
             if clock() >= until_s:
                 self.slices += 1
-                work.exchange.note_slice()
+                if not work.is_prompt:
+                    work.exchange.note_slice()
                 self._put_by_soon()
                 return False
         return True
@@ -173,4 +176,4 @@ class Turns:
 
 
 def _slices(work: Work) -> int:
-    return work.exchange.slices
+    return 0 if work.is_prompt else work.exchange.slices

@@ -535,18 +535,18 @@ def test_slices_are_counted_by_client_and_forgotten_in_sweeps(run: Run, monkeypa
 
     async def main() -> None:
         async with Echo() as served:
-            reads, bodies = served.listener.reads, numbered(50)
+            crowd, bodies = served.listener.crowd, numbered(50)
             heavy, light = await served.connect(), await served.connect()
             heavy[1].write(b"".join(map(frame, bodies)))
             assert await heavy[0].readexactly(4 * len(bodies)) == b"".join(bodies)
             light[1].write(frame(b"ask!"))
             assert await light[0].readexactly(4) == b"ask!"
             assert [one.slices for one in served.listener._connections] == [49, 0]
-            before = reads.count
+            before = crowd.reads
             for reader, writer in (heavy, light):
                 writer.write(frame(b"ask!"))
                 assert await reader.readexactly(4) == b"ask!"
-            assert reads.count == before + 1, "one of the two asks for little"
+            assert crowd.reads == before + 1, "one of the two asks for little"
             served.listener._sweep_some(deque(served.listener._connections), 0)
             assert [one.slices for one in served.listener._connections] == [24, 0]
             for _, writer in (heavy, light):

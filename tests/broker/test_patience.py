@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.patience import PAUSE_S_MAX, READ_S, Patience, Reads
+from barnabas_broker.patience import CROWDED_S, PAUSE_S_MAX, READ_S, Crowd, Patience
 from barnabas_raftlog.loop_meter import LoopMeter
 
 
@@ -14,9 +14,10 @@ class Scene:
     """A patience whose pauses are noted; those end when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.reads, self.calls = Reads(), 0
+        self.crowd, self.calls = Crowd(), 0
+        self.crowd.turn_s = 100 * CROWDED_S
         self.pauses: list[tuple[float, Callable[[], None], asyncio.Handle]] = []
-        self.patience = Patience(self.reads, LoopMeter(), "slice", self._call)
+        self.patience = Patience(self.crowd, LoopMeter(), "slice", self._call)
         self._loop = asyncio.get_running_loop()
         monkeypatch.setattr(self._loop, "call_later", self._call_later)
 
@@ -31,7 +32,7 @@ class Scene:
     async def turn(self, reads: int = 0) -> None:
         """Let the loop turn once, with so many reads from clients that ask for little."""
         self._loop.call_soon(lambda: None)
-        self.reads.count += reads
+        self.crowd.reads += reads
         await asyncio.sleep(0)
 
 
@@ -76,3 +77,24 @@ async def test_one_that_has_had_fewer_slices_does_not_wait_for_the_pause_of_anot
     scene.patience.ask(1)
     await scene.turn()
     assert (scene.calls, handle.cancelled(), len(scene.pauses)) == (1, True, 1)
+
+
+async def test_where_turns_are_short_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.crowd.turn_s = 0.0
+    scene.patience.ask(1_000)
+    await scene.turn(1_000)
+    assert (scene.calls, scene.pauses) == (1, [])
+
+
+def test_turns_are_long_when_they_are_on_average() -> None:
+    crowd = Crowd()
+    crowd.note_turn(10 * CROWDED_S)
+    assert crowd.pause_s(10, 10) == 0.0, "one long turn is no crowd"
+    for _ in range(100):
+        crowd.note_turn(2 * CROWDED_S)
+    assert crowd.pause_s(10, 10) == 100 * READ_S
+    assert crowd.pause_s(0, 10) == 0.0
+    for _ in range(100):
+        crowd.note_turn(CROWDED_S / 2)
+    assert crowd.pause_s(10, 10) == 0.0

@@ -121,6 +121,26 @@ def test_whose_client_has_had_fewer_slices_goes_first() -> None:
     assert scene.story == "aaabbb" + "bbbbB" + "aaaaA"
 
 
+def test_what_a_producer_sent_lets_nobody_go_first() -> None:
+    scene, kept = _Scene(), _Exchange()
+    kept.slices = 50
+
+    def work() -> Generator[None, None, None]:
+        for _ in range(7):
+            scene.done.append("p")
+            scene.now_s += SLICE_S / 3
+            yield
+
+    async def act() -> None:
+        scene.begin("a", 7)
+        scene.turns.begin(Work(kept, work(), lambda _: None, is_prompt=True))
+        await _idle()
+
+    run(act())
+    assert scene.story == "aaappp" + "pppp" + "aaaaA"
+    assert kept.slices == 50
+
+
 def test_a_list_that_grows_is_old_for_the_collector_soon_after_the_first_slice() -> None:
     scene, rows, kept = _Scene(), list[int](), _Exchange()
 
