@@ -91,8 +91,8 @@ class _Produce:
         "deadline",
         "exchange",
         "failure",
-        "has_refused",
         "hosted",
+        "leader_ids",
         "left",
         "response",
         "waits",
@@ -102,7 +102,7 @@ class _Produce:
         self.broker, self.exchange, self.acks, self.response = broker, exchange, acks, ProduceResponse()
         self.hosted: HostedTopic | None = None
         self.left = 0
-        self.has_refused = False
+        self.leader_ids = set[int]()  # whom the answer names
         self.failure = ""
         self.waits: list[_Wait] = []
         self.deadline: Deadline[Callable[[], None]] | None = None
@@ -128,8 +128,7 @@ class _Produce:
             if acks and hosted is not None and _is_undecided(broker, hosted, data.index, refused):
                 _Vacancy(self, hosted.partitions[data.index], result).begin(hosted)
             else:
-                _refuse_one(broker, hosted, result, refused)
-                self.has_refused = True
+                self._refuse(result, refused)
                 self.failure = self.failure or f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}"
         return result
 
@@ -143,8 +142,23 @@ class _Produce:
         if self.left:
             self.park(timeout_ms)
             return None
-        if self.has_refused:
-            _add_endpoints(self.broker, self.exchange.version, self.response)
+        return self._completed()
+
+    def hint(self, result: PartitionProduceResponse, leader: Leader) -> None:
+        """Say who leads, if anybody is known: librdkafka takes "nobody in this term" for news, and forgets the rest."""
+        if leader.leader_id >= 0:
+            result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+            self.leader_ids.add(leader.leader_id)
+
+    def _refuse(self, result: PartitionProduceResponse, refused: _Refused) -> None:
+        result.error_code, result.base_offset, result.error_message = refused.code, -1, refused.text
+        if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.hosted is not None:
+            self.hint(result, self.broker.leader_of(self.hosted, result.index))
+
+    def _completed(self) -> ProduceResponse:
+        """Return the response, with where those leaders are that it names (KIP-951)."""
+        if self.leader_ids and self.exchange.version >= HINTS_SINCE:
+            self.response.node_endpoints = self.broker.endpoints(self.leader_ids)
         return self.response
 
     def add(self, wait: "_Wait") -> None:
@@ -164,9 +178,7 @@ class _Produce:
             self.waits.clear()  # They know this request, which goes with the last reference, not with a collection.
 
     def _answer(self) -> None:
-        if self.has_refused:
-            _add_endpoints(self.broker, self.exchange.version, self.response)
-        respond(self.exchange, self.response)
+        respond(self.exchange, self._completed())
 
     def _give_up(self, error: Exception) -> None:
         """It cannot be said what became of the batches, but that nothing will be said."""
@@ -210,10 +222,10 @@ class _Wait:
     def on_failed(self, code: ErrorCode) -> None:
         if self.is_closed:
             return
-        self.is_closed = self.produce.has_refused = True
+        self.is_closed = True
         self.result.error_code, self.result.base_offset, self.result.log_start_offset = code, -1, -1
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            _hint(self.result, self.produce.broker.partition_leader(self.partition))
+            self.produce.hint(self.result, self.produce.broker.partition_leader(self.partition))
         self.produce.close_one()
 
 
@@ -409,30 +421,3 @@ def _refuse_attributes(attributes: int) -> NoReturn:
     if attributes & TIMESTAMP_LOG_APPEND:
         raise _Refused(ErrorCode.INVALID_TIMESTAMP, "only a broker may stamp records with the time of their arrival")
     raise _Refused(ErrorCode.INVALID_RECORD, f"attributes {attributes:#06x}, of which some mean nothing")
-
-
-def _refuse_one(
-    broker: BrokerContext, hosted: HostedTopic | None, result: PartitionProduceResponse, refused: _Refused
-) -> None:
-    result.error_code, result.base_offset, result.error_message = refused.code, -1, refused.text
-    if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and hosted is not None:
-        _hint(result, broker.leader_of(hosted, result.index))
-
-
-def _hint(result: PartitionProduceResponse, leader: Leader) -> None:
-    """Say who leads, if anybody is known: librdkafka takes "nobody in this term" for news, and forgets what it knew."""
-    if leader.leader_id >= 0:
-        result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
-
-
-def _add_endpoints(broker: BrokerContext, version: int, response: ProduceResponse) -> None:
-    """Say where the leaders are that the partitions name (KIP-951)."""
-    if version < HINTS_SINCE:
-        return
-    leader_ids = {
-        result.current_leader.leader_id
-        for topic in response.responses
-        for result in topic.partition_responses
-        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    }
-    response.node_endpoints = broker.endpoints(leader_ids)
