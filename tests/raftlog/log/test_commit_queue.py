@@ -113,28 +113,22 @@ def test_a_loss_of_power_before_the_sync_takes_at_most_what_was_not_durable() ->
 
 def test_a_batch_that_is_not_small_is_the_workers() -> None:
     node, log = started()
-    fill(log, SMALL_BYTES // 1000 + 1, body_bytes=1000)
+    fill(log, MIDDLING_BYTES // 1000 + 1, body_bytes=1000)
     node.work()
     assert node.syncer.syncs == 0
     assert log.durable_index == log.last_index
 
 
-def test_a_batch_of_middling_size_is_the_workers_only_if_one_log_has_much_of_it() -> None:
+@pytest.mark.parametrize(("part_bytes", "is_the_workers"), [(1_000, False), (3_900, False), (5_000, True)])
+def test_a_batch_of_middling_size_is_the_workers_unless_it_is_made_of_small_parts(
+    part_bytes: int, is_the_workers: bool
+) -> None:
     node, log = started(StorageConfig(journal_file_bytes=4 << 20, journal_step_bytes=4 << 20))
-    logs = [log, *map(node.log, range(2, 5))]
-    for one in logs:
-        fill(one, SMALL_BYTES // 1_200, body_bytes=1_000)
+    fill(log, 3 * SMALL_BYTES // part_bytes, body_bytes=part_bytes)
     assert SMALL_BYTES < log._host.commits.waiting_bytes <= MIDDLING_BYTES
     node.work()
-    assert node.syncer.syncs == 1
-    assert [one.durable_index for one in logs] == [one.last_index for one in logs]
-    for one in (log, *logs):
-        fill(one, SMALL_BYTES // 2_000, body_bytes=1_000)
-    fill(log, 2, body_bytes=1_000)
-    assert SMALL_BYTES < log._host.commits.waiting_bytes <= MIDDLING_BYTES
-    node.work()
-    assert node.syncer.syncs == 1
-    assert [one.durable_index for one in logs] == [one.last_index for one in logs]
+    assert node.syncer.syncs == (not is_the_workers)
+    assert log.durable_index == log.last_index
 
 
 def test_room_is_made_by_the_worker_before_there_is_none() -> None:
