@@ -49,7 +49,7 @@ import struct
 import sys
 import termios
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate, count, islice
 from typing import cast
@@ -765,26 +765,18 @@ class Listener:
 
     def _go_on_with_patient(self) -> None:
         """Go on with those that have had the fewest slices, for the time of one."""
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + SLICE_S
-        for _ in range(len(self._patient)):
+        for _ in _in_time(len(self._patient), SLICE_S):
             _, _, connection = heappop(self._patient)
             call_each((connection,), Connection._go_on, Connection._break)
-            if clock() >= until_s:
-                break
         if self._patient:
             self._patience.ask(self._patient[0][0])
 
     @staticmethod
     def _call_some(queue: "deque[Connection]", call: Callable[[Connection], None], slice_s: float) -> bool:
         """Call it for the first of a queue, and for more for the time of a slice; tell whether that was all."""
-        clock = asyncio.get_running_loop().time
-        until_s = clock() + slice_s
-        for _ in range(len(queue)):
+        for _ in _in_time(len(queue), slice_s):
             call_each((queue[0],), call, Connection._break)
             queue.popleft()
-            if clock() >= until_s:
-                break
         return not queue
 
     def _feed_starved(self) -> None:
@@ -828,6 +820,16 @@ class Listener:
             logger.warning("closing the connection from %s: %s", connection, reason)
         elif self._reasons == REASONS_PER_SWEEP + 1:
             logger.warning("more connections are being closed; their reasons are left out for a while")
+
+
+def _in_time(count_max: int, slice_s: float) -> Iterator[None]:
+    """Yield once at least, and so many times at most; no more when so much time has gone by."""
+    clock = asyncio.get_running_loop().time
+    until_s = clock() + slice_s
+    for _ in range(count_max):
+        yield
+        if clock() >= until_s:
+            return
 
 
 def _unacknowledged_bytes(transport: asyncio.Transport | None) -> int:

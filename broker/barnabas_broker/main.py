@@ -39,8 +39,8 @@ __all__ = ["main"]
 logger = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
-# Objects more than there were, then how many collections of these may come between two of the next older ones. What
-# is young is put by each time that the loop has used 10 ms, and after each slice of long work (`collector`), so this is
+# Objects more than there were, then how many collections of these may come between two of the next older ones. Young
+# objects are put by each time that the loop has used 10 ms, and after each slice of long work (`collector`), so this is
 # for what makes a great many in one go; with 3,000 it came in the midst of slices, which took twice as long by it. With
 # 50,000 and 20, and nothing put by, the loop stood for 620 ms while a topic of 10,000 partitions was made. To look at
 # all objects takes longest, and is the rarest: each time that something is put by counts as one collection, 200 in a

@@ -1,6 +1,6 @@
 """When the next slice of long work may come: where the loop is crowded, those go first who ask for little.
 
-What takes long is done in slices, one in each turn of the loop (`turns`, `connections`), so nobody waits for more than
+Long work is done in slices, one in each turn of the loop (`turns`, `connections`), so nobody waits for more than
 a slice. But the turns themselves grow longer by them, and where a broker has little time left, because thousands of
 clients ask for a little each, a few that ask for much have most of it. So a slice waits, if turns take more than
 `CROWDED_S` on average: after one turn of the loop it is counted how many reads there were in it from clients that ask
@@ -21,11 +21,11 @@ from barnabas_raftlog.loop_meter import LoopMeter
 __all__ = ["LITTLE", "Crowd", "Patience"]
 
 LITTLE = 4
-"""Who has had fewer slices lately asks for little."""
+"""A client that has had fewer slices lately asks for little."""
 CROWDED_S = 0.003
 WEIGHT = 1 / 16  # of the latest turn in their average
 READ_S = 0.000_5
-"""What a small request costs until it is answered, replication included: measured, 0.35 ms of a processor for 1 KiB."""
+"""A small request costs somewhat less: 0.35 ms of a processor for 1 KiB until it is answered, replication included."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.5
 
 

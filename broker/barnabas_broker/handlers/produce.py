@@ -378,7 +378,7 @@ def _append(
 def _own(frame: memoryview) -> memoryview:
     """Return a batch that may be kept: the same, or a copy if it is the lesser part of the request it came in.
 
-    What the log keeps in memory keeps the whole request there, of which the log counts its own part only.
+    A batch in the memory of a log keeps the whole request there, and the log counts the batch only.
     """
     request = cast("bytearray", frame.obj)
     return frame if 2 * len(frame) >= len(request) else memoryview(bytearray(frame))

@@ -96,7 +96,7 @@ class CommitQueue:
         return self._last_s <= PROMPT_S and not (self._in_flight and self._clock() - self._began_s > PROMPT_S)
 
     def may_write_here(self, size_bytes: int) -> bool:
-        """Tell whether so much may be written into the page cache by the loop, this queue's own batches included."""
+        """Tell whether a log may write so much into the page cache from the loop."""
         return size_bytes <= SMALL_BYTES and self.is_prompt
 
     def _may_sync_here(self) -> bool:
