@@ -30,7 +30,7 @@ from .journal_format import RecordKind
 from .leader_epochs import LeaderEpochs
 from .log_host import LogHost
 from .open_files import FileHandle
-from .operations import WRITE_BACK_BYTES, MakeDirectory, Operation, Store, Sync, Write
+from .operations import MakeDirectory, Operation, Store, Sync, Write, write_back_range
 from .pending import PendingIndexes
 from .segment import Segment, index_files_from
 from .tail_cache import LogTail
@@ -364,8 +364,9 @@ class AppendLog:
             raise self.failed from error
         finally:
             host.opened.release(segment.log, fd)
-        if position // WRITE_BACK_BYTES != (position + size) // WRITE_BACK_BYTES:
-            host.start_write_back(segment, position - position % WRITE_BACK_BYTES, WRITE_BACK_BYTES)
+        begin, stop = write_back_range(segment, position, position + size)
+        if begin < stop:
+            host.start_write_back(segment, begin, stop - begin)
         return True
 
     def _roll(self, index: int) -> Segment:

@@ -8,6 +8,8 @@ Each time that a segment is compacted it gets a new file, with one more number i
 `<base_offset>.<first_index>.<generation>.log`.
 """
 
+from zlib import crc32
+
 from .checkpoint import SegmentRow
 from .offset_index import INDEX_ROW_BYTES, INTERVAL_BYTES, TIME_ROW_BYTES, OffsetIndex, TimeIndex
 from .open_files import FileHandle
@@ -71,7 +73,7 @@ class Segment:
 
     __slots__ = ("_row_position", "base_offset", "cleaned_ms", "first_index", "first_timestamp", "generation", "index",
                  "index_handle", "is_dirty", "log", "max_timestamp", "max_timestamp_offset", "seen_ms",
-                 "size_bytes", "time_handle", "time_index", "written")  # fmt: skip
+                 "size_bytes", "time_handle", "time_index", "write_back_shift", "written")  # fmt: skip
 
     def __init__(self, directory: str, base_offset: int, first_index: int, generation: int = 0) -> None:
         stem = f"{directory}/{base_offset:0{DIGITS}d}.{first_index:0{DIGITS}d}"
@@ -80,6 +82,7 @@ class Segment:
         self.generation = generation  # how many times it was compacted
         self.cleaned_ms = NEVER_CLEANED  # since when no record in it is replaced by another one in it or before it
         self.log = FileHandle(f"{stem}.log")
+        self.write_back_shift = crc32(stem.encode())  # see `operations.write_back_range`
         self.index_handle = FileHandle(f"{stem}.index")
         self.time_handle = FileHandle(f"{stem}.timeindex")
         self.base_offset = base_offset
