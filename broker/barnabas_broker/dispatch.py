@@ -22,8 +22,9 @@ are refused like any other that we do not speak.
 import asyncio
 import logging
 import re
+import struct
 from collections.abc import Callable, Coroutine, Generator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -79,6 +80,7 @@ PRODUCE, API_VERSIONS = 0, 18
 SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
 SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
 _is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
+_FRAME_BEGIN = struct.Struct(">ii")  # of a response: the size of what follows it, and the correlation id
 ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
@@ -96,23 +98,29 @@ class Route(NamedTuple):
     refuse: Refuse
 
 
-def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message:
+def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
     if exchange.version >= SOFTWARE_SINCE:
         name, version = request.client_software_name, request.client_software_version
         if not (_is_software(name) and _is_software(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
         logger.info("client %s is %s", exchange.connection.peer, exchange.connection.software)
-    return _offer(ErrorCode.NONE)
+    _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
+    return None
 
 
-def _offer(code: ErrorCode) -> ApiVersionsResponse:
-    """Say what we speak. No cluster-wide features exist yet, so none are claimed.
+def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> None:
+    """Answer an ApiVersions request. Who asks again and again must not have the same encoded each time."""
+    body = _what_we_speak(version, code)
+    exchange.answer([_FRAME_BEGIN.pack(4 + len(body), exchange.correlation_id), body])
 
-    Made anew each time: the answer to a long request is emptied when it has left.
-    """
+
+@cache
+def _what_we_speak(version: int, code: ErrorCode) -> bytes:
+    """Return all that follows the correlation id. No cluster-wide features exist yet, so none are claimed."""
     keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
-    return ApiVersionsResponse(error_code=code, api_keys=keys)
+    response = ApiVersionsResponse(error_code=code, api_keys=keys)
+    return b"".join(encode_response(API_VERSIONS, version, 0, response))[_FRAME_BEGIN.size :]
 
 
 ROUTES = {
@@ -270,8 +278,7 @@ class Dispatcher:
 
     def _refuse_version(self, exchange: Exchange, route: Route | None) -> None:
         if exchange.api_key == API_VERSIONS:
-            offer = _offer(ErrorCode.UNSUPPORTED_VERSION)
-            exchange.answer(encode_response(API_VERSIONS, 0, exchange.correlation_id, offer))
+            _answer_what_we_speak(exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
             return
         known = APIS.get(exchange.api_key)
         name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
