@@ -80,7 +80,7 @@ RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
 SENDING_S = 0.003  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
 SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at 3 ms a megabyte if memory is short
-FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 ms, and one commit answers many
+FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 to 10 ms
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
 ROOMLESS_AT_ONCE = 50  # fetches that look again
 _SIZE = struct.Struct(">i")
@@ -156,18 +156,25 @@ class Exchange:
         self.correlation_id = 0
         self.client_id: str | None = None
 
-    def answer(self, buffers: Sequence[Buffer]) -> None:
+    def answer(self, buffers: Sequence[Buffer], *, keeps_frame: bool = False) -> None:
         """Give the answer, size prefix included; empty for a request that is not answered (acks=0).
 
-        The buffers must not change any more. After the connection ended, this has no effect.
+        The buffers must not change any more. After the connection ended, this has no effect. With `keeps_frame` there
+        are views of the request yet, and `forget_frame` is called when there are none.
         """
         assert not self.is_answered
         self.is_answered = True
         self.buffers = buffers
+        self.abandon = None
+        if not keeps_frame:
+            self.forget_frame()
+        self.connection._answered(self)
+
+    def forget_frame(self) -> None:
+        """Nobody needs what was received any more, but who has a view of it."""
         if self.frame is not None and len(self.frame) > FREED_ALONE_BYTES:
             self.connection._listener._free_later(self.frame)
-        self.frame = self.abandon = None
-        self.connection._answered(self)
+        self.frame = None
 
     def give_up(self, reason: str) -> None:
         """Close the connection, because that is all that can be said; `reason` goes to the log."""
@@ -325,6 +332,8 @@ class Connection(asyncio.BufferedProtocol):
         self.is_closed = True
         self._transport = None
         listener = self._listener
+        if self._frame is not None:
+            listener._free_later(self._frame)
         self._frame, self._held = None, b""
         exchanges = list(self._exchanges)
         self._exchanges.clear()
@@ -742,15 +751,23 @@ class Listener:
             self._patience.ask(connection.slices)
 
     def _free_later(self, frame: bytearray) -> None:
-        """Keep the memory of a large request until a turn of the loop in which no other one is freed."""
+        """Give the memory of a large request back in later turns of the loop, in pieces, one in each."""
         if not self._leaving:
-            self._soon("large requests", self._free_one)
+            self._soon("large requests", self._free_some)
         self._leaving.append(frame)
 
-    def _free_one(self) -> None:
-        self._leaving.popleft()
+    def _free_some(self) -> None:
+        frame = self._leaving[0]
+        half = len(frame) // 2
+        try:
+            # By more than half: else a bytearray keeps its memory.
+            del frame[half - 1 :]
+        except BufferError:
+            half = 0  # Who has a view of it frees it.
+        if half <= FREED_ALONE_BYTES:
+            self._leaving.popleft()
         if self._leaving:
-            self._soon("large requests", self._free_one)
+            self._soon("large requests", self._free_some)
 
     def _soon(self, name: str, call: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_soon(self.meter.run, name, call)

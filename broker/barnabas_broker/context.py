@@ -244,7 +244,8 @@ def _answer_in_steps(
 ) -> Generator[None, None, None]:
     response = yield from steps
     how = (exchange.api_key, exchange.version, exchange.correlation_id)
-    exchange.answer((yield from encode_response_in_steps(*how, response)))
+    exchange.answer((yield from encode_response_in_steps(*how, response)), keeps_frame=request is not None)
     yield from let_go(response)
     if request is not None:
         yield from let_go(request)
+        exchange.forget_frame()

@@ -2,7 +2,8 @@
 
 Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. What
 has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
-its last one. An event names what went, because to a consumer that comes back it looks like a loss.
+its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names what went, because to a
+consumer that comes back it looks like a loss.
 
 *What is under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
 still what is committed, and is not the deleted topic's either, if there is another topic of that name by now. A
@@ -19,7 +20,7 @@ records is kept: a name that has a newer record under way is not written again, 
 already.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -35,6 +36,9 @@ from .time_slices import Slices, taken
 from .waiting import Deadline
 
 __all__ = ["Upkeep"]
+
+LOOKED_STEP = 500  # offsets of a group between two looks at the clock
+Place = tuple[str, int]  # topic and partition
 
 
 class Upkeep:
@@ -125,21 +129,33 @@ class Upkeep:
     async def _look_through(self, shard: Shard, missing: set[bytes]) -> None:
         slices = Slices()
         for group_id in list(shard.groups):
-            hosted = shard.groups.get(group_id)
-            # Others have run since the list was made.
+            async for places, is_whole in self._places_of(shard, group_id, slices):
+                hosted = shard.groups.get(group_id)
+                if hosted is not None and not hosted.is_deleting:
+                    self._look_at(shard, hosted, places, missing, is_whole=is_whole)
+
+    async def _places_of(self, shard: Shard, group_id: str, slices: Slices) -> AsyncIterator[tuple[list[Place], bool]]:
+        """Yield the places of a group's offsets, some at a time, and whether that is all; nothing if it has moved.
+
+        Others run in between: what was there may be gone, and something else be in its place.
+        """
+        places = list(shard.offsets.of_group(group_id))
+        for begin in range(0, max(len(places), 1), LOOKED_STEP):
             if shard.state is not ShardState.ACTIVE:
                 return
-            if hosted is not None and not hosted.is_deleting:
-                self._look_at(shard, hosted, missing)
+            yield places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
             await slices.breathe()
 
-    def _look_at(self, shard: Shard, hosted: HostedGroup, missing: set[bytes]) -> None:
+    def _look_at(
+        self, shard: Shard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
+    ) -> None:
         coming = shard.under_way.of_group(hosted.group_id)
-        offsets, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
-        if coming:
-            offsets = {
-                place: value for place, value in offsets.items() if OffsetKey(hosted.group_id, *place) not in coming
-            }
+        known, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
+        offsets = {
+            place: known[place]
+            for place in places
+            if place in known and not (coming and OffsetKey(hosted.group_id, *place) in coming)
+        }
         gone = dict.fromkeys(expired(offsets, membership_of(hosted), self._host.wall_ms(), self._retention_ms))
         expired_count = len(gone)
         for place, value in offsets.items():
@@ -149,12 +165,10 @@ class Upkeep:
                     gone[place] = None
         if expired_count:
             names = ", ".join(sorted({topic for topic, _ in gone}))
-            text = (
-                f"{expired_count} of {len(offsets)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
-            )
+            text = f"{expired_count} of {len(known)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
             self._host.tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
-        if is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
+        if is_whole and is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
             shard.remove_group(hosted)
         elif gone:
             shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)
@@ -164,17 +178,18 @@ class Upkeep:
         slices = Slices()
         for shard in self._shards():
             for group_id in list(shard.offsets.group_ids()):
-                if shard.state is not ShardState.ACTIVE:
-                    break
-                keys = [
-                    OffsetKey(group_id, topic, partition)
-                    for (topic, partition), value in shard.offsets.of_group(group_id).items()
-                    if topic in topic_ids and value.topic_id in {NO_TOPIC_ID, topic_ids[topic]}
-                ]
-                changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
-                if changes:
-                    shard.write_offsets(changes, None)
-                await slices.breathe()
+                async for places, _ in self._places_of(shard, group_id, slices):
+                    known = shard.offsets.of_group(group_id)
+                    keys = [
+                        OffsetKey(group_id, topic, partition)
+                        for topic, partition in places
+                        if topic in topic_ids
+                        and (topic, partition) in known
+                        and known[topic, partition].topic_id in {NO_TOPIC_ID, topic_ids[topic]}
+                    ]
+                    changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
+                    if changes:
+                        shard.write_offsets(changes, None)
 
 
 def membership_of(hosted: HostedGroup) -> Membership:

@@ -638,22 +638,64 @@ def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pyt
     run(main())
 
 
-def test_large_requests_are_freed_one_in_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_requests_are_freed_in_pieces_one_in_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
 
     async def main() -> None:
         async with Served() as served:
             _, writer = await served.connect()
-            for size in (2_000, 100, 2_000, 2_000):
+            for size in (1_990, 100, 7_990, 3_990):
                 writer.write(frame(bytes(size)))
             exchanges = [(await served.body())[0] for _ in range(4)]
             leaving = served.listener._leaving
+            seen = memoryview(bytes(exchanges[3].frame or b""))
+            needed = memoryview(exchanges[3].frame or b"")
             for exchange in exchanges:
                 exchange.answer([b"answer"])
-            for left in (3, 2, 1, 0):
-                assert len(leaving) == left
+            sizes = []
+            while leaving:
+                sizes.append([len(request) for request in leaving])
                 await asyncio.sleep(0)
+            assert sizes == [[1_998, 7_998, 3_998], [7_998, 3_998], [3_998, 3_998], [1_998, 3_998], [3_998]]
+            assert needed == seen, "what somebody has a view of is not touched"
             writer.close()
+
+    run(main())
+
+
+def test_a_request_of_which_there_are_views_is_freed_when_there_are_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
+
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(bytes(5_000)))
+            exchange, _ = await served.body()
+            exchange.answer([b"answer"], keeps_frame=True)
+            assert not served.listener._leaving
+            exchange.forget_frame()
+            exchange.forget_frame()
+            assert len(served.listener._leaving) == 1
+            writer.close()
+
+    run(main())
+
+
+def test_a_request_that_is_half_received_is_freed_in_pieces_when_its_client_goes(run: Run) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(bytes(50 << 20))[: 1 << 20])
+            await writer.drain()
+            listener = served.listener
+            await until(lambda: any(connection._frame for connection in listener._connections))
+            (received,) = [connection._frame for connection in listener._connections]
+            writer.transport.abort()
+            await until(lambda: not listener._connections and not listener._leaving)
+            assert received is not None
+            assert len(received) <= connections.FREED_ALONE_BYTES
 
     run(main())
 

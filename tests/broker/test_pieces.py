@@ -27,6 +27,7 @@ from barnabas_broker.handlers import (
     list_offsets,
     metadata,
     offset_fetch,
+    produce,
 )
 from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
 from barnabas_broker.retention import Retention
@@ -64,6 +65,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
@@ -254,7 +256,7 @@ async def test_records_are_deleted_of_each_partition_once_and_in_pieces(monkeypa
     longest, response = await at_once(
         monkeypatch, delete_records, DeleteRecordsRequest(topics=topics, timeout_ms=1), "led_partition"
     )
-    assert 0 < longest <= PIECE
+    assert 0 < longest <= time_slices.PIECE
     assert [row.partition_index for row in response.topics[0].partitions] == list(range(MANY // 2))
 
 
@@ -272,7 +274,7 @@ async def test_too_many_moves_are_counted_in_pieces(monkeypatch: pytest.MonkeyPa
     topics = Counted(ReassignableTopic(name=f"t{k}", partitions=rows) for k in range(MANY))
     request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=1)
     longest, response = await at_once(monkeypatch, alter_partition_reassignments, request)
-    assert 0 < longest <= PIECE
+    assert 0 < longest <= time_slices.PIECE
     assert response.error_code == ErrorCode.POLICY_VIOLATION
 
 
@@ -478,9 +480,25 @@ def test_what_a_message_held_is_freed_in_pieces(shape: Callable[[], DescribeConf
     assert message.results == []
 
 
+def test_what_others_need_of_an_abandoned_work_stays_whole() -> None:
+    kept = list(range(MANY))
+
+    def work() -> Generator[None, None, None]:
+        mine, theirs, again = {k: [k] for k in range(MANY)}, kept, kept
+        yield
+        assert not (mine, theirs, again)
+
+    begun = work()
+    next(begun)
+    assert sum(1 for _ in abandoned(begun)) >= MANY // PIECE
+    assert kept == list(range(MANY))
+
+
 def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
     answered: list[Any] = []
-    exchange: Any = SimpleNamespace(api_key=32, version=1, correlation_id=1, answer=answered.append)
+    exchange: Any = SimpleNamespace(
+        api_key=32, version=1, correlation_id=1, answer=lambda frame, **_: answered.append(frame)
+    )
 
     def made() -> Generator[None, None, DescribeConfigsResponse]:
         yield
@@ -540,11 +558,26 @@ def test_what_is_left_of_a_request_is_freed_in_a_turn_of_its_own() -> None:
 
 
 def test_a_request_is_freed_in_pieces_when_it_is_answered() -> None:
-    exchange: Any = SimpleNamespace(api_key=15, version=1, correlation_id=1, answer=lambda _: None)
     request = named()
+    done: list[object] = []
+    exchange: Any = SimpleNamespace(
+        api_key=15,
+        version=1,
+        correlation_id=1,
+        answer=lambda _, keeps_frame: done.append(keeps_frame),
+        forget_frame=lambda: done.append(request.groups),
+    )
     steps = context._answer_in_steps(exchange, context._made(DescribeGroupsResponse()), request)
     assert 0 < longest_stretch(lambda: next(steps))[0] <= PIECE
-    assert request.groups == ()
+    assert done == [True, ()], "what was received goes last"
+
+
+def test_what_a_producer_named_that_has_to_wait_is_let_go() -> None:
+    parts = [PartitionProduceData(index=k, records=None) for k in range(MANY)]
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    parked: Any = SimpleNamespace(begin_topic=lambda _: [], take=lambda *_: None, conclude=lambda _: None)
+    assert all(step is None for step in produce._in_steps(parked, request))
+    assert (request.topic_data, parts) == ([], [])
 
 
 def test_a_collection_of_what_is_young_looks_at_few_objects() -> None:

@@ -201,7 +201,7 @@ def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
             scene.now_s += SLICE_S / PIECE
 
     def work() -> Generator[None, None, None]:
-        rows = [Row() for _ in range(6 * PIECE)]
+        rows = [Row() for _ in range(12 * PIECE)]
         scene.now_s += SLICE_S
         yield
         rows.clear()
@@ -212,7 +212,7 @@ def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
         await _idle()
 
     run(act())
-    assert len(freed) == 6 * PIECE
+    assert len(freed) == 12 * PIECE
     assert len(set(freed)) >= 3
     assert kept.holds == 0
 

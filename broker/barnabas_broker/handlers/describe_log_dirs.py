@@ -9,7 +9,6 @@ from collections.abc import Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
-from barnabas_broker.pieces import PIECE
 from barnabas_clients.protocol.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -21,6 +20,8 @@ from barnabas_clients.protocol.describe_log_dirs import (
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 __all__ = ["handle", "refuse"]
+
+PIECE = 500  # partitions between two yields
 
 
 def handle(

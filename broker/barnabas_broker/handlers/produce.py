@@ -31,6 +31,7 @@ from barnabas_broker.context import BrokerContext, Leader, respond
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.pieces import let_go
 from barnabas_broker.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
 from barnabas_broker.waiting import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -284,7 +285,10 @@ def _in_steps(produce: "_Produce", request: ProduceRequest) -> Generator[None, N
         for data in topic.partition_data:
             results.append(produce.take(topic, data))
             yield
-    return produce.conclude(request.timeout_ms)
+    response = produce.conclude(request.timeout_ms)
+    if response is None:
+        yield from let_go(request)
+    return response
 
 
 def refuse(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:

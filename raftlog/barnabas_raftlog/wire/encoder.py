@@ -6,8 +6,9 @@ record sets the list is joined early: the result is a list of buffers in which t
 they came. Measured on a Metadata response of 100 topics with 3 partitions: `docs/protocol.md`.
 
 *In steps.* The other function that is generated of the same declaration is a generator, for messages that may have a
-hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, and joins what it has by then, so that no join is
-large. Large blobs stand in the result as they are, like records.
+hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, where each `STEP_BYTES` of a text count as one
+more, and joins what it has by then, so that no join is large. Large blobs stand in the result as they are, like
+records.
 
 What the functions do not do: check that a field which the version lacks holds its default. Kafka's own classes
 refuse some of those; here the field is left out, and whoever chose the version answers for it.
@@ -26,7 +27,8 @@ Encode = Callable[[Any], list[Buffer]]
 EncodeInSteps = Callable[[Any], Generator[None, None, list[Buffer]]]
 
 STEP_ELEMENTS = 256
-"""What is encoded between two yields takes a millisecond or two; each text in it has 32 KiB at most."""
+"""What is encoded between two yields takes a millisecond or two."""
+STEP_BYTES = 4 << 10
 _LARGE_BLOB_BYTES = 32 << 10
 
 # One memo for each kind of number and layout, shared by all messages; each is bounded (see NumberArrays).
@@ -72,7 +74,7 @@ class _Encoder:
         if self._in_pieces:
             self.source.line("buffers = []")
         if self._in_steps:
-            self.source.line("done = 0")
+            self.source.line(f"done, mark = 0, {STEP_ELEMENTS}")
             self.source.line("if done: yield  # never: it makes a generator of what has no array")
         self._struct(message, "message")
         self._flush()
@@ -124,6 +126,8 @@ class _Encoder:
             source.line(f"{data} = {expression}.encode(); {length} = len({data}){plus}")
         self._length(length, "h")
         self._item(data)
+        if self._in_steps and self._out == "out":
+            source.line(f"done += len({data}) // {STEP_BYTES}")
 
     def _blob(self, expression: str, *, nullable: bool) -> None:
         data = self._local("blob", expression)
@@ -174,7 +178,8 @@ class _Encoder:
         self._flush()
         if self._in_steps and self._out == "out":
             self.source.line("done += 1")
-            self.source.indent(f"if not done % {STEP_ELEMENTS}:")
+            self.source.indent("if done >= mark:")
+            self.source.line(f"mark = done + {STEP_ELEMENTS}")
             self.source.line("if out: buffers.append(b''.join(out)); out = []")
             self.source.line("yield")
             self.source.dedent()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from barnabas_broker import coordinator_upkeep
 from barnabas_broker.coordinator import Coordinator
 from barnabas_broker.coordinator_shard import COMPACT_BYTES, Shard
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -78,6 +79,27 @@ def test_offsets_of_a_group_that_nobody_uses_expire_and_the_group_with_them(
     assert not brokers.run(is_known)
     events = brokers.run(lambda cluster: status_events(cluster, client.group_id))
     assert [one for one in events if one == "offsets expired"] == ["offsets expired"] * 2
+
+
+def test_many_offsets_of_a_group_expire_a_part_at_a_time_and_the_group_in_the_next_round(
+    brokers: RunningCluster, client: GroupClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_upkeep, "LOOKED_STEP", 2)
+    client.commit(topic, {0: 5, 1: 6, 2: 7, 3: 8})
+    let_pass(brokers, RETENTION_MINUTES - 1)
+    client.commit(topic, {1: 7, 3: 9})
+    let_pass(brokers, 2)
+    assert client.committed() == {(topic, 1): 7, (topic, 3): 9}
+    client.commit(topic, {2: 1})
+    let_pass(brokers, RETENTION_MINUTES)
+    assert client.committed() == {}
+
+    async def is_known(cluster: Cluster) -> bool:
+        return any(client.group_id in shard.groups for one in coordinators(cluster) for shard in one.active_shards())
+
+    assert brokers.run(is_known)
+    let_pass(brokers, 0)
+    assert not brokers.run(is_known)
 
 
 async def status_events(cluster: Cluster, group_id: str) -> list[str]:

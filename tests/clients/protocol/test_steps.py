@@ -116,6 +116,15 @@ def test_what_is_joined_between_two_turns_is_small() -> None:
     assert b"".join(buffers) == response.to_bytes(12)
 
 
+def test_long_texts_are_joined_a_megabyte_at_a_time() -> None:
+    names = [chr(ord("a") + k % 26) * 300_000 for k in range(40)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    buffers, yields = outcome(request.encode_in_steps(9))
+    assert yields >= 10
+    assert max(map(len, buffers)) < 3 << 19
+    assert b"".join(buffers) == request.to_bytes(9)
+
+
 def test_a_value_that_does_not_fit_is_named_as_in_one_go() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 40_000)])
     with pytest.raises(ValueError, match="MetadataRequest v4 cannot carry a value"):
