@@ -78,7 +78,9 @@ def test_a_refusal_of_each_part_is_one_of_each_item(command: Divided) -> None:
 def test_no_part_is_large_unless_it_is_one_topic() -> None:
     small = CreateTopics(tuple(NewTopic(f"t{number}", 1, 3) for number in range(10_000)))
     assert {len(part.topics) for part in parts_of(small, IMAGE)} == {WEIGHT_MAX}  # type: ignore[union-attr]
-    mixed = CreateTopics((NewTopic("small", 1), NewTopic("large", 9_000), NewTopic("a", 10), NewTopic("b", 30)))
+    mixed = CreateTopics(
+        (NewTopic("small", 1), NewTopic("large", 9_000), NewTopic("a", 10), NewTopic("b", WEIGHT_MAX - 10))
+    )
     sizes = [[topic.name for topic in part.topics] for part in parts_of(mixed, IMAGE)]  # type: ignore[union-attr]
     assert sizes == [["small"], ["large"], ["a", "b"]]
     changes = tuple(ConfigChange(f"c{number}") for number in range(WEIGHT_MAX))
