@@ -104,6 +104,7 @@ class Services:
         self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
         self._running: dict[int, int] = {}  # id of a connection: its calls in progress
         self._on_bug = on_bug
+        self._is_closing = False
 
     def add(self, method: str, handler: Handler, *, for_admins: bool = False, for_newcomers: bool = False) -> None:
         assert method not in self._handlers, f"{method} is served twice"
@@ -124,6 +125,8 @@ class Services:
         self._start(source, wire, None, header[1], bytes(payload))
 
     def _start(self, source: int, wire: Wire, call_id: int | None, method: str, body: bytes) -> None:
+        if self._is_closing:
+            return  # Nobody would end it; the caller hears that the connection has ended.
         handler = self._handlers.get(method)
         running = self._running.get(id(wire), 0)
         if handler is None:
@@ -176,7 +179,8 @@ class Services:
             asyncio.get_running_loop().call_exception_handler(context)
 
     async def close(self) -> None:
-        """Cancel what is being served and wait for it to end, except the caller: a call may stop the node."""
+        """Serve nothing more; cancel what is served and wait for it, except the caller: a call may stop the node."""
+        self._is_closing = True
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

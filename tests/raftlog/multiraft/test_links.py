@@ -5,6 +5,7 @@ import contextlib
 import logging
 import random
 import socket
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
 from barnabas_raftlog.multiraft.peers import Peer
+from barnabas_raftlog.multiraft.rpc import Services, Wire
 from barnabas_raftlog.multiraft.wire import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
@@ -42,6 +44,48 @@ def test_three_nodes_find_each_other(run: Runner) -> None:
                 await node.until_live(*({1, 2, 3} - {node_id}))
             row = nodes[1].links.status()[0]
             assert (row.node_id, row.live, row.incarnation, row.trouble) == (2, True, 102, "")
+
+    run(main())
+
+
+def test_a_call_that_comes_while_a_node_closes_is_served_by_nobody(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever closes waits for what was being served then; what began later would have outlived the node."""
+    received, on_call = asyncio.Queue[str](), Services.on_call
+
+    def noted(services: Services, source: int, wire: Wire, header: tuple[Any, ...], payload: memoryview) -> None:
+        on_call(services, source, wire, header, payload)
+        received.put_nowait(header[2])
+
+    monkeypatch.setattr(Services, "on_call", noted)
+
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[1].until_live(2)
+            may_end, served = asyncio.Event(), list[bytes]()
+
+            async def slow(_: int, body: bytes) -> bytes:
+                served.append(body)
+                while not may_end.is_set():
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await may_end.wait()
+                return body
+
+            nodes[2].links.serve("slow", slow)
+            call = nodes[1].links.call
+            first = asyncio.create_task(call(2, "slow", b"before", 10.0))
+            assert await received.get() == "slow"
+            closing = asyncio.create_task(nodes[2].links.close())
+            others = [asyncio.create_task(call(2, method, b"meanwhile", 10.0)) for method in ("slow", "nobody's")]
+            assert [await received.get() for _ in others] == ["slow", "nobody's"]
+            may_end.set()
+            await closing
+            for made in others:
+                with pytest.raises(LinkDownError):
+                    await made
+            assert await asyncio.gather(first, return_exceptions=True)
+            assert served == [b"before"]
 
     run(main())
 
