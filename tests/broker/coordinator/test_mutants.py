@@ -66,7 +66,11 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "            and not self.under_way.of_group(group_id)\n",
         "",
     ),
-    "an offset that is in use expires": ("coordinator_upkeep", "        if coming:", "        if False:"),
+    "an offset that is in use expires": (
+        "coordinator_upkeep",
+        "if place in known and not (coming and",
+        "if place in known and not (False and",
+    ),
     "a group that is in use expires": (
         "coordinator_upkeep",
         "and not coming and not hosted.saves:",
