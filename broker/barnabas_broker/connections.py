@@ -172,9 +172,9 @@ class Exchange:
 
     def forget_frame(self) -> None:
         """Nobody needs what was received any more, but who has a view of it."""
-        if self.frame is not None and len(self.frame) > FREED_ALONE_BYTES:
+        if self.frame is not None:
             self.connection._listener._free_later(self.frame)
-        self.frame = None
+            self.frame = None
 
     def give_up(self, reason: str) -> None:
         """Close the connection, because that is all that can be said; `reason` goes to the log."""
@@ -751,10 +751,11 @@ class Listener:
             self._patience.ask(connection.slices)
 
     def _free_later(self, frame: bytearray) -> None:
-        """Give the memory of a large request back in later turns of the loop, in pieces, one in each."""
-        if not self._leaving:
-            self._soon("large requests", self._free_some)
-        self._leaving.append(frame)
+        """Give the memory of a request back in later turns of the loop, in pieces, one in each, if it is large."""
+        if len(frame) > FREED_ALONE_BYTES:
+            if not self._leaving:
+                self._soon("large requests", self._free_some)
+            self._leaving.append(frame)
 
     def _free_some(self) -> None:
         frame = self._leaving[0]

@@ -77,8 +77,12 @@ class Upkeep:
     async def round(self) -> None:
         """Look at every group of this broker once."""
         missing: set[bytes] = set()
+        slices = Slices()
         for shard in self._shards():
-            await self._look_through(shard, missing)
+            async for group_id, places, is_whole in self._places_of(shard, list(shard.groups), slices):
+                hosted = shard.groups.get(group_id)
+                if hosted is not None and not hosted.is_deleting:
+                    self._look_at(shard, hosted, places, missing, is_whole=is_whole)
         self._missing = missing
 
     async def compact(self, shard: Shard) -> None:
@@ -126,25 +130,21 @@ class Upkeep:
         await self.round()
         self._schedule()
 
-    async def _look_through(self, shard: Shard, missing: set[bytes]) -> None:
-        slices = Slices()
-        for group_id in list(shard.groups):
-            async for places, is_whole in self._places_of(shard, group_id, slices):
-                hosted = shard.groups.get(group_id)
-                if hosted is not None and not hosted.is_deleting:
-                    self._look_at(shard, hosted, places, missing, is_whole=is_whole)
+    async def _places_of(
+        self, shard: Shard, group_ids: Sequence[str], slices: Slices
+    ) -> AsyncIterator[tuple[str, list[Place], bool]]:
+        """Yield the places of groups' offsets, some of one group at a time, and whether these are all that it has.
 
-    async def _places_of(self, shard: Shard, group_id: str, slices: Slices) -> AsyncIterator[tuple[list[Place], bool]]:
-        """Yield the places of a group's offsets, some at a time, and whether that is all; nothing if it has moved.
-
-        Others run in between: what was there may be gone, and something else be in its place.
+        Others run in between: what was there may be gone, and something else be in its place. It ends if the shard is
+        not served here any more.
         """
-        places = list(shard.offsets.of_group(group_id))
-        for begin in range(0, max(len(places), 1), LOOKED_STEP):
-            if shard.state is not ShardState.ACTIVE:
-                return
-            yield places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
-            await slices.breathe()
+        for group_id in group_ids:
+            places = list(shard.offsets.of_group(group_id))
+            for begin in range(0, max(len(places), 1), LOOKED_STEP):
+                if shard.state is not ShardState.ACTIVE:
+                    return
+                yield group_id, places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
+                await slices.breathe()
 
     def _look_at(
         self, shard: Shard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
@@ -177,19 +177,18 @@ class Upkeep:
         topic_ids = dict(topics)
         slices = Slices()
         for shard in self._shards():
-            for group_id in list(shard.offsets.group_ids()):
-                async for places, _ in self._places_of(shard, group_id, slices):
-                    known = shard.offsets.of_group(group_id)
-                    keys = [
-                        OffsetKey(group_id, topic, partition)
-                        for topic, partition in places
-                        if topic in topic_ids
-                        and (topic, partition) in known
-                        and known[topic, partition].topic_id in {NO_TOPIC_ID, topic_ids[topic]}
-                    ]
-                    changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
-                    if changes:
-                        shard.write_offsets(changes, None)
+            async for group_id, places, _ in self._places_of(shard, list(shard.offsets.group_ids()), slices):
+                known = shard.offsets.of_group(group_id)
+                keys = [
+                    OffsetKey(group_id, topic, partition)
+                    for topic, partition in places
+                    if topic in topic_ids
+                    and (topic, partition) in known
+                    and known[topic, partition].topic_id in {NO_TOPIC_ID, topic_ids[topic]}
+                ]
+                changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
+                if changes:
+                    shard.write_offsets(changes, None)
 
 
 def membership_of(hosted: HostedGroup) -> Membership:

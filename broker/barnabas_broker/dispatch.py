@@ -22,16 +22,16 @@ are refused like any other that we do not speak.
 import asyncio
 import logging
 import re
-import struct
 from collections.abc import Callable, Coroutine, Generator
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.protocol.registry import APIS, Message, encode_response, read_request_header
+from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.printable import printable
+from barnabas_raftlog.raft.messages import Buffer
 
 from .connections import Exchange
 from .context import SMALL_BYTES, BrokerContext, code_of, respond
@@ -80,7 +80,6 @@ PRODUCE, API_VERSIONS = 0, 18
 SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
 SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
 _is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
-_FRAME_BEGIN = struct.Struct(">ii")  # of a response: the size of what follows it, and the correlation id
 ELEMENTS_MAX = 100_000
 """Of a request, in all its arrays together."""
 
@@ -110,17 +109,17 @@ def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequ
 
 
 def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> None:
-    """Answer an ApiVersions request. Who asks again and again must not have the same encoded each time."""
-    body = _what_we_speak(version, code)
-    exchange.answer([_FRAME_BEGIN.pack(4 + len(body), exchange.correlation_id), body])
+    """Answer an ApiVersions request. Floods of them must not have the same encoded each time."""
+    body = [_what_we_speak(version, code)]
+    exchange.answer(response_frame(API_VERSIONS, version, exchange.correlation_id, ApiVersionsResponse, body))
 
 
 @cache
-def _what_we_speak(version: int, code: ErrorCode) -> bytes:
-    """Return all that follows the correlation id. No cluster-wide features exist yet, so none are claimed."""
+def _what_we_speak(version: int, code: ErrorCode) -> Buffer:
+    """Return the encoded response. No cluster-wide features exist yet, so none are claimed."""
     keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
-    response = ApiVersionsResponse(error_code=code, api_keys=keys)
-    return b"".join(encode_response(API_VERSIONS, version, 0, response))[_FRAME_BEGIN.size :]
+    (body,) = ApiVersionsResponse(error_code=code, api_keys=keys).encode(version)
+    return body
 
 
 ROUTES = {

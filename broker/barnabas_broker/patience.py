@@ -26,7 +26,7 @@ LITTLE = 4
 CROWDED_S = 0.001_5  # three brokers on two cores with 4,500 clients: 1 to 4 ms
 WEIGHT = 1 / 16  # of the latest turn in their average
 READ_S = 0.000_35
-"""What a small request costs: so much of a processor for 1 KiB until it is answered, replication included."""
+"""A small request costs so much of a processor: 1 KiB until it is answered, replication included."""
 PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.5
 
 

@@ -66,8 +66,9 @@ def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
         for value in frame.f_locals.values():
             if isinstance(value, Struct):
                 messages.append(value)
-            elif type(value) in {list, tuple, set, dict} and len(value) > FEW:
-                arrays[id(value)] = value
+            elif type(value) in {list, tuple, set, dict} and len(value) > FEW and id(value) not in arrays:
+                # A tuple cannot be emptied; while it was held here, what is in it would all go at its end.
+                arrays[id(value)] = list(value) if type(value) is tuple else value
         inner = inner.gi_yieldfrom
     value = frame = inner = None
     steps.close()
@@ -81,15 +82,13 @@ def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
 
 
 def _emptied_in_place(rows: Any) -> Generator[None, None, None]:
-    """Empty a container. Not a copy of it: the collector would look at all that is in something so young."""
-    if type(rows) is dict:
-        while rows:
-            yield from emptied([rows.popitem() for _ in range(min(len(rows), PIECE))])
-    elif type(rows) is set:
-        while rows:
-            yield from emptied([rows.pop() for _ in range(min(len(rows), PIECE))])
-    else:
-        yield from emptied(rows if type(rows) is list else list(rows))
+    """Empty a list, set or dict. Not a copy of it: the collector would look at all that is in something so young."""
+    if type(rows) is list:
+        yield from emptied(rows)
+    is_dict = type(rows) is dict
+    while rows:
+        taken = [rows.popitem() if is_dict else (rows.pop(),) for _ in range(min(len(rows), PIECE))]
+        yield from emptied([part for parts in taken for part in parts])
 
 
 def emptied(rows: list[Any]) -> Generator[None, None, None]:

@@ -480,6 +480,26 @@ def test_what_a_message_held_is_freed_in_pieces(shape: Callable[[], DescribeConf
     assert message.results == []
 
 
+@pytest.mark.parametrize("kind", [list, tuple, set])
+def test_rows_that_an_abandoned_work_held_in_any_container_are_freed_in_pieces(kind: Callable[[Any], object]) -> None:
+    def work() -> Generator[None, None, None]:
+        rows = kind(Freed(str(k)) for k in range(MANY))
+        configs: list[Any] = [[Freed(str(k))] * (FEW + 1) for k in range(FEW + 1)]
+        by_name = {k: DescribeConfigsResult(configs=configs.pop()) for k in range(FEW + 1)}
+        yield
+        assert not (rows, by_name)
+
+    begun = work()
+    next(begun)
+    steps = abandoned(begun)
+    del begun
+    Counted.take()
+    advance, freed = counting(lambda: next(steps))
+    longest_stretch(advance)
+    assert sum(freed) == MANY + FEW + 1
+    assert max(freed) <= PIECE
+
+
 def test_what_others_need_of_an_abandoned_work_stays_whole() -> None:
     kept = list(range(MANY))
 

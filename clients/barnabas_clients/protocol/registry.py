@@ -197,7 +197,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: M
     Raises:
         ValueError: a value does not fit its field.
     """
-    return _response_frame(api_key, version, correlation_id, response, response.encode(version))
+    return response_frame(api_key, version, correlation_id, type(response), response.encode(version))
 
 
 def encode_response_in_steps(
@@ -205,13 +205,14 @@ def encode_response_in_steps(
 ) -> Generator[None, None, list[Buffer]]:
     """Do what `encode_response` does, in pieces of a millisecond or two: yields in between, and returns the buffers."""
     buffers = yield from response.encode_in_steps(version)
-    return _response_frame(api_key, version, correlation_id, response, buffers)
+    return response_frame(api_key, version, correlation_id, type(response), buffers)
 
 
-def _response_frame(
-    api_key: int, version: int, correlation_id: int, response: Message, buffers: list[Buffer]
+def response_frame(
+    api_key: int, version: int, correlation_id: int, response: type[Message], buffers: list[Buffer]
 ) -> list[Buffer]:
-    assert api_key == response.api_key, f"{type(response).__name__} in answer to {api_key}"
+    """Return a whole response frame around a body that is encoded already."""
+    assert api_key == response.api_key, f"{response.__name__} in answer to {api_key}"
     size = sum(map(len, buffers))
     if version >= response.flexible_since and api_key != ApiVersionsResponse.api_key:
         return _joined(_RESPONSE_FRAME_FLEXIBLE.pack(size + 5, correlation_id), buffers)

@@ -6,7 +6,7 @@ record sets the list is joined early: the result is a list of buffers in which t
 they came. Measured on a Metadata response of 100 topics with 3 partitions: `docs/protocol.md`.
 
 *In steps.* The other function that is generated of the same declaration is a generator, for messages that may have a
-hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, where each `STEP_BYTES` of a text count as one
+hundred thousand rows: it yields after every `STEP_ELEMENTS` of them, where each `ELEMENT_BYTES` of a text count as one
 more, and joins what it has by then, so that no join is large. Large blobs stand in the result as they are, like
 records.
 
@@ -28,7 +28,8 @@ EncodeInSteps = Callable[[Any], Generator[None, None, list[Buffer]]]
 
 STEP_ELEMENTS = 256
 """What is encoded between two yields takes a millisecond or two."""
-STEP_BYTES = 4 << 10
+ELEMENT_BYTES = 4 << 10
+"""So many bytes of a text count as one more element."""
 _LARGE_BLOB_BYTES = 32 << 10
 
 # One memo for each kind of number and layout, shared by all messages; each is bounded (see NumberArrays).
@@ -127,7 +128,7 @@ class _Encoder:
         self._length(length, "h")
         self._item(data)
         if self._in_steps and self._out == "out":
-            source.line(f"done += len({data}) // {STEP_BYTES}")
+            source.line(f"done += len({data}) // {ELEMENT_BYTES}")
 
     def _blob(self, expression: str, *, nullable: bool) -> None:
         data = self._local("blob", expression)

@@ -62,6 +62,13 @@ def shard_with(cluster: Cluster, group_id: str) -> Shard:
     )
 
 
+def is_known(brokers: RunningCluster, group_id: str) -> bool:
+    async def ask(cluster: Cluster) -> bool:
+        return any(group_id in shard.groups for one in coordinators(cluster) for shard in one.active_shards())
+
+    return brokers.run(ask)
+
+
 def test_offsets_of_a_group_that_nobody_uses_expire_and_the_group_with_them(
     brokers: RunningCluster, client: GroupClient, topic: str
 ) -> None:
@@ -73,10 +80,7 @@ def test_offsets_of_a_group_that_nobody_uses_expire_and_the_group_with_them(
     let_pass(brokers, RETENTION_MINUTES)
     assert client.committed() == {}
 
-    async def is_known(cluster: Cluster) -> bool:
-        return any(client.group_id in shard.groups for one in coordinators(cluster) for shard in one.active_shards())
-
-    assert not brokers.run(is_known)
+    assert not is_known(brokers, client.group_id)
     events = brokers.run(lambda cluster: status_events(cluster, client.group_id))
     assert [one for one in events if one == "offsets expired"] == ["offsets expired"] * 2
 
@@ -94,12 +98,9 @@ def test_many_offsets_of_a_group_expire_a_part_at_a_time_and_the_group_in_the_ne
     let_pass(brokers, RETENTION_MINUTES)
     assert client.committed() == {}
 
-    async def is_known(cluster: Cluster) -> bool:
-        return any(client.group_id in shard.groups for one in coordinators(cluster) for shard in one.active_shards())
-
-    assert brokers.run(is_known)
+    assert is_known(brokers, client.group_id)
     let_pass(brokers, 0)
-    assert not brokers.run(is_known)
+    assert not is_known(brokers, client.group_id)
 
 
 async def status_events(cluster: Cluster, group_id: str) -> list[str]:

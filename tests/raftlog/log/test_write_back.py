@@ -1,4 +1,4 @@
-"""What was written goes to the disk in pieces, early, and not of all files at once."""
+"""Segments go to the disk in pieces, early, and not all of them at once."""
 
 import itertools
 from random import Random
