@@ -27,7 +27,7 @@ from .cli_admin import parse_topics, with_admin
 from .cli_errors import CommandError
 from .cli_output import print_table, say, say_json
 from .reassignment_plan import Place, lacks_witness, plan_targets
-from .witness_rows import WITNESSES, decode_witnesses
+from .witness_rows import decode_witnesses
 
 __all__ = ["brokers_of", "cancel", "move", "observers", "status"]
 
@@ -169,14 +169,15 @@ async def _replicas(admin: Admin, words: Sequence[str]) -> Targets:
 
 
 async def _observers(admin: Admin, name: str) -> list[int]:
-    return [int(word) for word in (await _config(admin, name, OBSERVERS)).split(",") if word.strip()]
+    text = (await _configs(admin, name)).get(OBSERVERS) or ""
+    return [int(word) for word in text.split(",") if word.strip()]
 
 
 async def _witnesses(admin: Admin, names: Sequence[str]) -> dict[TopicPartition, int]:
     """Return who votes beside the replicas of the topics' partitions, where somebody does."""
     found: dict[TopicPartition, int] = {}
     for name in names:
-        rows = decode_witnesses(await _config(admin, name, WITNESSES))
+        rows = decode_witnesses(await _configs(admin, name))
         found |= {TopicPartition(name, partition): witness for partition, witness in rows.items()}
     return found
 
@@ -188,14 +189,14 @@ async def _unwitnessed(admin: Admin, targets: Targets, witnesses: Mapping[TopicP
     return {key for key, target in targets.items() if lacks_witness(target, witnesses.get(key), able[key.topic])}
 
 
-async def _config(admin: Admin, topic: str, name: str) -> str:
-    """Return the value of a topic's configuration; nothing from a cluster that does not know it."""
+async def _configs(admin: Admin, topic: str) -> dict[str, str | None]:
+    """Return the values of a topic's configurations by name; none from a cluster that cannot say."""
     resource = ConfigResource.topic(topic)
     try:
-        entry = (await admin.describe_configs([resource]))[resource].get(name)
+        entries = (await admin.describe_configs([resource]))[resource]
     except ClientError:
-        return ""
-    return "" if entry is None else entry.value or ""
+        return {}
+    return {name: entry.value for name, entry in entries.items()}
 
 
 async def _planned(admin: Admin, before: Targets, ids: Sequence[int], replication_factor: int | None) -> Targets:

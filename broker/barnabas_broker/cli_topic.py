@@ -17,7 +17,7 @@ from .cli_admin import with_admin
 from .cli_errors import CommandError
 from .cli_output import complain, print_table, say, say_json
 from .cli_times import timestamp_ms
-from .witness_rows import WITNESSES, decode_witnesses
+from .witness_rows import decode_witnesses
 
 __all__ = ["alter", "create", "delete", "delete_records", "describe", "list_"]
 
@@ -225,8 +225,7 @@ async def _configs(admin: Admin, name: str, timeout_s: float) -> Configs:
 
 def _witnesses(configs: Configs) -> dict[int, int]:
     """Return the witness of each partition that has one, as far as the cluster says."""
-    entry = configs.get(WITNESSES)
-    return {} if entry is None else decode_witnesses(entry.value)
+    return decode_witnesses({name: entry.value for name, entry in configs.items()})
 
 
 def _as_json(topic: TopicView, offsets: Offsets, witnesses: Mapping[int, int]) -> dict[str, Any]:

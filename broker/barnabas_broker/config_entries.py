@@ -17,9 +17,8 @@ from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 from .config import BrokerConfig, Setting, settings
 from .topic_settings import BEHIND_TOPICS, kept_by_itself
-from .witness_rows import WITNESSES
 
-__all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries", "witness_entry"]
+__all__ = ["ConfigEntry", "ConfigSource", "broker_entries", "topic_entries", "witness_entries"]
 
 INT32_MAX = 2**31 - 1
 # Kafka's ConfigType.
@@ -69,10 +68,13 @@ def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) 
     return entries
 
 
-def witness_entry(witnesses: str) -> ConfigEntry:
-    """Return the entry that says which brokers are a topic's witnesses, from `encode_witnesses`."""
+def witness_entries(witnesses: Mapping[str, str]) -> list[ConfigEntry]:
+    """Return the entries that say which brokers are a topic's witnesses, from `encode_witnesses`."""
     documentation = "The brokers that vote beside two replicas and serve nobody, as partition:broker."
-    return ConfigEntry(WITNESSES, witnesses, ConfigSource.DEFAULT, _TYPES["LIST"], False, documentation, True, ())
+    return [
+        ConfigEntry(name, text, ConfigSource.DEFAULT, _TYPES["LIST"], False, documentation, True, ())
+        for name, text in witnesses.items()
+    ]
 
 
 def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 from barnabas_raftlog.wire.schema import Struct
 
-__all__ = ["PIECE", "abandoned", "distinct", "emptied", "let_go", "one_by_one"]
+__all__ = ["PIECE", "abandoned", "distinct", "emptied", "let_go", "one_by_one", "times_of"]
 
-PIECE = 8  # items between two yields: to hash or to free a name of a megabyte takes 0.7 ms
+PIECE = 8  # items between two yields: to hash or to free a name of 32 KiB takes 20 us
 FEW = 50  # rows that are freed with the one that they belong to
 OURS_ALONE = 2  # references: a variable's, and that of who counts them
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None, None, list[T]]:
@@ -44,6 +45,16 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None
             yield
     yield
     return kept
+
+
+def times_of(keys: Iterable[K]) -> Generator[None, None, dict[K, int]]:
+    """Return how often each key is among these."""
+    times: dict[K, int] = {}
+    for number, key in enumerate(keys, 1):
+        times[key] = times.get(key, 0) + 1
+        if not number % PIECE:
+            yield
+    return times
 
 
 def let_go(message: Any) -> Generator[None, None, None]:

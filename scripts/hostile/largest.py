@@ -25,7 +25,7 @@ ELEMENT_BYTES_MAX = 512
 """Of an answer, for each thing that the request named, beside its name: numbers, a code, and what an error says."""
 BASE_BYTES_MAX = 1 << 20
 """Of an answer to a request that names nothing: all topics, groups, settings of this cluster."""
-INFLEXIBLE_TEXT_MAX, FLEXIBLE_TEXT_MAX = 32_767, 1 << 20
+TEXT_BYTES_MAX = 32_767
 OPEN = -1
 NUMBERS = {
     "timeout_ms": 1_000,
@@ -99,7 +99,7 @@ def largest(api: Api, version: int, shape: Shape, topic: str, topic_id: bytes) -
         filler.message(api.request)
         # One value in so many may not be longer than this, and all of them together not than a frame.
         text_bytes = (FRAME_BYTES_MAX - 2_000_000 - 64 * filler.elements) // max(1, filler.values)
-    filler = _Filler(version, shape, count, topic, topic_id, text_bytes, version >= api.flexible_since)
+    filler = _Filler(version, shape, count, topic, topic_id, text_bytes)
     frame = b"".join(encode_request(filler.message(api.request), version, 1, "largest"))
     assert len(frame) <= FRAME_BYTES_MAX + 4
     return frame
@@ -141,11 +141,10 @@ class _Filler:
         topic: str,
         topic_id: bytes,
         text_bytes: int = 0,
-        is_flexible: bool = False,
     ) -> None:
         self._version, self._shape, self._open_count = version, shape, open_count
         self._topic, self._topic_id = topic, topic_id
-        self._text_max = min(text_bytes, FLEXIBLE_TEXT_MAX if is_flexible else INFLEXIBLE_TEXT_MAX)
+        self._text_max = min(text_bytes, TEXT_BYTES_MAX)
         self._blob_bytes = min(text_bytes, 1_000_000)
         self._chance = random.Random(version)
         self._fields: dict[type[Any], Sequence[Field]] = {}

@@ -22,7 +22,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 )
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
-from barnabas_metadata_quorum.commands import NAMED_MAX
+from barnabas_metadata_quorum.commands import NAMED_MAX, Answer, Command
 
 from .wire_client import Wire
 
@@ -83,6 +83,20 @@ REQUESTS: dict[str, tuple[int, Make, Codes]] = {
 }
 
 
+NAMING: dict[str, tuple[int, Make, Codes]] = {name: row for name, row in REQUESTS.items() if name != "delete by id"} | {
+    "move": (
+        0,
+        lambda names: AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(name=name, partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
+                for name in names
+            ]
+        ),
+        lambda answer: [row.error_code for topic in answer.responses for row in topic.partitions],
+    ),
+}
+
+
 @pytest.mark.parametrize("what", REQUESTS)
 def test_who_names_too_much_is_refused_for_each(what: str, wire: Wire, one_broker: RunningCluster) -> None:
     version, make, codes = REQUESTS[what]
@@ -101,6 +115,26 @@ def test_who_moves_too_many_partitions_is_refused(wire: Wire, topic: str) -> Non
         ErrorCode.POLICY_VIOLATION,
         "10001 partitions in one request; 10000 is the maximum",
     )
+
+
+@pytest.mark.parametrize("what", NAMING)
+def test_names_that_no_topic_can_have_go_to_no_controller(
+    what: str, wire: Wire, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = one_broker.cluster.nodes[1].metadata
+    submit, named = service.submit, list[str]()
+
+    async def noted(command: Command, timeout_s: float) -> Answer:
+        named.append(str(command))
+        return await submit(command, timeout_s)
+
+    monkeypatch.setattr(service, "submit", noted)
+    version, make, codes = NAMING[what]
+    answer = wire.ask(make(["x" * 32_767, "is impossible"]), version)
+    creates = what in {"create", "create by asking"}
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION if creates else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert list(codes(answer)) == [code, code]
+    assert not any("xxx" in text or "impossible" in text for text in named)
 
 
 def test_what_a_cluster_may_have_is_a_setting() -> None:

@@ -7,11 +7,10 @@ A broker's own settings are read when it starts, so none can be altered, and who
 ask for loggers, client metrics or groups, which have no configuration here.
 """
 
-from collections import Counter
-
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import PIECE, Slices, made
+from barnabas_broker.pieces import PIECE, times_of
+from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -35,6 +34,7 @@ from barnabas_metadata_quorum.commands import (
     Refused,
     check_named,
 )
+from barnabas_metadata_quorum.topic_names import name_complaint
 
 from .create_topics import code_of
 
@@ -57,21 +57,21 @@ async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Respon
     except Refused as refused:
         return await _answered(request, [(code_of(refused.reason), refused.message)] * len(resources))
     keys = [(resource.resource_type, resource.resource_name) for resource in resources]
-    await slices.breathe()
-    counts = Counter(keys)
+    times = await taken(times_of(keys))
     fates: dict[tuple[int, str], Fate] = {}
     wanted: list[ConfiguredTopic] = []
-    await slices.breathe()
-    for resource, key in zip(resources, keys, strict=True):
-        if counts[key] > 1:
+    for number, (resource, key) in enumerate(zip(resources, keys, strict=True), 1):
+        if not number % PIECE:
+            await slices.breathe()
+        if times[key] > 1:
             fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        elif resource.resource_type == TOPIC and name_complaint(resource.resource_name):
+            fates[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
         elif resource.resource_type == TOPIC and len(resource.configs) > CONFIGS_MAX:
             text = f"{len(resource.configs)} configurations of one topic; {CONFIGS_MAX} are the maximum"
             fates[key] = ErrorCode.INVALID_REQUEST, text
         elif resource.resource_type == TOPIC:
             wanted.append(_wanted(resource))
-            if not len(wanted) % PIECE:
-                await slices.breathe()
         elif resource.resource_type == BROKER:
             text = "A broker's settings are read when it starts, and none can be altered: change them and restart it"
             fates[key] = ErrorCode.INVALID_REQUEST, text

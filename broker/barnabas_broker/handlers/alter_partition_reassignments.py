@@ -4,7 +4,7 @@ Any broker takes the request, the active controller decides, and the answer says
 ended: that is for ListPartitionReassignments. The moves themselves are led by the partitions' leaders.
 """
 
-from itertools import islice
+from itertools import compress, islice
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
@@ -26,6 +26,7 @@ from barnabas_metadata_quorum.commands import (
     Refused,
     check_named,
 )
+from barnabas_metadata_quorum.topic_names import name_complaint
 
 from .create_topics import code_of, limit_s
 
@@ -39,10 +40,12 @@ async def handle(
     timeout_s = limit_s(request.timeout_ms)
     try:
         check_named(sum(await made(_count, request.topics)), "partitions")
-        named = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+        are_possible = await made(_is_possible, request.topics)
+        topics = compress(request.topics, are_possible)
+        named = [(topic.name, partition) for topic in topics for partition in topic.partitions]
         wanted = await made(_wanted, named)
         command = AlterReassignments(tuple(wanted), request.allow_replication_factor_change)
-        answer = await broker.metadata.submit(command, timeout_s)
+        answer = await broker.metadata.submit(command, timeout_s) if wanted else AlterReassignmentsAnswer(())
     except Refused as refused:
         response = refuse(request, code_of(refused.reason))
         response.error_message = in_words(refused.message)
@@ -52,10 +55,23 @@ async def handle(
     response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change
     )
-    for topic in request.topics:
-        results = await made(_result, islice(fates, len(topic.partitions)))
+    for topic, is_possible in zip(request.topics, are_possible, strict=True):
+        if is_possible:
+            results = await made(_result, islice(fates, len(topic.partitions)))
+        else:
+            results = await made(_unknown, topic.partitions)
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     return response
+
+
+def _is_possible(topic: ReassignableTopic) -> bool:
+    """Tell whether a topic can have this name; if not the controller need not be asked."""
+    return name_complaint(topic.name) is None
+
+
+def _unknown(partition: ReassignablePartition) -> ReassignablePartitionResponse:
+    code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+    return ReassignablePartitionResponse(partition_index=partition.partition_index, error_code=code, error_message=text)
 
 
 def _count(topic: ReassignableTopic) -> int:

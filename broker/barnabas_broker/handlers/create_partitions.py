@@ -4,8 +4,6 @@ As for CreateTopics: any broker takes the request, the active controller decides
 request's timeout and at most `LEADERS_S`, until the new partitions have leaders in this broker's table.
 """
 
-from collections import Counter
-
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.pieces import distinct
@@ -22,50 +20,63 @@ from barnabas_metadata_quorum.commands import (
     CreatePartitionsAnswer,
     GrownTopic,
     NewPartitions,
-    RefusalReason,
     Refused,
     check_named,
 )
+from barnabas_metadata_quorum.topic_names import name_complaint
 
-from .create_topics import LEADERS_S, code_of, leaders_of, limit_s
+from .create_topics import LEADERS_S, code_of, leaders_of, limit_s, sorted_out
 
 __all__ = ["handle", "refuse"]
-
-DUPLICATE = RefusalReason.INVALID_REQUEST, "Duplicate topic name."
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Let topics grow, then wait for leaders."""
     timeout_s = limit_s(request.timeout_ms)
     until_ms = broker.now_ms() + int(timeout_s * 1000)
+    answer = CreatePartitionsAnswer(())
     try:
         check_named(len(request.topics))
-        times = Counter(topic.name for topic in request.topics)
-        once = [topic for topic in request.topics if times[topic.name] == 1]
-        command = CreatePartitions(tuple(await made(_wanted, once)), request.validate_only)
-        answer = await broker.metadata.submit(command, timeout_s)
+        wanted, refusals = await taken(sorted_out(request.topics, _refusal))
+        if wanted:
+            command = CreatePartitions(tuple(await made(_wanted, wanted)), request.validate_only)
+            answer = await _submitted(broker, command, timeout_s)
     except Refused as refused:
         code, text = code_of(refused.reason), in_words(refused.message)
 
-        def refusal(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
+        def refused_too(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
             return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
 
         once = await taken(distinct(request.topics, lambda topic: topic.name))
-        return CreatePartitionsResponse(results=await made(refusal, once))
-    assert isinstance(answer, CreatePartitionsAnswer)
+        return CreatePartitionsResponse(results=await made(refused_too, once))
     if not request.validate_only:
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         grown = [topic.topic_id for topic in answer.topics if topic.error is None]
         await leaders_of(broker, grown, min(LEADERS_S, left_s))
-    # A name that stands in the request twice is answered once, as Kafka does.
-    twice = [GrownTopic(name, *DUPLICATE) for name, count in times.items() if count > 1]
-    return CreatePartitionsResponse(results=await made(_result, [*answer.topics, *twice]))
+    return CreatePartitionsResponse(results=await made(_result, answer.topics) + refusals)
 
 
 def refuse(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
     """Answer every topic with `code`."""
     names = dict.fromkeys(topic.name for topic in request.topics)
     return CreatePartitionsResponse(results=[CreatePartitionsTopicResult(name=name, error_code=code) for name in names])
+
+
+async def _submitted(broker: BrokerContext, command: CreatePartitions, timeout_s: float) -> CreatePartitionsAnswer:
+    answer = await broker.metadata.submit(command, timeout_s)
+    assert isinstance(answer, CreatePartitionsAnswer)
+    return answer
+
+
+def _refusal(topic: CreatePartitionsTopic, times: int) -> CreatePartitionsTopicResult | None:
+    """Return the answer for what no controller need be asked."""
+    if times > 1:
+        code, text = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+    elif name_complaint(topic.name):
+        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+    else:
+        return None
+    return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
 
 
 def _result(fate: GrownTopic) -> CreatePartitionsTopicResult:

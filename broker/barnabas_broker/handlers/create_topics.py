@@ -5,14 +5,15 @@ partitions have leaders in this broker's table (within the request's timeout, an
 caller's next metadata request finds them. A request that names too many topics is refused for all of them at once.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 from barnabas_broker.config_entries import topic_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import Slices, made
+from barnabas_broker.pieces import PIECE, times_of
+from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -22,8 +23,9 @@ from barnabas_clients.protocol.create_topics import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import CONFIGS_MAX, CreatedTopic, NewTopic, RefusalReason, Refused, check_named
+from barnabas_metadata_quorum.topic_names import name_complaint
 
-__all__ = ["code_of", "handle", "leaders_of", "limit_s", "refuse"]
+__all__ = ["code_of", "handle", "leaders_of", "limit_s", "refuse", "sorted_out"]
 
 LEADERS_S = 5.0
 AWAITED_AT_ONCE = 500  # topics of which it is asked whether they have leaders: 2 us each
@@ -33,6 +35,13 @@ _CODES = {
     RefusalReason.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     RefusalReason.UNKNOWN_TOPIC: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
+
+N = TypeVar("N", bound="_Named")
+R = TypeVar("R")
+
+
+class _Named(Protocol):
+    name: str
 
 
 def code_of(reason: RefusalReason | None) -> ErrorCode:
@@ -54,25 +63,9 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         check_named(len(request.topics))
     except Refused as refused:
         return CreateTopicsResponse(topics=await made(partial(_refused, refused), request.topics))
-    names = [topic.name for topic in request.topics]
-    # One name twice in a request is a contradiction; none of the two is done (as Kafka does).
-    counts = Counter(names)
-    twice = {name for name, count in counts.items() if count > 1}
-    results = [
-        CreatableTopicResult(
-            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="The topic is named twice in the request."
-        )
-        for name in counts
-        if name in twice
-    ]
-    once = [topic for topic in request.topics if topic.name not in twice]
-    wanted = [topic for topic in once if len(topic.configs) <= CONFIGS_MAX]
-    text = f"There are more than {CONFIGS_MAX} configurations."
-    results += [
-        CreatableTopicResult(name=topic.name, error_code=ErrorCode.INVALID_CONFIG, error_message=text)
-        for topic in once
-        if len(topic.configs) > CONFIGS_MAX
-    ]
+    wanted, results = await taken(sorted_out(request.topics, _refusal))
+    if not wanted:
+        return CreateTopicsResponse(topics=results)
     try:
         created = await broker.metadata.create_topics(
             await made(partial(_new_topic, broker), wanted),
@@ -86,6 +79,29 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreateTopicsReques
         new_ids = [topic.topic_id for topic in created if topic.error is None]
         await leaders_of(broker, new_ids, min(LEADERS_S, left_s))
     return CreateTopicsResponse(topics=results + await made(partial(_result, broker), created))
+
+
+def sorted_out(
+    topics: Sequence[N], refusal: Callable[[N, int], R | None]
+) -> Generator[None, None, tuple[list[N], list[R]]]:
+    """Return the topics that are not refused, and the refusals of the others, one for each name.
+
+    `refusal` is told of a topic how many times it is named. More than once is a contradiction: it must be refused, as
+    Kafka does.
+    """
+    times = yield from times_of(topic.name for topic in topics)
+    wanted, refusals = list[N](), list[R]()
+    for number, topic in enumerate(topics, 1):
+        count = times[topic.name]
+        refused = refusal(topic, count) if count else None
+        if refused is not None:
+            refusals.append(refused)
+            times[topic.name] = 0
+        elif count:
+            wanted.append(topic)
+        if not number % PIECE:
+            yield
+    return wanted, refusals
 
 
 async def leaders_of(broker: BrokerContext, topic_ids: Sequence[bytes], timeout_s: float) -> None:
@@ -104,6 +120,19 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
     return CreateTopicsResponse(
         topics=[CreatableTopicResult(name=topic.name, error_code=code) for topic in request.topics]
     )
+
+
+def _refusal(topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
+    """Return the answer for what no controller need be asked."""
+    if times > 1:
+        code, text = ErrorCode.INVALID_REQUEST, "The topic is named twice in the request."
+    elif complaint := name_complaint(topic.name):
+        code, text = ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}"
+    elif len(topic.configs) > CONFIGS_MAX:
+        code, text = ErrorCode.INVALID_CONFIG, f"There are more than {CONFIGS_MAX} configurations."
+    else:
+        return None
+    return CreatableTopicResult(name=topic.name, error_code=code, error_message=in_words(text))
 
 
 def _refused(refused: Refused, topic: CreatableTopic) -> CreatableTopicResult:

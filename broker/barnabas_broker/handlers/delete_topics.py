@@ -1,14 +1,16 @@
 """DeleteTopics: have the controller delete topics by name, or since version 6 by id.
 
 Internal topics stay: to delete the offsets topic would be to forget every group of the cluster. A topic that is named
-twice, by name or id, is not deleted, and answered once.
+twice, by name or id, is not deleted, and answered once. The controller is not asked for names that no topic can have.
 """
 
 from collections import Counter
+from collections.abc import Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.time_slices import Slices, made
+from barnabas_broker.pieces import PIECE
+from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -16,7 +18,7 @@ from barnabas_clients.protocol.delete_topics import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import DeletedTopic, Refused, check_named
-from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
 from .create_topics import code_of, limit_s
@@ -34,7 +36,8 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
         return await _refused(request, refused)
     # Ten thousand names take a millisecond or two each time that they are gone through.
     slices, topics = Slices(), broker.partitions.topics_by_id
-    all_names, all_ids = _names(request), _ids(request)
+    all_ids = _ids(request)
+    all_names, kept = await taken(_sorted_out(_names(request)))
     await slices.breathe()
     internal = {one for one in all_ids if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
     internal_names = INTERNAL_TOPICS.intersection(all_names)
@@ -45,7 +48,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     names = [name for name in all_names if name not in internal_names and name not in twice]
     topic_ids = [one for one in all_ids if one not in internal and one not in twice_ids]
     await slices.breathe()
-    kept = [_internal(name, NO_UUID) for name in sorted(internal_names)]
+    kept += [_internal(name, NO_UUID) for name in sorted(internal_names)]
     kept += [_internal(topics[one].topic.name, one) for one in sorted(internal) if one in topics]
     kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]
     if kept and not names and not topic_ids:
@@ -85,6 +88,20 @@ def _result(topic: DeletedTopic) -> DeletableTopicResult:
         error_code=code_of(topic.error),
         error_message=in_words(topic.message or None),
     )
+
+
+def _sorted_out(names: Sequence[str]) -> Generator[None, None, tuple[list[str], list[DeletableTopicResult]]]:
+    """Return the names that topics can have, and the answers for the others."""
+    possible, results = [], []
+    for number, name in enumerate(names, 1):
+        if name_complaint(name) is None:
+            possible.append(name)
+        else:
+            code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+            results.append(DeletableTopicResult(name=name, error_code=code, error_message=text))
+        if not number % PIECE:
+            yield
+    return possible, results
 
 
 def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:

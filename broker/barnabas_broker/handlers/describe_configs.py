@@ -8,7 +8,7 @@ configuration here, and say so.
 
 from collections.abc import Generator, Hashable, Sequence
 
-from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entry
+from barnabas_broker.config_entries import ConfigEntry, broker_entries, topic_entries, witness_entries
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.pieces import distinct
@@ -27,8 +27,6 @@ from barnabas_metadata_quorum.topic_names import name_complaint
 __all__ = ["handle", "refuse"]
 
 TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
-LONG_SINCE = 4  # since then the length of a string is not a 16-bit number
-INT16_MAX, INT32_MAX = 2**15 - 1, 2**31 - 1
 
 
 class _RefusedError(Exception):
@@ -38,13 +36,12 @@ class _RefusedError(Exception):
 
 
 def handle(
-    broker: BrokerContext, exchange: Exchange, request: DescribeConfigsRequest
+    broker: BrokerContext, _: Exchange, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse]:
     """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
-    bytes_max = INT32_MAX if exchange.version >= LONG_SINCE else INT16_MAX
     results = []
     for resource in (yield from distinct(request.resources, _key)):
-        results.append(_one(broker, resource, request, bytes_max))
+        results.append(_one(broker, resource, request))
         yield
     return DescribeConfigsResponse(results=results)
 
@@ -69,7 +66,7 @@ def _result(resource: DescribeConfigsResource, code: ErrorCode, text: str | None
 
 
 def _one(
-    broker: BrokerContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest, bytes_max: int
+    broker: BrokerContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     try:
         entries = _entries(broker, resource)
@@ -90,8 +87,7 @@ def _one(
             documentation=entry.documentation if request.include_documentation else None,
         )
         for entry in entries
-        # The witnesses of some thousand partitions do not fit into the strings of older versions.
-        if (not wanted or entry.name in wanted) and len(entry.value or "") <= bytes_max
+        if not wanted or entry.name in wanted
     ]
     return result
 
@@ -109,9 +105,8 @@ def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequen
         hosted = broker.partitions.topics.get(name)
         if hosted is None:
             raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-        witnesses = encode_witnesses(hosted.topic.partitions)
         entries = topic_entries(name, hosted.topic.configs, broker.config)
-        return [*entries, witness_entry(witnesses)] if witnesses else entries
+        return entries + witness_entries(encode_witnesses(hosted.topic.partitions))
     if resource.resource_type != BROKER:
         text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) and brokers (4) have"
         raise _RefusedError(ErrorCode.INVALID_REQUEST, text)

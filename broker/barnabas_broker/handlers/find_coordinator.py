@@ -20,6 +20,7 @@ from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
+from barnabas_broker.pieces import PIECE
 from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,7 +30,8 @@ __all__ = ["handle", "refuse"]
 GROUP, TRANSACTION = 0, 1
 MANY_SINCE = 4
 KEYS_MAX = 10_000
-PIECE = 5  # keys between two yields: to hash a name of 32,767 characters takes a millisecond
+PIECE_CHARACTERS = 32 << 10  # of keys between two yields: to hash so many takes a millisecond
+KEY_CHARACTERS = 1 << 10  # what a key costs beside its own
 
 Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]]
 
@@ -79,21 +81,35 @@ async def _ask(
 
 
 def _partitions_for(keys: Sequence[str], count: int) -> Generator[None, None, set[int]]:
-    found = set()
-    for number, key in enumerate(keys, 1):
+    found, pace = set(), _Pace()
+    for key in keys:
         found.add(partition_for(key, count))
-        if not number % PIECE:
+        if pace.is_enough(key):
             yield
     return found
 
 
 def _find_all(broker: BrokerContext, keys: Sequence[str]) -> Generator[None, None, list[Coordinator]]:
-    found = []
-    for number, key in enumerate(keys, 1):
+    found, pace = [], _Pace()
+    for key in keys:
         found.append(_find(broker, key))
-        if not number % PIECE:
+        if pace.is_enough(key):
             yield
     return found
+
+
+class _Pace:
+    """Tells when so much was done about keys that others should have a turn: a long one takes as long as many."""
+
+    def __init__(self) -> None:
+        self._characters = 0
+
+    def is_enough(self, key: str) -> bool:
+        self._characters += len(key) + KEY_CHARACTERS
+        if self._characters < PIECE_CHARACTERS:
+            return False
+        self._characters = 0
+        return True
 
 
 def _find(broker: BrokerContext, group_id: str) -> Coordinator:

@@ -97,11 +97,12 @@ def _key(topic: MetadataRequestTopic) -> Hashable:
 
 
 def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[str]]:
-    """Return the names of those that are asked for by name and are not there."""
+    """Return the names of those that are asked for by name, are not there and could be."""
     names = []
     for number, topic in enumerate(asked, 1):
-        if topic.name is not None and topic.topic_id == NO_UUID and topic.name not in broker.partitions.topics:
-            names.append(topic.name)
+        name = topic.name if topic.topic_id == NO_UUID else None
+        if name is not None and name not in broker.partitions.topics and name_complaint(name) is None:
+            names.append(name)
         if not number % PIECE:
             yield
     return names
@@ -147,17 +148,14 @@ async def _await_leaders(broker: BrokerContext, request: MetadataRequest, versio
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
     if len(names) > NAMED_MAX:
         return await taken(_named(broker, request, version, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION)))
-    complaints = await made(name_complaint, names)
-    pairs = list(zip(names, complaints, strict=True))
-    fates: dict[str, ErrorCode] = {name: ErrorCode.INVALID_TOPIC_EXCEPTION for name, complaint in pairs if complaint}
-    wanted = await made(partial(_new_topic, broker), (name for name in names if name not in fates))
+    fates: dict[str, ErrorCode]
+    wanted = await made(partial(_new_topic, broker), names)
     try:
-        created = await broker.metadata.create_topics(wanted, CREATION_S) if wanted else ()
+        created = await broker.metadata.create_topics(wanted, CREATION_S)
     except Refused as refused:
-        code = CODES.get(refused.reason, ErrorCode.LEADER_NOT_AVAILABLE)
-        fates |= dict.fromkeys((topic.name for topic in wanted), code)
+        fates = dict.fromkeys(names, CODES.get(refused.reason, ErrorCode.LEADER_NOT_AVAILABLE))
     else:
-        fates |= {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
+        fates = {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
         await leaders_of(broker, [topic.topic_id for topic in created if topic.error is None], CREATION_S)
     return await taken(_named(broker, request, version, fates))
 

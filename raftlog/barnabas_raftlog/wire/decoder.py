@@ -36,7 +36,16 @@ from .layout import (
     layout_of,
     least_bytes,
 )
-from .primitives import TAGS_MAX, number_readers, read_uvarint, read_uvarint_tail, refuse, refuse_many, skip_tags
+from .primitives import (
+    TAGS_MAX,
+    TEXT_BYTES_MAX,
+    number_readers,
+    read_uvarint,
+    read_uvarint_tail,
+    refuse,
+    refuse_many,
+    skip_tags,
+)
 from .source import Source
 
 __all__ = ["STEP_BYTES", "compile_decoder", "compile_step_decoder", "decoder_source"]
@@ -46,7 +55,6 @@ DecodeInSteps = Callable[[Buffer, int, bool, int], Generator[None, None, Any]]
 
 STEP_BYTES = 8 << 10
 """What is decoded between two yields takes 2 ms at most: four thousand tagged fields, or as many empty strings."""
-_TEXT_BYTES_MAX = 1 << 20  # Only flexible versions have a way to say more than 32,767; that takes a millisecond.
 
 
 def compile_decoder(message: type[Any], version: int, *, flexible: bool) -> Decode:
@@ -128,14 +136,12 @@ class _Decoder:
 
     def _bytes(self, kind: Text | Blob | RecordSet, place: str, path: str, *, nullable: bool) -> None:
         source = self.source
-        length, one_more = self._length("h" if isinstance(kind, Text) else "i")
+        length, one_more = self._length("h", TEXT_BYTES_MAX, path) if isinstance(kind, Text) else self._length("i")
         self._begin_unless_null(length, place, nullable=nullable)
         end = source.fresh("end")
         source.line(f"{end} = p + {length}{one_more}")
         source.line(f"if not p <= {end} <= size: refuse({path!r}, {end} - p, p, size)")
         piece = f"data[p:{end}]"
-        if isinstance(kind, Text) and self._in_steps and self._flexible:
-            source.line(f"if {end} - p > {_TEXT_BYTES_MAX}: refuse({path!r}, {end} - p, p, size)")
         if isinstance(kind, Text):
             piece = f"str({piece}, 'utf-8')" if self._is_view else f"{piece}.decode()"
         elif isinstance(kind, Blob) and self._is_view:
@@ -250,17 +256,22 @@ class _Decoder:
             return repr(field.default)
         return self.source.constant("default", field.default)
 
-    def _length(self, code: str) -> tuple[str, str]:
+    def _length(self, code: str, compact_max: int | None = None, path: str = "") -> tuple[str, str]:
         """Emit the reading of a length or count; return the name of what was read, and what to add to it.
 
-        A compact length is one more than the real one, so that 0 can mean null.
+        A compact length is one more than the real one, so that 0 can mean null. Only those that take more than a byte
+        are compared with `compact_max`, so that the many that take one cost nothing.
         """
         length = self.source.fresh("length")
         self._run.append(("B" if self._flexible else code, length))
         self._flush()
         if not self._flexible:
             return length, ""
-        self.source.line(f"if {length} > 127: {length}, p = read_uvarint_tail(data, p, {length})")
+        self.source.indent(f"if {length} > 127:")
+        self.source.line(f"{length}, p = read_uvarint_tail(data, p, {length})")
+        if compact_max is not None:
+            self.source.line(f"if {length} > {compact_max + 1}: refuse({path!r}, {length} - 1, p, size)")
+        self.source.dedent()
         return length, " - 1"
 
     def _begin_unless_null(self, length: str, place: str, *, nullable: bool) -> None:

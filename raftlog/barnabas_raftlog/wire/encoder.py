@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .layout import Array, Blob, Buffer, Field, Fixed, Kind, Nested, RecordSet, Text, holds_records, layout_of
-from .primitives import ONE_BYTE, NumberArrays, uvarint
+from .primitives import ONE_BYTE, NumberArrays, text_length, uvarint
 from .source import Source
 
 __all__ = ["STEP_ELEMENTS", "compile_encoder", "compile_step_encoder", "encoder_source"]
@@ -63,7 +63,7 @@ class _Encoder:
     """
 
     def __init__(self, version: int, *, flexible: bool, in_pieces: bool, in_steps: bool) -> None:
-        self.source = Source({"ONE_BYTE": ONE_BYTE, "uvarint": uvarint})
+        self.source = Source({"ONE_BYTE": ONE_BYTE, "text_length": text_length, "uvarint": uvarint})
         self._version, self._flexible, self._in_pieces, self._in_steps = version, flexible, in_pieces, in_steps
         self._out = "out"
         self._run: list[tuple[str, str]] = []
@@ -125,7 +125,7 @@ class _Encoder:
             source.line(f"else: {data} = {data}.encode(); {length} = len({data}){plus}")
         else:
             source.line(f"{data} = {expression}.encode(); {length} = len({data}){plus}")
-        self._length(length, "h")
+        self._length(length, "h", "text_length")
         self._item(data)
         if self._in_steps and self._out == "out":
             source.line(f"done += len({data}) // {ELEMENT_BYTES}")
@@ -250,12 +250,15 @@ class _Encoder:
         self.source.line(f"{length} = {announced}")
         return length
 
-    def _length(self, length: str, code: str) -> None:
-        """Add a length or count: in its fixed form to the run, as a varint as the run's end."""
+    def _length(self, length: str, code: str, compact: str = "uvarint") -> None:
+        """Add a length or count: in its fixed form to the run, as a varint as the run's end.
+
+        `compact` is the function that makes a varint of more than a byte.
+        """
         if not self._flexible:
             self._run.append((code, length))
             return
-        long = f"uvarint({length})"
+        long = f"{compact}({length})"
         if not self._run:
             self._items.append(f"ONE_BYTE[{length}] if {length} < 128 else {long}")
             return

@@ -16,6 +16,7 @@ from .layout import Buffer
 __all__ = [
     "ONE_BYTE",
     "TAGS_MAX",
+    "TEXT_BYTES_MAX",
     "NumberArrays",
     "number_readers",
     "read_uvarint",
@@ -23,6 +24,7 @@ __all__ = [
     "refuse",
     "refuse_many",
     "skip_tags",
+    "text_length",
     "uvarint",
 ]
 
@@ -32,6 +34,8 @@ _ARRAY_MEMO_COUNT: Final = 4096  # entries; at 64 numbers each, some 2 MB in the
 _ARRAY_MEMO_LENGTH: Final = 64
 _READERS_COUNT: Final = 33
 TAGS_MAX: Final = 1_000  # of one struct; those that no version knows are a handful
+TEXT_BYTES_MAX: Final = 32_767
+"""What the layouts of fixed lengths can say; Kafka's own classes refuse more in the flexible ones, too."""
 
 
 def uvarint(value: int) -> bytes:
@@ -42,6 +46,17 @@ def uvarint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def text_length(compact: int) -> bytes:
+    """Return `uvarint(compact)`, which is a text's length and one.
+
+    Raises:
+        ValueError: the text has more than `TEXT_BYTES_MAX` bytes.
+    """
+    if compact > TEXT_BYTES_MAX + 1:
+        raise ValueError(f"a text of {compact - 1} bytes; {TEXT_BYTES_MAX} are the most")
+    return uvarint(compact)
 
 
 def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:

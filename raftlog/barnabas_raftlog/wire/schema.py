@@ -109,7 +109,7 @@ class Message(Struct):
         encode = self._encoders.get(version) or _compiled(self._encoders, compile_encoder, type(self), version)
         try:
             return encode(self)
-        except struct.error as error:
+        except (struct.error, ValueError) as error:
             raise ValueError(f"{type(self).__name__} v{version} cannot carry a value: {error}") from error
 
     def encode_in_steps(self, version: int) -> Generator[None, None, list[Buffer]]:
@@ -119,7 +119,7 @@ class Message(Struct):
         )
         try:
             return (yield from encode(self))
-        except struct.error as error:
+        except (struct.error, ValueError) as error:
             raise ValueError(f"{type(self).__name__} v{version} cannot carry a value: {error}") from error
 
     def to_bytes(self, version: int) -> bytes:
@@ -148,7 +148,7 @@ class Message(Struct):
 
         Raises:
             TooManyElementsError: the arrays have more than `elements_max` elements together.
-            MalformedMessageError: as `decode`, or a text has more than a megabyte.
+            MalformedMessageError: as `decode`.
         """
         decode = cls._step_decoders.get(version) or _compiled(cls._step_decoders, compile_step_decoder, cls, version)
         try:

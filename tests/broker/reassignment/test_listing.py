@@ -10,7 +10,11 @@ from broker.wire_client import Wire
 from barnabas_broker.handlers import alter_partition_reassignments
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, TopicPartition
-from barnabas_clients.protocol.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from barnabas_clients.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -79,7 +83,9 @@ async def test_what_the_controller_refuses_as_a_whole_is_said_in_its_words() -> 
 
     broker: Any = SimpleNamespace(metadata=SimpleNamespace(submit=submit))
     exchange: Any = None
-    answer = await alter_partition_reassignments.handle(broker, exchange, AlterPartitionReassignmentsRequest())
+    moved = ReassignableTopic(name="t", partitions=[ReassignablePartition(partition_index=0, replicas=[1])])
+    request = AlterPartitionReassignmentsRequest(topics=[moved])
+    answer = await alter_partition_reassignments.handle(broker, exchange, request)
     assert (answer.error_code, answer.error_message) == (
         ErrorCode.INVALID_REQUEST,
         "more partitions than one command may move",

@@ -62,7 +62,7 @@ def test_clients_are_told_of_two_replicas_and_the_third_broker_serves_nobody(six
             entry = (await admin.describe_configs([ConfigResource.topic("told")]))[ConfigResource.topic("told")]
         assert set(topic.partitions[0].replicas) == set(topic.partitions[0].in_sync_replicas) == {1, 2}
         assert entry[WITNESSES].read_only
-        assert decode_witnesses(entry[WITNESSES].value) == {0: witness}
+        assert decode_witnesses({WITNESSES: entry[WITNESSES].value}) == {0: witness}
         return witness
 
     node = six_brokers.cluster.nodes[six_brokers.run(run, 30.0)]
