@@ -12,7 +12,7 @@ lesser part: then it is copied once more, or a few bytes in the cache of a log w
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
 system call (uvloop would make fifty, and 35 µs each were measured). What is longer than `SENT_AT_ONCE_BYTES` leaves in
-several turns; one buffer, which is one batch, is not divided.
+several turns, and never more than the transport takes: what it has beyond that would go to the kernel at once.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and
@@ -51,7 +51,7 @@ import termios
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import accumulate, count, islice
+from itertools import count, islice
 from typing import cast
 
 from barnabas_raftlog.callbacks import call_each
@@ -79,7 +79,7 @@ SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
 SENDING_S = 0.003  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
-SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at 3 ms a megabyte if memory is short
+SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at up to 10 ms a megabyte
 FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 to 10 ms
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
 ROOMLESS_AT_ONCE = 50  # fetches that look again
@@ -299,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._filled = 0
         self._held = b""
-        self._output: list[Buffer] = []
+        self._output: list[Buffer] | deque[Buffer] = []
         self._holding = self._queued_bytes = 0
         # What it holds in the account, all that was received and answered, and how much of both at the last sweep.
         self.held_bytes = self.received_bytes = self._answered_bytes = self._answer_bytes = self._strikes = 0
@@ -362,9 +362,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close(self) -> None:
         self.is_closed = True
-        if self._transport is not None:
-            while self._output:
-                self._send()
+        if self._transport is not None and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+        self._end()
+
+    def _end(self) -> None:
+        """Close the transport, once it has all answers."""
+        if self._transport is not None and not self._output:
             self._transport.close()
 
     def pause_writing(self) -> None:
@@ -372,6 +377,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        if self._output:
+            self._listener._send_soon(self)
         self._count_answers()
         self._unblock()
 
@@ -564,7 +571,7 @@ class Connection(asyncio.BufferedProtocol):
         # It may be that somebody before it is not ready.
         while exchanges and exchanges[0].is_answered:
             first = exchanges.popleft()
-            self._output += first.buffers
+            self._output.extend(first.buffers)
             count -= first.size_bytes
         account = self._listener.account
         account.end_privilege(self)
@@ -583,25 +590,36 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self) -> None:
         """Hand the answers of one loop iteration to the transport: one system call for all, unless they are long."""
         self._is_sending = False
-        output, self._output = self._output, []
-        size_bytes = sum([len(buffer) for buffer in output])
-        if size_bytes > SENT_AT_ONCE_BYTES:
-            output, size_bytes = self._begin_of(output)
+        if self._is_writing_paused:
+            return  # `resume_writing` goes on.
+        output, self._output, size_bytes = self._output, [], 0
+        for number, buffer in enumerate(output):
+            size_bytes += len(buffer)
+            if size_bytes > SENT_AT_ONCE_BYTES:
+                output = self._begin_of(output, number, size_bytes - SENT_AT_ONCE_BYTES)
+                size_bytes = SENT_AT_ONCE_BYTES
+                break
         self._queued_bytes -= size_bytes
         if output and self._transport is not None:
             self._transport.writelines(output)
         self._count_answers()
-        if self._is_reading_paused:
+        if self.is_closed:
+            self._end()
+        elif self._is_reading_paused:
             self._unblock()
 
-    def _begin_of(self, output: list[Buffer]) -> tuple[list[Buffer], int]:
-        """Return what is handed over now of much, and its bytes; the rest comes in the next turn."""
-        sizes = accumulate(map(len, output))
-        count, size_bytes = next(found for found in enumerate(sizes, 1) if found[1] >= SENT_AT_ONCE_BYTES)
-        if count < len(output):
-            self._output = output[count:]
-            self._listener._send_soon(self)
-        return output[:count], size_bytes
+    def _begin_of(self, output: list[Buffer] | deque[Buffer], count: int, left_bytes: int) -> list[Buffer]:
+        """Return what is handed over now of much: so many buffers, and the next one but for its last bytes."""
+        rest = output if isinstance(output, deque) else deque(output)
+        begin = [rest.popleft() for _ in range(count)]
+        cut = memoryview(rest.popleft())
+        place = len(cut) - left_bytes
+        if place:
+            begin.append(cut[:place])
+        rest.appendleft(cut[place:])
+        self._output = rest
+        self._listener._send_soon(self)
+        return begin
 
     def _count_answers(self) -> None:
         """Note what the client has taken of its answers, as far as the kernel tells."""

@@ -9,7 +9,7 @@ With `--ready-fd` one line is written to that descriptor: `ready` when clients f
 The interpreter is set up for a loop that shares its lock with storage threads: a thread that wants to run waits at
 most half a millisecond, not five; what start-up has built is taken out of the garbage collector's sight; what comes
 later is looked at in small pieces (`GC_THRESHOLDS`); and memory that a load has left behind goes back to the kernel
-(`heap_upkeep`).
+when the broker is quiet (`heap_upkeep`), not when some callback frees the last of it (`keep_freed`).
 """
 
 import argparse
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.memory import keep_freed
 from barnabas_raftlog.printable import printable
 
 from .config import BrokerConfig
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(f"{options.config}: {error}", options.ready_fd)
     log_to_stderr(config.log_level, "%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_freed()
     gc.set_threshold(*GC_THRESHOLDS_STARTING)
     _raise_file_limit()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

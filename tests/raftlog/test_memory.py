@@ -2,10 +2,12 @@
 
 import platform
 import resource
+import subprocess
+import sys
 
 import pytest
 
-from barnabas_raftlog.memory import LARGE_BYTES, give_back, resident_bytes, unfilled
+from barnabas_raftlog.memory import LARGE_BYTES, give_back, keep_freed, resident_bytes, unfilled
 
 
 @pytest.mark.parametrize("size", [0, 1, LARGE_BYTES - 1, LARGE_BYTES, LARGE_BYTES + 1, 3 << 20])
@@ -43,3 +45,34 @@ def test_what_was_freed_goes_back() -> None:
         assert left is not None
         assert full - left > 50 << 20
     assert len(kept) == 2_000
+
+
+FREES_ITS_HEAP = """
+import sys
+from barnabas_raftlog.memory import give_back, keep_freed, resident_bytes
+if sys.argv[1] == "keep":
+    assert keep_freed()
+before = resident_bytes()
+freed = [b"x" * 50_000 for _ in range(2_000)]
+freed.clear()
+left = resident_bytes()
+give_back()
+print(left - before, resident_bytes() - before)
+"""
+
+
+def test_what_was_freed_stays_until_it_is_given_back() -> None:
+    if platform.libc_ver()[0] != "glibc":
+        assert not keep_freed(), "other C libraries have no such option"
+        return
+
+    def left_bytes(what: str) -> list[int]:
+        command = [sys.executable, "-c", FREES_ITS_HEAP, what]
+        return [int(text) for text in subprocess.run(command, capture_output=True, check=True).stdout.split()]
+
+    most = 10 << 20
+    of_itself, given_back = left_bytes("as it is")
+    assert of_itself < most, "nothing lies behind it"
+    kept, given_back = left_bytes("keep")
+    assert kept > 90 << 20
+    assert given_back < most

@@ -5,6 +5,7 @@ ended: that is for ListPartitionReassignments. The moves themselves are led by t
 """
 
 from itertools import compress, islice
+from operator import not_
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
@@ -41,9 +42,8 @@ async def handle(
     try:
         check_named(sum(await made(_count, request.topics)), "partitions")
         are_possible = await made(_is_possible, request.topics)
-        topics = compress(request.topics, are_possible)
-        named = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-        wanted = await made(_wanted, named)
+        topics = list(compress(request.topics, are_possible))
+        wanted = await made(_wanted, [(topic.name, partition) for topic in topics for partition in topic.partitions])
         command = AlterReassignments(tuple(wanted), request.allow_replication_factor_change)
         answer = await broker.metadata.submit(command, timeout_s) if wanted else AlterReassignmentsAnswer(())
     except Refused as refused:
@@ -51,17 +51,19 @@ async def handle(
         response.error_message = in_words(refused.message)
         return response
     assert isinstance(answer, AlterReassignmentsAnswer)
-    fates = iter(answer.partitions)
-    response = AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change
+    others = compress(request.topics, map(not_, are_possible))
+    known = iter(await made(_result, answer.partitions))
+    unknown = iter(await made(_unknown, [partition for topic in others for partition in topic.partitions]))
+    possible = iter(are_possible)
+
+    def answered(topic: ReassignableTopic) -> ReassignableTopicResponse:
+        results = islice(known if next(possible) else unknown, len(topic.partitions))
+        return ReassignableTopicResponse(name=topic.name, partitions=list(results))
+
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=await made(answered, request.topics),
     )
-    for topic, is_possible in zip(request.topics, are_possible, strict=True):
-        if is_possible:
-            results = await made(_result, islice(fates, len(topic.partitions)))
-        else:
-            results = await made(_unknown, topic.partitions)
-        response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
-    return response
 
 
 def _is_possible(topic: ReassignableTopic) -> bool:
