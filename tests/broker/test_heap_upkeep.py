@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas_broker.heap_upkeep import INTERVAL_S, QUIET, WORTHWHILE_BYTES, HeapUpkeep
+from barnabas_broker.heap_upkeep import INTERVAL_S, QUIET, VERY_MUCH_BYTES, WORTHWHILE_BYTES, HeapUpkeep
 
 START_BYTES = 40 << 20
 MUCH = START_BYTES + WORTHWHILE_BYTES
@@ -65,8 +65,15 @@ async def test_it_gives_back_what_a_load_has_left_behind_each_time(process: Proc
         assert process.size == START_BYTES
 
 
+async def test_it_does_not_wait_where_it_is_very_much(process: Process) -> None:
+    for _ in range(3):
+        process.used_s += BUSY_S
+        process.size = START_BYTES + VERY_MUCH_BYTES
+        await process.look_and_release()
+
+
 async def test_it_waits_until_the_load_is_over(process: Process) -> None:
-    process.size = MUCH
+    process.size = START_BYTES + VERY_MUCH_BYTES - 1
     for _ in range(3):
         process.used_s += BUSY_S
         await process.look()
