@@ -10,7 +10,8 @@ this program's; if not, it waited for one, or for a disk.
 in which the kernel may find that it is somebody else's turn: asked before each callback, it took 7 % of all processor
 time of brokers that share their processors. So of a callback that took less than `EXACT_NS` of the wall, processor time
 is at most that. Of a longer one it is what the thread has used since it was asked last, without what other callbacks
-have taken of the wall since then: too little by what those waited, too much by what does not go through here.
+have taken of the wall since then: too little by what those waited, too much by what does not go through here, neither
+by more than `FRESH_NS`.
 
 *What it keeps*: for each of the last six times `SLOT_NS` a histogram of whole numbers, four buckets to each doubling,
 so a percentile is at most a quarter too high; and the longest of each, by name.
@@ -33,7 +34,7 @@ __all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "USED_NS", "Longest", "LoopMeter"]
 T = TypeVar("T")
 
 EXACT_NS = 1_024_000  # where a bucket begins
-FRESH_NS = 10_000_000
+FRESH_NS = 2_000_000
 USED_NS = 10_000_000
 LONG_NS = 100_000_000  # of processor time: somebody should hear of it
 SLOT_NS = 10_000_000_000
