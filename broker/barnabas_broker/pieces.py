@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from barnabas_raftlog.wire.schema import Struct
 
-__all__ = ["PIECE", "abandoned", "distinct", "emptied", "let_go", "one_by_one", "times_of"]
+__all__ = ["PIECE", "abandoned", "cleared", "distinct", "emptied", "let_go", "one_by_one", "times_of"]
 
 PIECE = 8  # items between two yields: to hash or to free a name of 32 KiB takes 20 us
 FEW = 50  # rows that are freed with the one that they belong to
@@ -39,10 +39,7 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable]) -> Generator[None
         kept += piece
         yield
     # The keys, if nobody else needs them.
-    for number in range(len(found), 0, -1):
-        found.popitem()
-        if not number % PIECE:
-            yield
+    yield from cleared(found)
     yield
     return kept
 
@@ -89,11 +86,14 @@ def abandoned(steps: Generator[None, None, Any]) -> Generator[None, None, None]:
     while arrays:
         _, rows = arrays.popitem()
         if sys.getrefcount(rows) <= OURS_ALONE:  # Else somebody else needs it, and what is in it.
-            yield from _emptied_in_place(rows)
+            yield from cleared(rows)
 
 
-def _emptied_in_place(rows: Any) -> Generator[None, None, None]:
-    """Empty a list, set or dict. Not a copy of it: the collector would look at all that is in something so young."""
+def cleared(rows: Any) -> Generator[None, None, None]:
+    """Empty a list, set or dict that nobody needs any more, and the arrays of messages in it.
+
+    Not a copy of it: the collector would look at all that is in something so young.
+    """
     if type(rows) is list:
         yield from emptied(rows)
     is_dict = type(rows) is dict

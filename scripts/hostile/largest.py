@@ -70,6 +70,7 @@ SHAPES = (
     Shape("tenth", (9_900, 1, 1)),
     Shape("long", (9_900, 1, 1), is_long=True),
     Shape("few", (10, 1, 1), is_long=True),
+    Shape("empty", (OPEN, 0, 0)),
 )
 
 

@@ -19,8 +19,7 @@ __all__ = ["OFFSETS_TOPIC", "java_hash", "offsets_topic", "partition_for"]
 OFFSETS_TOPIC = "__consumer_offsets"
 AUTOMATIC_REPLICAS = 3
 SEGMENT_BYTES = 1 << 20
-NAME_CHARACTERS_MAX = 32_767
-RUN = 256  # units that are hashed in one sum, not one by one: a client may ask for a name of a megabyte
+RUN = 256  # units that are hashed in one sum, not one by one: a client may ask for a name of 32,767
 POWERS = tuple(pow(31, RUN - 1 - number, 1 << 32) for number in range(RUN))
 RECORD_BYTES_MAX = 16 << 20  # A group is one record: 10,000 members of a kilobyte or two.
 
@@ -38,8 +37,7 @@ def java_hash(text: str) -> int:
 
 def partition_for(group_id: str, partition_count: int) -> int:
     """Return the offsets partition of a group, from 0 to `partition_count` - 1."""
-    # No group has a longer name (`is_storable`); it does not matter where it would be.
-    value = abs(java_hash(group_id[:NAME_CHARACTERS_MAX]))
+    value = abs(java_hash(group_id))
     # In Java the smallest int has no positive counterpart; Kafka takes 0 for it.
     return 0 if value == 1 << 31 else value % partition_count
 

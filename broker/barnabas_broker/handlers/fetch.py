@@ -93,7 +93,8 @@ class _Fetch:
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.is_last_look = request.max_wait_ms <= 0
         self.is_cramped = self.is_looking = False
-        self.is_short = sum([len(topic.partitions) for topic in request.topics]) < PIECE
+        topics = request.topics
+        self.is_short = len(topics) < PIECE and sum([len(topic.partitions) for topic in topics]) < PIECE
 
     def __repr__(self) -> str:
         return f"a fetch from {self.exchange.connection}"
@@ -264,6 +265,9 @@ class _Look:
                 count += 1
                 if not count % PIECE:
                     yield
+            count += 1
+            if not count % PIECE:
+                yield
             if by_id:
                 self.topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=results))
             else:

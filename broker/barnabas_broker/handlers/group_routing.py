@@ -31,14 +31,12 @@ __all__ = [
     "begun",
     "certain_shard",
     "has_outcome",
-    "is_storable",
     "route",
 ]
 
 CONFIRM_S = 2.0
 APPEND_S = 5.0  # Kafka's offsets.commit.timeout.ms
 REQUEST_MS = 10_000  # for all groups of a request together; the rest is refused
-NAME_BYTES_MAX = 32_767  # what a string of the stored format can hold
 REASON_MAX = 255  # characters of a reason that are kept, as Kafka's own clients cut it
 
 Steps = Generator[None, None, Message | None]
@@ -119,8 +117,3 @@ async def has_outcome(begin: Callable[[Done], object]) -> ErrorCode:
             return await future
     except TimeoutError:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-
-def is_storable(*names: str | None) -> bool:
-    """Tell whether all these fit into the records of a group."""
-    return all(name is None or len(name.encode()) <= NAME_BYTES_MAX for name in names)

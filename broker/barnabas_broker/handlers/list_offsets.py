@@ -17,7 +17,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partition import Partition
-from barnabas_broker.pieces import PIECE
+from barnabas_broker.pieces import PIECE, cleared
 from barnabas_broker.time_slices import Slices, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import (
@@ -87,6 +87,7 @@ def _named_twice(topics: Sequence[ListOffsetsTopic]) -> Generator[None, None, di
             if not number % PIECE:
                 yield
         yield
+    yield from cleared(seen)
     return twice
 
 

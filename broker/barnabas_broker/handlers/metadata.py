@@ -147,7 +147,7 @@ async def _await_leaders(broker: BrokerContext, request: MetadataRequest, versio
 
 async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
     if len(names) > NAMED_MAX:
-        return await taken(_named(broker, request, version, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION)))
+        return await taken(_named(broker, request, version, {}, ErrorCode.POLICY_VIOLATION))
     fates: dict[str, ErrorCode]
     wanted = await made(partial(_new_topic, broker), names)
     try:
@@ -176,8 +176,13 @@ def _everything(broker: BrokerContext) -> Generator[None, None, MetadataResponse
 
 
 def _named(
-    broker: BrokerContext, request: MetadataRequest, version: int, fates: dict[str, ErrorCode]
+    broker: BrokerContext,
+    request: MetadataRequest,
+    version: int,
+    fates: dict[str, ErrorCode],
+    fate_of_others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> Generator[None, None, MetadataResponse]:
+    """Answer for each topic that was asked for. `fates` and `fate_of_others` are for names of topics that are none."""
     topics = []
     for topic in request.topics or ():
         if topic.name is None or (topic.topic_id != NO_UUID and version >= IDS_SINCE):
@@ -189,7 +194,7 @@ def _named(
             )
         else:
             found = broker.partitions.topics.get(topic.name)
-            code = fates.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = fates.get(topic.name, fate_of_others)
             if topic.name not in fates and name_complaint(topic.name):
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             unknown = MetadataResponseTopic(error_code=code, name=topic.name)

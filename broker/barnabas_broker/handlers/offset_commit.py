@@ -29,7 +29,7 @@ from barnabas_clients.protocol.offset_commit import (
 )
 from barnabas_raftlog.steps import at_once
 
-from .group_routing import APPEND_S, Outcome, Steps, is_storable, route
+from .group_routing import APPEND_S, Outcome, Steps, route
 
 __all__ = ["handle", "refuse"]
 
@@ -173,8 +173,6 @@ class _Piece:
 
 def handle(broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> Outcome:
     """Check, append, and wait without a task."""
-    if not is_storable(request.group_id):
-        return _refuse_in_steps(request, ErrorCode.INVALID_GROUP_ID)
     return route(
         broker,
         exchange,

@@ -8,18 +8,19 @@ Positions that were committed for an earlier topic of the same name are not show
 now. All positions of a group are answered once, however often they are asked for; named ones each time, as in Kafka.
 """
 
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
 from barnabas_broker.pieces import distinct
-from barnabas_broker.time_slices import Slices, taken
+from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -28,6 +29,7 @@ from barnabas_clients.protocol.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from barnabas_raftlog.steps import at_once
 
 from .group_routing import CONFIRM_S, REQUEST_MS
 
@@ -43,25 +45,18 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
     version = exchange.version
     groups = request.groups
     if version < MANY_SINCE:
-        topics = (
-            None
-            if request.topics is None
-            else [
-                OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-                for topic in request.topics
-            ]
-        )
+        topics = None if request.topics is None else await made(_as_since_many, request.topics)
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
     groups = await taken(distinct(groups, _key))
     shards: dict[str, Shard | ErrorCode] = {}
+    confirmed: dict[Shard, ErrorCode] = {}
     until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
     for group in groups:
         await slices.breathe()
         is_late = broker.now_ms() >= until_ms
         find = broker.coordinator.find_shard
-        shards[group.group_id] = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
-    confirmed: dict[Shard, ErrorCode] = {}
-    for shard in shards.values():
+        shard = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
+        shards[group.group_id] = shard
         if isinstance(shard, Shard) and shard not in confirmed:
             confirmed[shard] = await shard.confirm(CONFIRM_S)
     results = []
@@ -73,7 +68,9 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             results.append(await taken(_read(broker, shard, group, by_id=version >= IDS_SINCE)))
         else:
             results.append(_failed(group, code))
-    return OffsetFetchResponse(groups=results) if version >= MANY_SINCE else _single(results[0], request, version)
+    if version >= MANY_SINCE:
+        return OffsetFetchResponse(groups=results)
+    return await taken(_single(results[0], request, version))
 
 
 def _key(group: OffsetFetchRequestGroup) -> Hashable:
@@ -84,7 +81,7 @@ def _key(group: OffsetFetchRequestGroup) -> Hashable:
 def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
     """Answer every group with `code`; before version 2 there are only the partitions to say it."""
     groups = [_failed(group, code) for group in request.groups]
-    return OffsetFetchResponse(error_code=code, topics=_failed_topics(request, code), groups=groups)
+    return OffsetFetchResponse(error_code=code, topics=at_once(_failed_topics(request, code)), groups=groups)
 
 
 def _read(
@@ -95,16 +92,15 @@ def _read(
     topics = []
     for asked in group.topics:
         hosted = broker.topic(asked.name, asked.topic_id, by_id=by_id)
-        if hosted is None and by_id:
-            unknown = [_none(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes]
-            topics.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=unknown))
-            continue
         name = asked.name if hosted is None else hosted.topic.name
         topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
         partitions = []
         for index in asked.partition_indexes:
-            value = shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id)
-            partitions.append(_position(index, value))
+            if hosted is None and by_id:
+                partitions.append(_none(index, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                value = shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id)
+                partitions.append(_position(index, value))
             if not len(partitions) % PIECE:
                 yield
         yield
@@ -149,40 +145,52 @@ def _failed(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchRespo
     return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
 
 
-def _failed_topics(request: OffsetFetchRequest, code: ErrorCode) -> list[OffsetFetchResponseTopic]:
-    return [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in request.topics or ()
-    ]
+def _as_since_many(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
+    """Return what versions before 8 ask for in the form of the later ones."""
+    return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
 
 
-def _single(result: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _failed_topics(
+    request: OffsetFetchRequest, code: ErrorCode
+) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
+    topics = []
+    for topic in request.topics or ():
+        partitions = []
+        for index in topic.partition_indexes:
+            failed = OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+            partitions.append(failed)
+            if not len(partitions) % PIECE:
+                yield
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    return topics
+
+
+def _single(
+    result: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
+) -> Generator[None, None, OffsetFetchResponse]:
     """Return the answer in the form of versions 1 to 7, which know one group and no ids."""
     code = ErrorCode(result.error_code)
     if code is not ErrorCode.NONE:
-        topics = _failed_topics(request, code) if version < TOP_LEVEL_SINCE else []
-        return OffsetFetchResponse(topics=topics, error_code=code)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(name=topic.name, partitions=_plain(topic.partitions)) for topic in result.topics
-        ]
+        failed = (yield from _failed_topics(request, code)) if version < TOP_LEVEL_SINCE else []
+        return OffsetFetchResponse(topics=failed, error_code=code)
+    topics = []
+    for topic in result.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(_plain(one))
+            if not len(partitions) % PIECE:
+                yield
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    return OffsetFetchResponse(topics=topics)
+
+
+def _plain(one: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=one.partition_index,
+        committed_offset=one.committed_offset,
+        committed_leader_epoch=one.committed_leader_epoch,
+        metadata=one.metadata,
+        error_code=one.error_code,
     )
-
-
-def _plain(partitions: Iterable[OffsetFetchResponsePartitions]) -> list[OffsetFetchResponsePartition]:
-    return [
-        OffsetFetchResponsePartition(
-            partition_index=one.partition_index,
-            committed_offset=one.committed_offset,
-            committed_leader_epoch=one.committed_leader_epoch,
-            metadata=one.metadata,
-            error_code=one.error_code,
-        )
-        for one in partitions
-    ]

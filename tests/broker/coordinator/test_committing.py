@@ -161,12 +161,6 @@ def test_ids_of_every_kind_are_groups(brokers: RunningCluster, topic: str, group
     client.lose()
 
 
-def test_an_id_that_no_record_can_hold_is_refused(brokers: RunningCluster, topic: str) -> None:
-    client = GroupClient(brokers.bootstrap, "x" * 32_768)
-    assert client.commit(topic, {3: 8}) == [ErrorCode.INVALID_GROUP_ID]
-    client.lose()
-
-
 class TestOffsetDelete:
     @staticmethod
     def ask(client: GroupClient, topics: dict[str, list[int]]) -> tuple[int, list[int]]:
