@@ -1,10 +1,12 @@
 """A broker that has had much to hold gives the memory back when it is quiet again, or has taken very much.
 
-Every `INTERVAL_S` it looks how large the process is. If that is `WORTHWHILE_BYTES` more than after the last time, and
-the process took less than `QUIET` of a processor since the last look, what was freed meanwhile goes back to the kernel
-(`barnabas_raftlog.memory.give_back`). Under load it is left alone, because it would be asked for again at once, but not
-beyond `VERY_MUCH_BYTES`: clients that send large requests of all kinds leave holes of all sizes, and a broker that was
-never quiet took 657 MiB.
+Every `INTERVAL_S` it looks how much the process has beside what is in use. If that is `WORTHWHILE_BYTES` more than
+after the last time, and the process took less than `QUIET` of a processor since the last look, what was freed goes back
+to the kernel (`barnabas_raftlog.memory.give_back`). It is not asked how large the process is: what was given back while
+most of it was in use would have to be exceeded before the rest could follow.
+
+Under load it is left alone, because it would be asked for again at once, but not beyond `VERY_MUCH_BYTES`: clients that
+send large requests of all kinds leave holes of all sizes, and a broker that was never quiet took 657 MiB.
 
 One timer for the process; the work is a thread's.
 """
@@ -13,7 +15,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from barnabas_raftlog.memory import give_back, resident_bytes
+from barnabas_raftlog.memory import give_back, spare_bytes
 
 __all__ = ["HeapUpkeep"]
 
@@ -28,7 +30,7 @@ class HeapUpkeep:
 
     def __init__(
         self,
-        size_bytes: Callable[[], int | None] = resident_bytes,
+        size_bytes: Callable[[], int | None] = spare_bytes,
         processor_s: Callable[[], float] = time.process_time,
         release: Callable[[], bool] = give_back,
     ) -> None:

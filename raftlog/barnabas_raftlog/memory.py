@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-__all__ = ["give_back", "keep_freed", "resident_bytes", "unfilled"]
+__all__ = ["give_back", "keep_freed", "resident_bytes", "spare_bytes", "unfilled"]
 
 LARGE_BYTES = 32 << 10  # below, a call through ctypes costs more than the zeros
 MAPPED_BYTES = 17 << 20
@@ -63,11 +63,33 @@ def resident_bytes() -> int | None:
     return pages * resource.getpagesize()
 
 
+def spare_bytes() -> int | None:
+    """Return how much memory of this process is in use beside what the C library has handed out.
+
+    What it keeps of what was freed is part of that, so it grows with it; so are code, stacks, and the interpreter's
+    small objects. None as for `resident_bytes`. Takes 20 to 100 us.
+    """
+    resident = resident_bytes()
+    if resident is None or _handed_out is None:
+        return resident
+    found = _handed_out()
+    return resident - int(found.uordblks) - int(found.hblkhd)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """glibc's struct of this name: bytes in use in the heap (`uordblks`) and mapped (`hblkhd`), and others."""
+
+    _fields_ = [
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+    ]
+
+
 def _load_of_glibc(name: str, *argument_types: "type[ctypes._SimpleCData[Any]]") -> "ctypes._NamedFuncPointer | None":
     if not sys.platform.startswith("linux"):
         return None
     library = ctypes.CDLL(None)
-    if not hasattr(library, "malloc_trim"):
+    if not hasattr(library, "malloc_trim") or not hasattr(library, name):
         return None  # Other libraries have functions of these names that do something else, or nothing.
     function = library[name]
     function.argtypes = argument_types
@@ -86,3 +108,6 @@ def _load_allocate() -> "ctypes._NamedFuncPointer | None":
 _allocate = _load_allocate()
 _trim = _load_of_glibc("malloc_trim", ctypes.c_size_t)
 _set_option = _load_of_glibc("mallopt", ctypes.c_int, ctypes.c_int)
+_handed_out = _load_of_glibc("mallinfo2")
+if _handed_out is not None:
+    _handed_out.restype = _Mallinfo2

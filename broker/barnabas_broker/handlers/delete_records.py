@@ -37,6 +37,7 @@ from .list_offsets import led_partition
 __all__ = ["handle", "refuse"]
 
 HIGH_WATERMARK = -1
+AWAITED_AT_ONCE = 500  # partitions
 
 
 class _Wait:
@@ -65,17 +66,15 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsReque
             if results:
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
             await slices.breathe()
-        if waits:
+        for first in range(0, len(waits), AWAITED_AT_ONCE):
             left_s = max(0, until_ms - broker.now_ms()) / 1000
-            await asyncio.wait([wait.answered for wait, _ in waits], timeout=left_s)
+            await asyncio.wait([wait.answered for wait, _ in waits[first : first + AWAITED_AT_ONCE]], timeout=left_s)
+        while waits:
+            _end(broker, *waits.pop())
+            await slices.breathe()
     finally:
         for wait, result in waits:
-            _end(wait, result)
-    for wait, result in waits:
-        if result.error_code == ErrorCode.NONE:
-            partition = wait.partition
-            result.low_watermark = partition.log.log_start_offset
-            broker.events.add("records deleted", str(partition), f"asked to: it starts at {result.low_watermark}")
+            _end(broker, wait, result)
     return DeleteRecordsResponse(topics=topics)
 
 
@@ -132,10 +131,13 @@ def _begin(
     return result
 
 
-def _end(wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
-    """Wait no more, and say so of what is not committed."""
+def _end(broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
+    """Wait no more, and say what became of it."""
     wait.is_closed = True
     wait.partition.forget(wait)
     code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
     if code is not ErrorCode.NONE:
         result.error_code, result.low_watermark = code, -1
+        return
+    partition, result.low_watermark = wait.partition, wait.partition.log.log_start_offset
+    broker.events.add("records deleted", str(partition), f"asked to: it starts at {result.low_watermark}")

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
+from barnabas_broker.partition import Partition
 from barnabas_clients.protocol.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsPartition,
@@ -28,30 +29,40 @@ def handle(
     broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest
 ) -> Generator[None, None, DescribeLogDirsResponse]:
     """Answer without waiting for anybody."""
-    asked = None if request.topics is None else (yield from _asked(request.topics))
+    asked = None if request.topics is None else (yield from _asked(broker, request.topics))
     result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
     for name, hosted in sorted(broker.partitions.topics.items()):
         yield
         if asked is not None and name not in asked:
             continue
-        rows = [
-            DescribeLogDirsPartition(
-                partition_index=index,
-                partition_size=partition.log.size_bytes,
-                offset_lag=max(0, partition.log.log_end_offset - partition.high_watermark),
-            )
-            for index, partition in sorted(hosted.partitions.items())
-            if (asked is None or index in asked.get(name, ())) and not partition.is_witness
-        ]
+        rows = []
+        for number, (index, partition) in enumerate(sorted(hosted.partitions.items()), 1):
+            if (asked is None or index in asked[name]) and not partition.is_witness:
+                rows.append(_row(index, partition))
+            if not number % PIECE:
+                yield
         if rows:
             result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))
     return DescribeLogDirsResponse(results=[result])
 
 
-def _asked(topics: Sequence[DescribableLogDirTopic]) -> Generator[None, None, dict[str, set[int]]]:
-    """Return which partitions of which topics are asked for."""
+def _row(index: int, partition: Partition) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=index,
+        partition_size=partition.log.size_bytes,
+        offset_lag=max(0, partition.log.log_end_offset - partition.high_watermark),
+    )
+
+
+def _asked(
+    broker: BrokerContext, topics: Sequence[DescribableLogDirTopic]
+) -> Generator[None, None, dict[str, set[int]]]:
+    """Return which partitions are asked for, of those topics that there are."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
+        yield
+        if topic.topic not in broker.partitions.topics:
+            continue
         indexes = asked.setdefault(topic.topic, set())
         for first in range(0, len(topic.partitions), PIECE):
             indexes.update(topic.partitions[first : first + PIECE])

@@ -7,10 +7,11 @@ A move that was called off is listed until the partition is back: its former tar
 and topics that do not exist are passed over, as Kafka passes them over.
 """
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
+from barnabas_broker.time_slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -19,11 +20,13 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from barnabas_metadata_quorum.commands import ReadIndex, ReadIndexAnswer, Refused
-from barnabas_metadata_quorum.image import Topic
+from barnabas_metadata_quorum.image import Partition, Topic
 
 from .create_topics import code_of, limit_s
 
 __all__ = ["handle", "refuse"]
+
+PIECE = 200  # partitions between two yields
 
 
 async def handle(
@@ -40,16 +43,7 @@ async def handle(
     if broker.image.version < read.version:
         text = f"this broker has not yet heard all that the controller knows: it is at {broker.image.version}"
         return ListPartitionReassignmentsResponse(error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=text)
-    response = ListPartitionReassignmentsResponse()
-    if request.topics is None:
-        for topic in broker.image.topics.values():
-            _add(response, topic, range(len(topic.partitions)))
-        return response
-    for asked in request.topics:
-        found = broker.image.topic_named(asked.name)
-        if found is not None:
-            _add(response, found, asked.partition_indexes)
-    return response
+    return ListPartitionReassignmentsResponse(topics=await taken(_ongoing(broker, request)))
 
 
 def refuse(_: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartitionReassignmentsResponse:
@@ -57,16 +51,35 @@ def refuse(_: ListPartitionReassignmentsRequest, code: ErrorCode) -> ListPartiti
     return ListPartitionReassignmentsResponse(error_code=code)
 
 
-def _add(response: ListPartitionReassignmentsResponse, topic: Topic, indexes: Iterable[int]) -> None:
-    ongoing = [
-        OngoingPartitionReassignment(
-            partition_index=index,
-            replicas=partition.replicas,
-            adding_replicas=partition.adding,
-            removing_replicas=partition.removing,
-        )
-        for index in indexes
-        if 0 <= index < len(topic.partitions) and (partition := topic.partitions[index]).move is not None
-    ]
-    if ongoing:
-        response.topics.append(OngoingTopicReassignment(name=topic.name, partitions=ongoing))
+def _ongoing(
+    broker: BrokerContext, request: ListPartitionReassignmentsRequest
+) -> Generator[None, None, list[OngoingTopicReassignment]]:
+    """Return what is on its way of what is asked for, of one and the same image."""
+    topics, image = [], broker.image
+    asked: Iterable[tuple[Topic | None, Sequence[int]]]
+    if request.topics is None:
+        asked = ((topic, range(len(topic.partitions))) for topic in image.topics.values())
+    else:
+        asked = ((image.topic_named(topic.name), topic.partition_indexes) for topic in request.topics)
+    for topic, indexes in asked:
+        yield
+        if topic is None:
+            continue
+        partitions = []
+        for number, index in enumerate(indexes, 1):
+            if 0 <= index < len(topic.partitions) and topic.partitions[index].move is not None:
+                partitions.append(_row(index, topic.partitions[index]))
+            if not number % PIECE:
+                yield
+        if partitions:
+            topics.append(OngoingTopicReassignment(name=topic.name, partitions=partitions))
+    return topics
+
+
+def _row(index: int, partition: Partition) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=index,
+        replicas=partition.replicas,
+        adding_replicas=partition.adding,
+        removing_replicas=partition.removing,
+    )

@@ -35,6 +35,7 @@ def handle(
         for asked in topic.partitions:
             result.partitions.append(_one(broker.partitions.topics.get(topic.topic), asked))
             yield
+        yield
     return response
 
 

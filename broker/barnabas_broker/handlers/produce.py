@@ -285,6 +285,8 @@ def _in_steps(produce: "_Produce", request: ProduceRequest) -> Generator[None, N
         for data in topic.partition_data:
             results.append(produce.take(topic, data))
             yield
+        if not results:
+            yield
     response = produce.conclude(request.timeout_ms)
     if response is None:
         yield from let_go(request)
