@@ -23,10 +23,13 @@ from barnabas_broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    fetch,
     find_coordinator,
     list_offsets,
     metadata,
+    offset_commit,
     offset_fetch,
+    offset_for_leader_epoch,
     produce,
 )
 from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
@@ -56,6 +59,7 @@ from barnabas_clients.protocol.describe_configs import (
 from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.fetch import FetchRequest, FetchTopic
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterableConfig,
@@ -64,7 +68,9 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 )
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_clients.protocol.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas_clients.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
@@ -117,8 +123,13 @@ class Broker:
     def topic(self, *_: Any, **__: Any) -> None:
         return None
 
+    group = topic
+    state = None
+
     def now_ms(self) -> int:
         return 0
+
+    wall_ms = now_ms
 
     def known_brokers(self) -> list[Any]:
         return []
@@ -288,6 +299,34 @@ async def test_a_partition_whose_offsets_are_asked_for_twice_is_refused_each_tim
     codes = [row.error_code for row in response.topics[0].partitions]
     refused, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [refused, *[unknown] * (MANY - 2), refused]
+
+
+TOPICS_WITHOUT_PARTITIONS: dict[str, Callable[[Any, Any], Generator[None, None, Any]]] = {
+    "epochs": lambda broker, exchange: offset_for_leader_epoch.handle(
+        broker, exchange, OffsetForLeaderEpochRequest(topics=Counted([OffsetForLeaderTopic(topic="t")] * MANY))
+    ),
+    "directories": lambda broker, exchange: describe_log_dirs.handle(
+        broker, exchange, DescribeLogDirsRequest(topics=Counted([DescribableLogDirTopic(topic="t")] * MANY))
+    ),
+    "produce": lambda broker, exchange: produce._in_steps(
+        produce._Produce(broker, exchange, 1), ProduceRequest(topic_data=Counted([TopicProduceData(name="t")] * MANY))
+    ),
+    "fetch": lambda broker, _: fetch._Look(
+        broker, 7, FetchRequest(topics=Counted([FetchTopic(topic="t")] * MANY)), 1_000
+    ).run(),
+    "commit": lambda broker, exchange: offset_commit._Commit(
+        broker, exchange, OffsetCommitRequest(topics=Counted([OffsetCommitRequestTopic(name="t")] * MANY))
+    ).run(Broker()),  # type: ignore[arg-type]  # a shard that is not active
+}
+
+
+@pytest.mark.parametrize("what", TOPICS_WITHOUT_PARTITIONS)
+def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: str) -> None:
+    broker: Any = Broker()
+    broker.config.fetch_max_bytes = 1_000
+    exchange: Any = SimpleNamespace(version=7)
+    steps = TOPICS_WITHOUT_PARTITIONS[what](broker, exchange)
+    assert 0 < longest_stretch(lambda: next(steps))[0] <= offset_commit.PIECE
 
 
 async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:

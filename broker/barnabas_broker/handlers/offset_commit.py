@@ -42,7 +42,18 @@ PIECE, PIECE_BYTES = 300, 48 << 10  # partitions between two yields, or bytes of
 class _Commit:
     """One request: its answer, which takes shape, and the pieces of it that are on their way to a majority."""
 
-    __slots__ = ("_expire_ms", "_now_ms", "_open", "_written", "broker", "deadline", "exchange", "request", "response")
+    __slots__ = (
+        "_code",
+        "_expire_ms",
+        "_now_ms",
+        "_open",
+        "_written",
+        "broker",
+        "deadline",
+        "exchange",
+        "request",
+        "response",
+    )
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
         self.broker, self.exchange, self.request = broker, exchange, request
@@ -51,6 +62,7 @@ class _Commit:
         self._now_ms = broker.coordinator.wall_ms()
         kept_ms = request.retention_time_ms
         self._expire_ms = min(self._now_ms + kept_ms, TIMESTAMP_MAX) if kept_ms >= 0 else NO_TIMESTAMP
+        self._code = ErrorCode.NONE  # why the member may not commit
         self._open: list[list[OffsetCommitResponsePartition]] = []  # Pieces of which nobody knows yet.
         self._written = False  # Everything is appended, or refused.
 
@@ -60,26 +72,26 @@ class _Commit:
         So what a member was late with never comes behind what its successor has stored. Return the answer if it can be
         given; otherwise it is given when everything is committed.
         """
-        code = self._may(shard)
+        self._code = self._may(shard)
         by_id = self.exchange.version >= IDS_SINCE
         piece = _Piece()
         for topic in self.request.topics:
-            hosted = None if code else self.broker.topic(topic.name, topic.topic_id, by_id=by_id)
+            hosted = None if self._code else self.broker.topic(topic.name, topic.topic_id, by_id=by_id)
             results: list[OffsetCommitResponsePartition] = []
             for asked in topic.partitions:
-                result = OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=code)
-                if not code:
+                result = OffsetCommitResponsePartition(partition_index=asked.partition_index, error_code=self._code)
+                if not self._code:
                     self._look_at(shard, asked, hosted, result, piece)
                 results.append(result)
                 piece.count += 1
                 if piece.is_full:
-                    self._write(shard, piece)
-                    yield
-                    code, piece = code or self._may(shard), _Piece()
+                    piece = yield from self._next_piece(shard, piece)
             self.response.topics.append(
                 OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results)
             )
             piece.count += 1
+            if piece.is_full:
+                piece = yield from self._next_piece(shard, piece)
         self._write(shard, piece)
         self._written = True
         if not self._open:
@@ -87,6 +99,13 @@ class _Commit:
             return self.response
         self._park()
         return None
+
+    def _next_piece(self, shard: Shard, piece: "_Piece") -> Generator[None, None, "_Piece"]:
+        """Append what there is, give others their turn, and see whether the member still may."""
+        self._write(shard, piece)
+        yield
+        self._code = self._code or self._may(shard)
+        return _Piece()
 
     def _may(self, shard: Shard) -> ErrorCode:
         if shard.state is not ShardState.ACTIVE:

@@ -14,7 +14,7 @@ from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext
 from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
-from barnabas_broker.pieces import distinct
+from barnabas_broker.pieces import distinct, let_go
 from barnabas_broker.time_slices import Slices, made, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_fetch import (
@@ -183,6 +183,7 @@ def _single(
                 yield
         topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
         yield
+    yield from let_go(result)
     return OffsetFetchResponse(topics=topics)
 
 
