@@ -107,12 +107,22 @@ def emptied(rows: list[Any]) -> Generator[None, None, None]:
     number = 0
     while rows:
         row = rows.pop()
-        if any(len(getattr(row, inner) or ()) > FEW for inner in _lists_of(type(row))):
+        if _holds_many(row):
             yield from let_go(row)
             yield
         number += 1
         if not number % PIECE:
             yield
+
+
+def _holds_many(row: Any) -> bool:
+    """Tell whether there are many rows in the arrays of a row, or in those in them."""
+    for name in _lists_of(type(row)):
+        inner = getattr(row, name) or ()
+        # The rows of an array are all of one kind.
+        if len(inner) > FEW or (inner and _lists_of(type(inner[0])) and any(map(_holds_many, inner))):
+            return True
+    return False
 
 
 def one_by_one(items: Iterable[T]) -> Iterator[T]:

@@ -55,6 +55,7 @@ from barnabas_clients.protocol.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    DescribeConfigsSynonym,
 )
 from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -462,6 +463,13 @@ def deep() -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[DescribeConfigsResult(configs=rows)])
 
 
+def deepest() -> DescribeConfigsResponse:
+    rows = [DescribeConfigsSynonym(name=Freed(f"n{k}")) for k in range(MANY)]
+    return DescribeConfigsResponse(
+        results=[DescribeConfigsResult(configs=[DescribeConfigsResourceResult(synonyms=rows)])]
+    )
+
+
 def both() -> DescribeConfigsResponse:
     results = [
         DescribeConfigsResult(configs=[DescribeConfigsResourceResult(name=Freed("n")) for _ in range(2 * FEW)])
@@ -511,7 +519,7 @@ def test_what_an_abandoned_work_held_is_freed_in_pieces() -> None:
     assert max(freed) <= PIECE + FEW
 
 
-@pytest.mark.parametrize("shape", [wide, deep, both])
+@pytest.mark.parametrize("shape", [wide, deep, deepest, both])
 def test_what_a_message_held_is_freed_in_pieces(shape: Callable[[], DescribeConfigsResponse]) -> None:
     message = shape()
     steps = let_go(message)
