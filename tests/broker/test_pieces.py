@@ -25,6 +25,7 @@ from barnabas_broker.handlers import (
     describe_log_dirs,
     fetch,
     find_coordinator,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
@@ -67,6 +68,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from barnabas_clients.protocol.list_groups import ListGroupsRequest, ListGroupsResponse
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
@@ -135,7 +137,8 @@ class Broker:
     def known_brokers(self) -> list[Any]:
         return []
 
-    brokers = known_brokers
+    brokers = active_shards = known_brokers
+    is_loading = False
 
 
 def longest_stretch(advance: Callable[[], Any]) -> tuple[int, Any]:
@@ -300,6 +303,16 @@ async def test_a_partition_whose_offsets_are_asked_for_twice_is_refused_each_tim
     codes = [row.error_code for row in response.topics[0].partitions]
     refused, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [refused, *[unknown] * (MANY - 2), refused]
+
+
+def test_filters_are_looked_at_in_pieces() -> None:
+    broker: Any = Broker()
+    exchange: Any = None
+    names = Counted(f"state {k}" for k in range(MANY))
+    steps = list_groups.handle(broker, exchange, ListGroupsRequest(states_filter=names, types_filter=("CLASSIC",)))
+    longest, response = longest_stretch(lambda: next(steps))
+    assert 0 < longest <= list_groups.PIECE
+    assert response == ListGroupsResponse()
 
 
 TOPICS_WITHOUT_PARTITIONS: dict[str, Callable[[Any, Any], Generator[None, None, Any]]] = {
