@@ -15,6 +15,7 @@ from barnabas_clients.protocol.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import DeletedTopic, Refused, check_named
@@ -29,11 +30,11 @@ __all__ = ["handle", "refuse"]
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Delete; this broker's own view includes it when the answer leaves."""
     if not broker.config.delete_topic_enable:
-        return refuse(request, ErrorCode.TOPIC_DELETION_DISABLED)
+        return await _refused(request, ErrorCode.TOPIC_DELETION_DISABLED)
     try:
         check_named(len(request.topic_names) + len(request.topics))
     except Refused as refused:
-        return await _refused(request, refused)
+        return await _refused(request, code_of(refused.reason), refused.message)
     # Ten thousand names take a millisecond or two each time that they are gone through.
     slices, topics = Slices(), broker.partitions.topics_by_id
     all_ids = _ids(request)
@@ -57,7 +58,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     try:
         deleted = await broker.metadata.delete_topics(names, topic_ids, timeout_s)
     except Refused as refused:
-        return await _refused(request, refused)
+        return await _refused(request, code_of(refused.reason), refused.message)
     return DeleteTopicsResponse(responses=await made(_result, deleted) + kept)
 
 
@@ -68,17 +69,17 @@ def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsRespons
     return DeleteTopicsResponse(responses=named + identified)
 
 
-async def _refused(request: DeleteTopicsRequest, refused: Refused) -> DeleteTopicsResponse:
-    code, text = code_of(refused.reason), in_words(refused.message)
+async def _refused(request: DeleteTopicsRequest, code: ErrorCode, text: str | None = None) -> DeleteTopicsResponse:
+    message = in_words(text)
 
     def named(name: str) -> DeletableTopicResult:
-        return DeletableTopicResult(name=name, error_code=code, error_message=text)
+        return DeletableTopicResult(name=name, error_code=code, error_message=message)
 
-    def identified(topic_id: bytes) -> DeletableTopicResult:
-        return DeletableTopicResult(name=None, topic_id=topic_id, error_code=code, error_message=text)
+    def identified(topic: DeleteTopicState) -> DeletableTopicResult:
+        return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
 
-    results = await made(named, _names(request))
-    return DeleteTopicsResponse(responses=results + await made(identified, _ids(request)))
+    results = await made(named, request.topic_names)
+    return DeleteTopicsResponse(responses=results + await made(identified, request.topics))
 
 
 def _result(topic: DeletedTopic) -> DeletableTopicResult:
