@@ -7,10 +7,13 @@ A broker's own settings are read when it starts, so none can be altered, and who
 ask for loggers, client metrics or groups, which have no configuration here.
 """
 
+from collections.abc import Generator, Iterator, Sequence
+from itertools import compress, repeat
+
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.pieces import PIECE, times_of
-from barnabas_broker.time_slices import Slices, made, taken
+from barnabas_broker.pieces import PIECE, emptied, times_of
+from barnabas_broker.time_slices import made, taken
 from barnabas_clients.protocol.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -51,43 +54,61 @@ Fate = tuple[ErrorCode, str | None]
 
 async def handle(broker: BrokerContext, _: Exchange, request: Request) -> Response:
     """Alter what can be altered; cancelled, it may be altered yet."""
-    resources, slices = _resources(request), Slices()
+    resources = _resources(request)
     try:
         check_named(len(resources), "resources")
     except Refused as refused:
         return await _answered(request, [(code_of(refused.reason), refused.message)] * len(resources))
-    keys = [(resource.resource_type, resource.resource_name) for resource in resources]
-    times = await taken(times_of(keys))
-    fates: dict[tuple[int, str], Fate] = {}
-    wanted: list[ConfiguredTopic] = []
-    for number, (resource, key) in enumerate(zip(resources, keys, strict=True), 1):
+    refusals = await taken(_refusals(resources))
+    wanted = await made(_wanted, compress(resources, map(_is_none, refusals)))
+    altered = await _altered(broker, wanted, request.validate_only)
+    fates = await made(lambda refusal: refusal or next(altered), refusals)
+    await taken(emptied(wanted))
+    return await _answered(request, fates)
+
+
+def _refusals(resources: Sequence[Resource]) -> Generator[None, None, list[Fate | None]]:
+    """Return why each of them need not go to the controller; None: it has to."""
+    times = yield from times_of((resource.resource_type, resource.resource_name) for resource in resources)
+    refusals = []
+    for number, resource in enumerate(resources, 1):
+        refusals.append(_refusal(resource, times[resource.resource_type, resource.resource_name]))
         if not number % PIECE:
-            await slices.breathe()
-        if times[key] > 1:
-            fates[key] = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-        elif resource.resource_type == TOPIC and name_complaint(resource.resource_name):
-            fates[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
-        elif resource.resource_type == TOPIC and len(resource.configs) > CONFIGS_MAX:
-            text = f"{len(resource.configs)} configurations of one topic; {CONFIGS_MAX} are the maximum"
-            fates[key] = ErrorCode.INVALID_REQUEST, text
-        elif resource.resource_type == TOPIC:
-            wanted.append(_wanted(resource))
-        elif resource.resource_type == BROKER:
-            text = "A broker's settings are read when it starts, and none can be altered: change them and restart it"
-            fates[key] = ErrorCode.INVALID_REQUEST, text
-        else:
-            text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) have"
-            fates[key] = ErrorCode.INVALID_REQUEST, text
-    if wanted:
-        command = AlterConfigs(tuple(wanted), request.validate_only)
-        try:
-            answer = await broker.metadata.submit(command, TIMEOUT_S)
-        except Refused as refused:
-            fates |= {(TOPIC, one.name): (code_of(refused.reason), refused.message) for one in wanted}
-        else:
-            assert isinstance(answer, AlterConfigsAnswer)
-            fates |= await made(_fate, answer.topics)
-    return await _answered(request, await made(fates.__getitem__, keys))
+            yield
+    return refusals
+
+
+def _refusal(resource: Resource, times: int) -> Fate | None:
+    if times > 1:
+        return ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+    if resource.resource_type == BROKER:
+        text = "A broker's settings are read when it starts, and none can be altered: change them and restart it"
+        return ErrorCode.INVALID_REQUEST, text
+    if resource.resource_type != TOPIC:
+        text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) have"
+        return ErrorCode.INVALID_REQUEST, text
+    if name_complaint(resource.resource_name):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+    if len(resource.configs) > CONFIGS_MAX:
+        text = f"{len(resource.configs)} configurations of one topic; {CONFIGS_MAX} are the maximum"
+        return ErrorCode.INVALID_REQUEST, text
+    return None
+
+
+def _is_none(refusal: Fate | None) -> bool:
+    return refusal is None
+
+
+async def _altered(broker: BrokerContext, wanted: Sequence[ConfiguredTopic], validate_only: bool) -> Iterator[Fate]:
+    """Return what the controller says of each of them."""
+    if not wanted:
+        return iter(())
+    try:
+        answer = await broker.metadata.submit(AlterConfigs(tuple(wanted), validate_only), TIMEOUT_S)
+    except Refused as refused:
+        return repeat((code_of(refused.reason), refused.message), len(wanted))
+    assert isinstance(answer, AlterConfigsAnswer)
+    return map(_fate, answer.topics)
 
 
 def refuse(request: Request, code: ErrorCode) -> Response:
@@ -95,8 +116,8 @@ def refuse(request: Request, code: ErrorCode) -> Response:
     return _response(request, [(code, None)] * len(request.resources))
 
 
-def _fate(altered: AlteredTopic) -> tuple[tuple[int, str], Fate]:
-    return (TOPIC, altered.name), (code_of(altered.error), altered.message or None)
+def _fate(altered: AlteredTopic) -> Fate:
+    return code_of(altered.error), altered.message or None
 
 
 def _resources(request: Request) -> list[Resource]:

@@ -29,6 +29,7 @@ from barnabas_metadata_quorum.commands import (
 )
 from barnabas_metadata_quorum.topic_names import name_complaint
 
+from .create_partitions import REPLICAS_MAX
 from .create_topics import code_of, limit_s
 
 __all__ = ["handle", "refuse"]
@@ -77,12 +78,13 @@ def _unknown(partition: ReassignablePartition) -> ReassignablePartitionResponse:
 
 
 def _count(topic: ReassignableTopic) -> int:
-    return len(topic.partitions)
+    return len(topic.partitions) or 1
 
 
 def _wanted(named: tuple[str, ReassignablePartition]) -> Reassignment:
     name, partition = named
-    replicas = None if partition.replicas is None else tuple(partition.replicas)
+    # Of so many brokers some are unknown, or named twice, and the controller says so of the first thousand, too.
+    replicas = None if partition.replicas is None else tuple(partition.replicas[:REPLICAS_MAX])
     return Reassignment(name, partition.partition_index, replicas)
 
 

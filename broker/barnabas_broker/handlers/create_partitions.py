@@ -24,10 +24,13 @@ from barnabas_metadata_quorum.commands import (
     check_named,
 )
 from barnabas_metadata_quorum.topic_names import name_complaint
+from barnabas_metadata_quorum.topics import PARTITIONS_PER_COMMAND_MAX
 
 from .create_topics import LEADERS_S, code_of, leaders_of, limit_s, sorted_out
 
-__all__ = ["handle", "refuse"]
+__all__ = ["REPLICAS_MAX", "handle", "refuse"]
+
+REPLICAS_MAX = 1_000  # more brokers than a cluster has
 
 
 async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -70,10 +73,14 @@ async def _submitted(broker: BrokerContext, command: CreatePartitions, timeout_s
 
 def _refusal(topic: CreatePartitionsTopic, times: int) -> CreatePartitionsTopicResult | None:
     """Return the answer for what no controller need be asked."""
+    rows = topic.assignments or ()
     if times > 1:
         code, text = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
     elif name_complaint(topic.name):
         code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+    elif len(rows) > PARTITIONS_PER_COMMAND_MAX or any(len(row.broker_ids) > REPLICAS_MAX for row in rows):
+        text = f"{PARTITIONS_PER_COMMAND_MAX} partitions may be assigned, {REPLICAS_MAX} brokers to each, not more"
+        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
     else:
         return None
     return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
