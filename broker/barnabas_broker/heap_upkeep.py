@@ -20,9 +20,9 @@ from barnabas_raftlog.memory import give_back, spare_bytes
 __all__ = ["HeapUpkeep"]
 
 INTERVAL_S = 2.0
-WORTHWHILE_BYTES = 32 << 20
+WORTHWHILE_BYTES = 8 << 20  # to give so much back takes a millisecond
 VERY_MUCH_BYTES = 96 << 20  # to give so much back takes 12 ms
-QUIET = 0.25
+QUIET = 0.5
 
 
 class HeapUpkeep:
@@ -36,7 +36,7 @@ class HeapUpkeep:
     ) -> None:
         self._size_bytes, self._processor_s, self._release = size_bytes, processor_s, release
         self._used_s = processor_s()
-        self._after_bytes = 0
+        self._after_bytes = size_bytes() or 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -62,7 +62,7 @@ class HeapUpkeep:
         if size is None:
             self.close()
             return
-        self._after_bytes = min(self._after_bytes or size, size)
+        self._after_bytes = min(self._after_bytes, size)
         if size >= self._after_bytes + (WORTHWHILE_BYTES if is_quiet else VERY_MUCH_BYTES):
             work = asyncio.get_running_loop().run_in_executor(None, self._release)
             work.add_done_callback(self._on_done)

@@ -20,8 +20,8 @@ class Process:
         self.size: int | None = START_BYTES
         self.used_s = 0.0
         self.released, self.can_release = 0, True
-        self.upkeep = HeapUpkeep(self.size_bytes, lambda: self.used_s, self.release)
         self.looks = asyncio.Semaphore(0)
+        self.upkeep = HeapUpkeep(self.size_bytes, lambda: self.used_s, self.release)
 
     def size_bytes(self) -> int | None:
         self.looks.release()
@@ -53,6 +53,7 @@ async def thread_ends() -> None:
 async def process() -> AsyncIterator[Process]:
     process = Process()
     async with asyncio.timeout(TIMEOUT_S):
+        await process.looks.acquire()
         await process.look()
         yield process
     process.upkeep.close()
