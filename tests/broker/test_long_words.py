@@ -9,6 +9,7 @@ from barnabas_clients.protocol.create_partitions import CreatePartitionsRequest,
 from barnabas_clients.protocol.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_clients.protocol.describe_groups import DescribeGroupsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.incremental_alter_configs import (
@@ -60,6 +61,7 @@ REQUESTS: list[tuple[Message, int]] = [
     ),
     (DeleteTopicsRequest(topic_names=[LONG]), 3),
     (FindCoordinatorRequest(key=LONG, key_type=1), 1),
+    (DescribeGroupsRequest(groups=[LONG]), 6),
 ]
 
 

@@ -5,7 +5,7 @@ A group that does not exist is "Dead" without an error before version 6, and GRO
 """
 
 from barnabas_broker.connections import Exchange
-from barnabas_broker.context import BrokerContext
+from barnabas_broker.context import BrokerContext, in_words
 from barnabas_broker.groups.group import Group
 from barnabas_broker.groups.states import GroupState
 from barnabas_broker.pieces import distinct
@@ -58,7 +58,8 @@ def refuse(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsRes
 def _missing(group_id: str, version: int) -> DescribedGroup:
     result = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
     if version >= NOT_FOUND_SINCE:
-        result.error_code, result.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+        result.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        result.error_message = in_words(f"Group {group_id} not found.")
     return result
 
 
