@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from barnabas_broker.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import Api, Message, encode_request
 from barnabas_raftlog.wire.layout import Array, Blob, Field, Fixed, Kind, Nested, RecordSet, Text, layout_of
+from barnabas_raftlog.wire.primitives import TEXT_BYTES_MAX
 
 from .frames import batch
 
@@ -25,7 +26,6 @@ ELEMENT_BYTES_MAX = 512
 """Of an answer, for each thing that the request named, beside its name: numbers, a code, and what an error says."""
 BASE_BYTES_MAX = 1 << 20
 """Of an answer to a request that names nothing: all topics, groups, settings of this cluster."""
-TEXT_BYTES_MAX = 32_767
 OPEN = -1
 NUMBERS = {
     "timeout_ms": 1_000,

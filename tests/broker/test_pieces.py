@@ -502,6 +502,18 @@ def test_names_that_stand_in_no_list_are_freed_in_pieces_too() -> None:
     assert message.groups == ()
 
 
+def freed_by_abandoning(work: Callable[[], Generator[None, None, None]]) -> list[int]:
+    """Begin a work and abandon it; return how much was freed between each two pauses."""
+    begun = work()
+    next(begun)
+    steps = abandoned(begun)
+    del begun
+    Counted.take()
+    advance, freed = counting(lambda: next(steps))
+    longest_stretch(advance)
+    return freed
+
+
 def test_what_an_abandoned_work_held_is_freed_in_pieces() -> None:
     ended: list[str] = []
 
@@ -520,13 +532,7 @@ def test_what_an_abandoned_work_held_is_freed_in_pieces() -> None:
         yield from inside(named())
         del known
 
-    begun = work()
-    next(begun)
-    steps = abandoned(begun)
-    del begun
-    Counted.take()
-    advance, freed = counting(lambda: next(steps))
-    longest_stretch(advance)
+    freed = freed_by_abandoning(work)
     assert ended == [f"{MANY} were known"]
     assert sum(freed) == 3 * MANY
     assert max(freed) <= PIECE + FEW
@@ -549,13 +555,7 @@ def test_rows_that_an_abandoned_work_held_in_any_container_are_freed_in_pieces(k
         yield
         assert not (rows, by_name)
 
-    begun = work()
-    next(begun)
-    steps = abandoned(begun)
-    del begun
-    Counted.take()
-    advance, freed = counting(lambda: next(steps))
-    longest_stretch(advance)
+    freed = freed_by_abandoning(work)
     assert sum(freed) == MANY + FEW + 1
     assert max(freed) <= PIECE
 

@@ -39,7 +39,7 @@ from barnabas_metadata_quorum.commands import (
 )
 from barnabas_metadata_quorum.topic_names import name_complaint
 
-from .create_topics import code_of
+from .create_topics import NO_SUCH_NAME, code_of
 
 __all__ = ["handle", "refuse"]
 
@@ -88,7 +88,7 @@ def _refusal(resource: Resource, times: int) -> Fate | None:
         text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) have"
         return ErrorCode.INVALID_REQUEST, text
     if name_complaint(resource.resource_name):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
     if len(resource.configs) > CONFIGS_MAX:
         text = f"{len(resource.configs)} configurations of one topic; {CONFIGS_MAX} are the maximum"
         return ErrorCode.INVALID_REQUEST, text

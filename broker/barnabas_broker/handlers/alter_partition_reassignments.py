@@ -30,7 +30,7 @@ from barnabas_metadata_quorum.commands import (
 from barnabas_metadata_quorum.topic_names import name_complaint
 
 from .create_partitions import REPLICAS_MAX
-from .create_topics import code_of, limit_s
+from .create_topics import NO_SUCH_NAME, code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -73,7 +73,7 @@ def _is_possible(topic: ReassignableTopic) -> bool:
 
 
 def _unknown(partition: ReassignablePartition) -> ReassignablePartitionResponse:
-    code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+    code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
     return ReassignablePartitionResponse(partition_index=partition.partition_index, error_code=code, error_message=text)
 
 

@@ -26,7 +26,7 @@ from barnabas_metadata_quorum.commands import (
 from barnabas_metadata_quorum.topic_names import name_complaint
 from barnabas_metadata_quorum.topics import PARTITIONS_PER_COMMAND_MAX
 
-from .create_topics import LEADERS_S, code_of, leaders_of, limit_s, sorted_out
+from .create_topics import LEADERS_S, NO_SUCH_NAME, code_of, leaders_of, limit_s, sorted_out
 
 __all__ = ["REPLICAS_MAX", "handle", "refuse"]
 
@@ -77,7 +77,7 @@ def _refusal(topic: CreatePartitionsTopic, times: int) -> CreatePartitionsTopicR
     if times > 1:
         code, text = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
     elif name_complaint(topic.name):
-        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
     elif len(rows) > PARTITIONS_PER_COMMAND_MAX or any(len(row.broker_ids) > REPLICAS_MAX for row in rows):
         text = f"{PARTITIONS_PER_COMMAND_MAX} partitions may be assigned, {REPLICAS_MAX} brokers to each, not more"
         code = ErrorCode.INVALID_REPLICA_ASSIGNMENT

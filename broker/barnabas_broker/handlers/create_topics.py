@@ -25,11 +25,12 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.commands import CONFIGS_MAX, CreatedTopic, NewTopic, RefusalReason, Refused, check_named
 from barnabas_metadata_quorum.topic_names import name_complaint
 
-__all__ = ["code_of", "handle", "leaders_of", "limit_s", "refuse", "sorted_out"]
+__all__ = ["NO_SUCH_NAME", "code_of", "handle", "leaders_of", "limit_s", "refuse", "sorted_out"]
 
 LEADERS_S = 5.0
 AWAITED_AT_ONCE = 500  # topics of which it is asked whether they have leaders: 2 us each
 TIMEOUT_S_MAX = 60.0
+NO_SUCH_NAME = "No topic can have this name."
 _CODES = {
     RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
     RefusalReason.TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,

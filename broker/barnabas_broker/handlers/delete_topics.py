@@ -22,7 +22,7 @@ from barnabas_metadata_quorum.commands import DeletedTopic, Refused, check_named
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
 from barnabas_raftlog.wire.schema import NO_UUID
 
-from .create_topics import code_of, limit_s
+from .create_topics import NO_SUCH_NAME, code_of, limit_s
 
 __all__ = ["handle", "refuse"]
 
@@ -98,7 +98,7 @@ def _sorted_out(names: Sequence[str]) -> Generator[None, None, tuple[list[str], 
         if name_complaint(name) is None:
             possible.append(name)
         else:
-            code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No topic can have this name."
+            code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
             results.append(DeletableTopicResult(name=name, error_code=code, error_message=text))
         if not number % PIECE:
             yield
