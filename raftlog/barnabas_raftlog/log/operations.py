@@ -31,10 +31,11 @@ __all__ = [
     "write_back_range",
 ]
 
-WRITE_BACK_BYTES = 2 << 20
-"""The disk is kept busy in pieces of this size: small against what the kernel tolerates, and against what others notice
-who sync meanwhile. With 8 MiB, and the ends of pieces in the same places, 18 replicas that grew alike made everybody
-wait for 150 ms every ten seconds."""
+WRITE_BACK_BYTES = 8 << 20
+"""The disk is kept busy in pieces of this size, which is small against what the kernel tolerates.
+
+With the ends of pieces in the same places, 18 replicas that grew alike made everybody wait who synced then, for 150 ms
+every ten seconds. Each piece costs half a millisecond of a processor, so smaller ones took a fifth more to produce."""
 
 
 def write_back_range(segment: Segment, begin: int, end: int) -> tuple[int, int]:

@@ -56,7 +56,7 @@ def test_a_log_pushes_what_is_written_from_the_loop_and_by_the_worker() -> None:
     node = Node(files, replace(ROOMY, segment_bytes=3 * WRITE_BACK_BYTES, stored_bytes_min=NOTHING_STORED))
     log = node.log()
     for count in (1, 600, 1, 1_200, 1):  # Many at once are written by the worker.
-        fill(log, count, body_bytes=5_000)
+        fill(log, count, body_bytes=20_000)
         node.work()
     ends: dict[str, int] = {}
     for path, position, size_bytes in files.pushed:
