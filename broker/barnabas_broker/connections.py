@@ -11,8 +11,11 @@ way the request owns a writable `bytearray`, and what is inside (record batches)
 lesser part: then it is copied once more, or a few bytes in the cache of a log would keep 100 MiB.
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
-system call (uvloop would make fifty, and 35 µs each were measured). What is longer than `SENT_AT_ONCE_BYTES` leaves in
-several turns, and never more than the transport takes: what it has beyond that would go to the kernel at once.
+system call (uvloop would make fifty, and 35 µs each were measured). A short one that nothing else of its connection
+waits behind leaves at once, for in a later turn it would come behind everything that is read until then; not more
+than `PROMPT_AT_ONCE` in a millisecond, because others wait for the callback that answers. What is longer than
+`SENT_AT_ONCE_BYTES` leaves in several turns, and never more than the transport takes: what it has beyond that would go
+to the kernel at once.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and
@@ -79,6 +82,7 @@ SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
 FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
 SENDING_S = 0.003  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
+PROMPT_AT_ONCE, PROMPT_S, PROMPT_BYTES = 8, 0.001, 16 << 10
 SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at up to 10 ms a megabyte
 FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 to 10 ms
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
@@ -579,7 +583,11 @@ class Connection(asyncio.BufferedProtocol):
             account.add(self, count)
             self._listener._freed()
         if self._output:
-            self._listener._send_soon(self)
+            is_last = not exchanges and not self._is_parsing and self._queued_bytes <= PROMPT_BYTES
+            if is_last and self._listener._may_send_now():
+                call_each((self,), Connection._send, Connection._break)
+            else:
+                self._listener._send_soon(self)
         if self._is_reading_paused:
             self._unblock()
 
@@ -654,6 +662,7 @@ class Listener:
         self._starved: dict[Connection, None] = {}
         self._roomless: dict[Exchange, Callable[[], None]] = {}
         self._sending: deque[Connection] = deque()
+        self._prompt_until_s, self._prompt_left = 0.0, 0
         self._leaving: deque[bytearray] = deque()  # large requests that nobody needs any more
         self._going_on: deque[Connection] = deque()
         # Those that had their turn and have more, the ones with the fewest slices first.
@@ -747,6 +756,16 @@ class Listener:
             # Later, not here: whoever is fed may release memory again, and this must not nest.
             call_soon = asyncio.get_running_loop().call_soon
             self._feeding = call_soon(self.meter.run, "those without room", self._feed_starved)
+
+    def _may_send_now(self) -> bool:
+        """Tell whether an answer may leave at once: some in each `PROMPT_S`, if nobody waits for his turn to send."""
+        if self._sending:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._prompt_until_s:
+            self._prompt_until_s, self._prompt_left = now_s + PROMPT_S, PROMPT_AT_ONCE
+        self._prompt_left -= 1
+        return self._prompt_left >= 0
 
     def _send_soon(self, connection: Connection) -> None:
         if not connection._is_sending:

@@ -496,7 +496,10 @@ class Partitions:
 
     def gained(self, partition: Partition, start_offset: int) -> None:
         waiters = self.fetch_waiters
-        count = partition.bytes_since(start_offset) if waiters.counts(partition) else 0
+        counts = waiters.counts(partition)
+        if counts is None:
+            return
+        count = partition.bytes_since(start_offset) if counts else 0
         if waiters.changed(partition) if count is None else waiters.gained(partition, count):
             self._wake_soon(partition)
 

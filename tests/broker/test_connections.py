@@ -611,29 +611,66 @@ def test_those_who_waited_for_room_are_served_one_after_the_other(run: Run, monk
     run(main())
 
 
-def test_answers_for_many_connections_leave_in_slices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def counts_sends(monkeypatch: pytest.MonkeyPatch, meter: Counted) -> None:
+    send = Connection._send
+
+    def counted(connection: Connection) -> None:
+        meter.done += 1
+        send(connection)
+
+    monkeypatch.setattr(Connection, "_send", counted)
+
+
+def test_answers_for_many_connections_leave_some_at_once_and_the_others_in_slices(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "SENDING_S", 0.0)
+    monkeypatch.setattr(connections, "PROMPT_S", 1_000.0)
+    monkeypatch.setattr(connections, "PROMPT_AT_ONCE", 3)
 
     async def main() -> None:
         async with Served() as served:
             meter = served.listener.meter = Counted()
-            send = Connection._send
-
-            def counted(connection: Connection) -> None:
-                meter.done += 1
-                send(connection)
-
-            monkeypatch.setattr(Connection, "_send", counted)
+            counts_sends(monkeypatch, meter)
             clients = [await served.connect() for _ in range(8)]
             for _, writer in clients:
                 writer.write(frame(b"ask"))
-            for exchange in [(await served.body())[0] for _ in clients]:
+            exchanges = [(await served.body())[0] for _ in clients]
+            meter.done = 0
+            for exchange in exchanges:
                 exchange.answer([b"answer"])
+            assert meter.done == 3
             for reader, _ in clients:
                 assert await reader.readexactly(6) == b"answer"
             assert meter.most["answers"] == 1
             for _, writer in clients:
                 writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("bodies", "size_bytes", "sent_at_once"), [([b"a"], 16 << 10, 1), ([b"a"], 16_385, 0), ([b"a", b"b"], 6, 0)]
+)
+def test_an_answer_leaves_at_once_if_it_is_short_and_the_last_of_its_connection(
+    run: Run, monkeypatch: pytest.MonkeyPatch, bodies: list[bytes], size_bytes: int, sent_at_once: int
+) -> None:
+    async def main() -> None:
+        async with Served() as served:
+            meter = served.listener.meter = Counted()
+            counts_sends(monkeypatch, meter)
+            reader, writer = await served.connect()
+            writer.write(b"".join(map(frame, bodies)))
+            exchanges = [(await served.body())[0] for _ in bodies]
+            meter.done = 0
+            sent = list[int]()
+            for exchange in exchanges:
+                exchange.answer([bytes(size_bytes)])
+                sent.append(meter.done)
+            assert sent == [sent_at_once] * len(bodies)  # Behind one that waits for its turn everything waits.
+            assert await reader.readexactly(size_bytes * len(bodies)) == bytes(size_bytes * len(bodies))
+            assert meter.done == 1
+            writer.close()
 
     run(main())
 

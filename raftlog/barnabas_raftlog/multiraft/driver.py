@@ -324,9 +324,9 @@ class Driver:
             self._facts.append((group_id, Fact("message too large", message.term, text)))
         touched, self._touched = self._touched, {}
         self._tell(self._first_of(touched) if has_much_to_tell else touched)
-        if self._facts:
+        if self._facts or self._refused:
             self._tell_facts()
-        self._tell_refused()
+            self._tell_refused()
         if self.deadlines:
             self.stirred.set()
         if self._is_behind:
