@@ -83,14 +83,14 @@ from .wire import METADATA_GROUP
 
 __all__ = ["STALLED", "TICK", "Driver"]
 
-STEPS_MS = 3  # by a clock of whole milliseconds, so 2 to 3; what follows the steps takes about twice as long
-STEPS_BETWEEN_LOOKS = 8  # at the clock
+STEPS_MS = 2  # by a clock of whole milliseconds, so 1 to 2; what follows the steps takes about twice as long
+STEPS_BETWEEN_LOOKS = 4  # at the clock
 EVENTS_PER_DRIVE = 128
 DRIVES_AT_ONCE = 4
 BULK_PER_DRIVE = 32
 BULK_WHEN_BUSY = 8  # Overload that lasts must not keep groups from hearing that their leader is gone.
 # How many groups may have been touched for more to be stepped, as the drive goes on: each kind of work has its share.
-TOUCHED_BY_DURABLE, TOUCHED_BY_EVENTS, TOUCHED_BY_DUE, TOUCHED_BY_TURN, TOUCHED_BY_BULK = 32, 64, 80, 88, 96
+TOUCHED_BY_DURABLE, TOUCHED_BY_EVENTS, TOUCHED_BY_DUE, TOUCHED_BY_TURN, TOUCHED_BY_BULK = 24, 52, 64, 70, 76
 TOLD_PER_DRIVE = TOUCHED_BY_BULK + 2 * STEPS_BETWEEN_LOOKS  # all that steps can have touched
 FACTS_PER_DRIVE = 200
 EVENTS_MAX = 100_000
