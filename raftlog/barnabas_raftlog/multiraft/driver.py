@@ -106,6 +106,41 @@ class Driver:
     `is_paused`: deadlines are not judged (this node is coming out of a stall).
     """
 
+    __slots__ = (  # CPython keeps 30 attributes of an instance in place; of more, each costs a look-up
+        "_bulk",
+        "_clock",
+        "_drives_more",
+        "_durable",
+        "_events",
+        "_facts",
+        "_first",
+        "_groups",
+        "_has_due",
+        "_has_durable_news",
+        "_is_scheduled",
+        "_live_peers",
+        "_meter",
+        "_on_broken",
+        "_on_fact",
+        "_on_members",
+        "_promises",
+        "_refused",
+        "_storage",
+        "_touched",
+        "candidacies",
+        "catch_up",
+        "deadlines",
+        "is_paused",
+        "last_tick_ms",
+        "node_id",
+        "now_ms",
+        "on_refused",
+        "outbox",
+        "stall_ms",
+        "stats",
+        "stirred",
+    )
+
     def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
         self,
         node_id: int,

@@ -73,6 +73,43 @@ def monotonic_ms() -> int:
 class Links:
     """All connections of one node. Its user sets `on_messages`, `on_peer` and `on_fact` before `start`."""
 
+    __slots__ = (  # CPython keeps 30 attributes of an instance in place; of more, each costs a look-up
+        "_addresses",
+        "_admins",
+        "_all_closed",
+        "_broken",
+        "_clock",
+        "_closing",
+        "_connections",
+        "_datagrams",
+        "_delayed",
+        "_mark",
+        "_me",
+        "_meter",
+        "_notices",
+        "_peers",
+        "_random_bytes",
+        "_rng",
+        "_scratch",
+        "_secret",
+        "_server",
+        "_services",
+        "_strangers",
+        "_tasks",
+        "_timeout_ms",
+        "address",
+        "busy_peers",
+        "delay",
+        "is_busy",
+        "key_of",
+        "node_id",
+        "on_fact",
+        "on_messages",
+        "on_peer",
+        "round_trip",
+        "stats",
+    )
+
     def __init__(  # noqa: PLR0913 - the machine is brought by the caller
         self,
         cluster_id: str,
