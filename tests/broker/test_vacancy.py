@@ -4,9 +4,9 @@ import threading
 from typing import Any
 
 import pytest
+from patching import patch_method
 
 from barnabas_broker.partition import Partition
-from barnabas_broker.partitions import Partitions
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -31,16 +31,9 @@ class Vacant:
         self.running, self.name = running, name
         self.node = next(node for node_id, node in nodes.items() if node_id != self.leader_id)
         self.is_vacant, self.waits, self.times_asked = True, threading.Event(), 0
-        expects_leader_of = Partitions.expects_leader_of
+        patch_method(patch, self.node.partitions, "expects_leader_of", self.expects_leader_of)
 
-        def expects(partitions: Partitions, *args: Any) -> bool:
-            if partitions is self.node.partitions:
-                return self.expects_leader_of()
-            return expects_leader_of(partitions, *args)
-
-        patch.setattr(Partitions, "expects_leader_of", expects)
-
-    def expects_leader_of(self) -> bool:
+    def expects_leader_of(self, *_: Any) -> bool:
         self.times_asked += 1
         if self.times_asked == 2:  # once to decide, and then by who waits
             self.waits.set()

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from patching import patch_method
 
 from barnabas_metadata_quorum import announcer as announcer_module
 from barnabas_metadata_quorum.announcer import LeaderAnnouncer
@@ -55,7 +56,7 @@ def test_announcements_reach_everybody_and_those_who_come_later(tmp_path: Path) 
     run(main())
 
 
-def test_one_iteration_of_the_loop_makes_one_post_per_node(tmp_path: Path) -> None:
+def test_one_iteration_of_the_loop_makes_one_post_per_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with quorum(tmp_path) as nodes:
             node, posts = nodes.nodes[1], list[int]()
@@ -65,7 +66,7 @@ def test_one_iteration_of_the_loop_makes_one_post_per_node(tmp_path: Path) -> No
                 posts.append(target)
                 post(target, method, body)
 
-            node.links.post = counted  # type: ignore[method-assign,assignment]
+            patch_method(monkeypatch, node.links, "post", counted)
             for partition in range(1_000):
                 node.announcer.announce(TOPIC, partition, 1, 1, (1, 2, 3))
             assert node.announcer.table.count_led_by(1) == 1_000
@@ -274,12 +275,12 @@ def test_an_announcement_that_a_link_lost_is_said_again(tmp_path: Path, monkeypa
                 elif method == "leaders.check":
                     checked.set()
 
-            monkeypatch.setattr(two.links, "post", congested)
+            patch_method(monkeypatch, two.links, "post", congested)
             two.announcer.announce(TOPIC, 0, 4, 2, (2,))
             await until(one, led_by(2, 2))
             await checked.wait()
             assert led_by(1, 1, 2)(three.announcer.table)
-            monkeypatch.setattr(two.links, "post", post)
+            patch_method(monkeypatch, two.links, "post", post)
             await until(three, led_by(2, 2))
 
     run(main())

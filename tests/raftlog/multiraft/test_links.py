@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from patching import patch_method
 
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import links as links_module
@@ -178,7 +179,7 @@ def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
                     # Its first step cancels whoever dials, who does not know yet that this has succeeded.
                     closing.set_result(asyncio.get_running_loop().create_task(links.close()))
 
-            monkeypatch.setattr(links, "on_connected", close_now)
+            patch_method(monkeypatch, links, "on_connected", close_now)
             await links.start()
             await (await closing)
             assert not links._connections
@@ -337,7 +338,9 @@ def test_after_a_silence_a_peer_is_live_once_however_many_datagrams_are_read_at_
     run(main())
 
 
-def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link_anew(run: Runner) -> None:
+def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link_anew(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def main() -> None:
         now_ms = 0
         async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
@@ -358,7 +361,8 @@ def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link
                 made_anew.append(reason)
                 make_anew(peer, reason)
 
-            links._datagrams.on_datagram, links._make_anew = note, note_reason  # type: ignore[method-assign]
+            links._datagrams.on_datagram = note
+            patch_method(monkeypatch, links, "_make_anew", note_reason)
             peer.liveness._last_sequence = 1 << 63  # as if a forged datagram had counted
             await discarded.wait()
             now_ms = 300
@@ -518,7 +522,7 @@ def test_a_dialled_peer_that_closes_before_the_handshake_is_neither_counted_nor_
                 on_closed(connection)
                 closed.set()
 
-            monkeypatch.setattr(links, "on_closed", noted)
+            patch_method(monkeypatch, links, "on_closed", noted)
             links.add_peer(2, NodeAddress(*server.sockets[0].getsockname()))
             await closed.wait()
             assert links.stats.connections_refused == 0
@@ -543,7 +547,7 @@ def test_a_peer_whose_port_is_closed_is_in_trouble_for_that_reason(
                 dialled.set()
                 return connection
 
-            monkeypatch.setattr(links, "_dial_once", dial)
+            patch_method(monkeypatch, links, "_dial_once", dial)
             links.add_peer(2, address)
             await dialled.wait()
             assert links.status()[0].trouble.startswith("cannot connect: ")

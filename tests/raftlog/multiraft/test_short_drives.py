@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from patching import patch_method
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft import driver as driver_module
@@ -168,7 +169,8 @@ async def test_a_silence_that_concerns_many_groups_is_prepared_in_slices_and_tol
         network.nodes[1].group(number).transfer(3)
     await network.pass_ms(2_000)
     told = list[list[int]]()
-    monkeypatch.setattr(
+    patch_method(
+        monkeypatch,
         node.raft._driver,
         "post_bulk",
         lambda _, groups: told.append([int.from_bytes(group.group_id, "big") for group in groups]),
