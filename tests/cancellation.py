@@ -11,7 +11,7 @@ import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any
 
-__all__ = ["open_sockets", "sockets_close", "sweep", "tasks_end"]
+__all__ = ["open_files", "open_sockets", "sockets_close", "sweep", "tasks_end"]
 
 SETTLE_S = 10.0
 TURNS_MAX = 10
@@ -93,12 +93,17 @@ async def sockets_close(known_count: int) -> None:
     raise AssertionError(f"{open_sockets()} sockets are open, {known_count} were before")
 
 
-def open_sockets() -> int:
-    """Return how many sockets this process has open."""
-    count = 0
+def open_files() -> list[str]:
+    """Return what the descriptors of this process lead to: paths, and such as "socket:[17]"."""
+    found = list[str]()
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - names are all that is wanted
         try:
-            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")  # noqa: PTH115 - not a path
+            found.append(os.readlink(f"/proc/self/fd/{name}"))  # noqa: PTH115 - not a path
         except FileNotFoundError:
             continue  # The listing's own descriptor.
-    return count
+    return found
+
+
+def open_sockets() -> int:
+    """Return how many sockets this process has open."""
+    return sum(target.startswith("socket:") for target in open_files())

@@ -11,11 +11,11 @@ way the request owns a writable `bytearray`, and what is inside (record batches)
 lesser part: then it is copied once more, or a few bytes in the cache of a log would keep 100 MiB.
 
 Answers of one loop iteration leave each connection together: a commit that answers fifty pipelined requests costs one
-system call (uvloop would make fifty, and 35 µs each were measured). A short one that nothing else of its connection
-waits behind leaves at once, for in a later turn it would come behind everything that is read until then; not more
-than `PROMPT_AT_ONCE` in a millisecond, because others wait for the callback that answers. What is longer than
-`SENT_AT_ONCE_BYTES` leaves in several turns, and never more than the transport takes: what it has beyond that would go
-to the kernel at once.
+system call (uvloop would make fifty, and 35 µs each were measured). A short answer (`PROMPT_BYTES`) that nothing else
+of its connection waits behind leaves at once, for in a later turn it would come behind everything that is read until
+then. `PROMPT_AT_ONCE` such answers may leave in each `PROMPT_S`, because others wait for the callback that answers. An
+answer longer than `SENT_AT_ONCE_BYTES` leaves in several turns, in pieces no larger than the transport takes: what it
+has beyond that would go to the kernel at once.
 
 *Nobody has the loop for long*, however much has arrived: of one connection `SERVED_AT_ONCE` requests are served in one
 turn of the loop, or as many as take `SLICE_S`; of all those that have more, as many in one turn as take that time, and

@@ -189,10 +189,14 @@ class FetchWaiters(Generic[K, T]):
         for key in dict.fromkeys(full):
             self._count(key, wait, NEVER, 1)
 
-    def counts(self, key: K) -> bool | None:
-        """Tell whether anybody waits for a number of bytes in `key`; None if nobody waits for it at all."""
+    def is_awaited(self, key: K) -> bool:
+        """Tell whether anybody waits for `key`, or is due for it."""
+        return key in self._by_key
+
+    def counts(self, key: K) -> bool:
+        """Tell whether anybody waits for a number of bytes in `key`."""
         parked = self._by_key.get(key)
-        return None if parked is None else parked.heap is not None
+        return parked is not None and parked.heap is not None
 
     def gained(self, key: K, count: int) -> bool:
         """Note that `key` has gained so many bytes, perhaps none; tell whether somebody is to be taken for it."""

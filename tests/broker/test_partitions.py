@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from patching import patch_method
 from raftlog.log.node import ROOMY, Node
 
 import barnabas_broker.partitions as broker_partitions
@@ -336,13 +337,13 @@ async def test_what_is_here_of_no_topic_is_looked_at_in_pieces() -> None:
 async def test_a_topic_that_changes_often_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     big = await Big.made()
     looks = list[int]()
-    look = Partitions._reconcile_one
+    look = big.partitions._reconcile_one
 
-    async def counted(partitions: Partitions, topic: Topic, index: int, *, is_there: bool) -> bool:
+    async def counted(topic: Topic, index: int, *, is_there: bool) -> bool:
         looks.append(index)
-        return await look(partitions, topic, index, is_there=is_there)
+        return await look(topic, index, is_there=is_there)
 
-    monkeypatch.setattr(Partitions, "_reconcile_one", counted)
+    patch_method(monkeypatch, big.partitions, "_reconcile_one", counted)
     before, configured = big.image(big.topic), big.topic
     for number in range(1, 11):
         configured = msgspec.structs.replace(big.topic, configs={"retention.ms": str(number)})

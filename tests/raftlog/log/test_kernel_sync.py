@@ -1,7 +1,6 @@
 """The kernel's own writes and syncs: a real file, a real loop."""
 
 import asyncio
-import contextlib
 import ctypes
 import errno
 import os
@@ -12,6 +11,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from cancellation import open_files
 
 from barnabas_raftlog.log import files
 from barnabas_raftlog.log.files import OsFiles
@@ -20,15 +20,6 @@ from barnabas_raftlog.log.kernel_sync import ROOM_BYTES, KernelSync, open_kernel
 from barnabas_raftlog.raft.messages import Buffer
 
 WAIT_S = 20.0
-
-
-def descriptors_of(path: Path) -> int:
-    """Count the descriptors of one file: others are closed whenever the collector finds who left them open."""
-    count = 0
-    for link in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the listing's own
-            count += link.readlink() == path
-    return count
 
 
 def test_a_file_is_synced_again_and_again_and_the_loop_is_told(tmp_path: Path) -> None:
@@ -129,7 +120,8 @@ def test_only_a_file_that_takes_single_sectors_is_opened_past_the_page_cache(
     monkeypatch.setattr(files, "_direct", os.O_CLOEXEC)  # whatever this file system knows
     fd = OsFiles().open_direct(str(path), SECTOR_BYTES)
     assert (fd is not None) == is_opened
-    assert descriptors_of(path) == is_opened
+    # Of this file only: others are closed whenever the collector finds who left them open.
+    assert open_files().count(str(path)) == is_opened
     if fd is not None:
         os.close(fd)
 
