@@ -18,14 +18,13 @@ _CUT_NAME_MAX = 200  # leaves room for what a deleted replica's directory is cal
 
 
 class HostedTopic:
-    """A topic of the image, and those of its partitions that have a replica here. `unled`: one that had no leader."""
+    """A topic of the image, and those of its partitions that have a replica here."""
 
-    __slots__ = ("partitions", "settings", "topic", "unled")
+    __slots__ = ("partitions", "settings", "topic")
 
     def __init__(self, topic: Topic, settings: TopicSettings) -> None:
         self.topic, self.settings = topic, settings
         self.partitions: dict[int, Partition] = {}
-        self.unled = 0
 
 
 def group_id_of(topic_id: bytes, partition: int) -> GroupId:

@@ -373,15 +373,8 @@ class Partitions:
         hosted = self.topics_by_id.get(topic_id)
         if hosted is None:
             return True  # Deleted again: nobody will ever lead it.
-        get, count = self._announcer.table.get, len(hosted.topic.partitions)
-        for step in range(count):
-            # From the one on that had none when this was asked last.
-            index = (hosted.unled + step) % count
-            leadership = get(topic_id, index)
-            if leadership is None or leadership.leader_id < 0:
-                hosted.unled = index
-                return False
-        return True
+        # More than the image has: partitions were added, and it does not tell of them yet.
+        return self._announcer.table.count_led(topic_id) >= len(hosted.topic.partitions)
 
     def _on_leaders(self, changed: list[PartitionKey]) -> None:
         for key in changed:

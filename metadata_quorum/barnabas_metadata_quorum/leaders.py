@@ -70,6 +70,7 @@ class LeaderTable:
     def __init__(self) -> None:
         self._leaders: dict[PartitionKey, Leadership] = {}
         self._partitions: dict[bytes, set[int]] = {}
+        self._led: dict[bytes, int] = {}  # how many partitions of a topic have a leader, by its id
         self._deleted: dict[bytes, None] = {}
         self._going: deque[bytes] = deque()  # deleted topics that have entries yet
         self._digests: dict[int, int] = {}
@@ -89,12 +90,19 @@ class LeaderTable:
         if known is not None and (news.term, news.version) <= (known.term, known.version):
             return False
         self._leaders[key] = now = Leadership(news.term, news.version, news.leader_id, news.isr)
+        was_led = False
         if known is None:
             self._partitions.setdefault(news.topic_id, set()).add(news.partition)
         else:
+            was_led = known.leader_id >= 0
             self._count(key, known, -1)
         self._count(key, now, 1)
+        self._led[news.topic_id] = self._led.get(news.topic_id, 0) + (now.leader_id >= 0) - was_led
         return True
+
+    def count_led(self, topic_id: bytes) -> int:
+        """Return how many partitions of a topic have a leader, without a look at each."""
+        return self._led.get(topic_id, 0)
 
     def digest_of(self, leader_id: int) -> int:
         """Return the number that two tables have in common if they hold the same about `leader_id`; 0: nothing."""
@@ -127,7 +135,7 @@ class LeaderTable:
                 self._count(key, self._leaders.pop(key), -1)
                 gone.append(key)
             if not partitions:
-                del self._partitions[topic_id]
+                del self._partitions[topic_id], self._led[topic_id]
                 self._going.popleft()
         return gone
 

@@ -23,10 +23,11 @@ TOPIC, OTHER = bytes(15) + b"\x01", bytes(15) + b"\x02"
 
 @st.composite
 def news(draw: st.DrawFn) -> Announcement:
-    """News as a correct cluster makes it: one leader per term, one in-sync set per version."""
+    """News as a correct cluster makes it: one leader per term, who may say that it leads no more."""
     term, version = draw(st.integers(1, 4)), draw(st.integers(0, 4))
     topic_id, partition = draw(st.sampled_from([TOPIC, OTHER])), draw(st.integers(0, 1))
-    return Announcement(topic_id, partition, term, version, term % 3, (term % 3, version))
+    leader_id = term % 3 if version < 4 else NO_LEADER
+    return Announcement(topic_id, partition, term, version, leader_id, (term % 3, version))
 
 
 def table_of(several: list[Announcement]) -> LeaderTable:
@@ -108,6 +109,18 @@ def test_the_memory_of_deletions_is_bounded() -> None:
     table.forget_topics(number.to_bytes(16, "big") for number in range(DELETED_TOPICS_MAX + 1))
     assert table.merge(Announcement(bytes(16), 0, 1, 1, 7, (7,)))
     assert not table.merge(Announcement((1).to_bytes(16, "big"), 0, 1, 1, 7, (7,)))
+
+
+@settings(max_examples=100)
+@given(st.lists(news(), max_size=12))
+def test_the_partitions_that_have_a_leader_are_counted(several: list[Announcement]) -> None:
+    table = table_of(several)
+    for topic_id in (TOPIC, OTHER):
+        known = [table.get(topic_id, partition) for partition in range(2)]
+        assert table.count_led(topic_id) == sum(one is not None and one.leader_id >= 0 for one in known)
+    table.forget_topics([TOPIC])
+    table.sweep(100)
+    assert table.count_led(TOPIC) == 0
 
 
 @settings(max_examples=50)
