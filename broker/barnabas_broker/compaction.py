@@ -26,7 +26,6 @@ from .config import BrokerConfig
 from .events import EventHistory
 from .partition import Partition
 from .partitions import Partitions
-from .pieces import one_by_one
 from .time_slices import Slices
 from .timers import Timers
 from .waiting import Deadline
@@ -70,7 +69,7 @@ class Compaction:
         """
         slices, is_changed = Slices(), False
         self._resumed_s = asyncio.get_running_loop().time()
-        for partition in one_by_one(self._partitions):
+        for partition in self._partitions:
             settings = partition.settings
             is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
             if settings is not None and settings.is_compacted and not is_kept_otherwise:

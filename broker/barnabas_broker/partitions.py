@@ -55,6 +55,7 @@ from .hosted_topic import HostedTopic, directory_of, group_id_of, place_of
 from .open_replicas import LogStorage, Mode, OpenReplicas
 from .partition import Partition
 from .partition_host import PartitionObserver, PendingAppend
+from .pieces import one_by_one
 from .pings import NodeLinks as PingLinks
 from .pings import Pings
 from .preferred_leaders import PreferredLeaders
@@ -210,9 +211,9 @@ class Partitions:
         announcer.subscribe(self._on_leaders)
 
     def __iter__(self) -> Iterator[Partition]:
-        """Yield every partition that is hosted, also while they come and go."""
-        for hosted in list(self.topics_by_id.values()):
-            yield from list(hosted.partitions.values())
+        """Yield every partition that is hosted, also while they come and go; what was yielded is not kept."""
+        for hosted in one_by_one(self.topics_by_id.values()):
+            yield from one_by_one(hosted.partitions.values())
 
     @property
     def is_reconciled(self) -> bool:

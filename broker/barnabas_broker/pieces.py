@@ -128,6 +128,7 @@ def _holds_many(row: Any) -> bool:
 def one_by_one(items: Iterable[T]) -> Iterator[T]:
     """Yield what there is now, and keep nothing of what was yielded: what nobody else needs then goes one by one."""
     left = deque(items)
+    del items  # The values of a dict keep it whole.
     while left:
         yield left.popleft()
 

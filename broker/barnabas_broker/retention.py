@@ -31,7 +31,6 @@ from barnabas_raftlog.log.retention import expired
 from .events import EventHistory
 from .partition import Partition
 from .partitions import Partitions
-from .pieces import one_by_one
 from .time_slices import Slices
 from .timers import Timers
 from .waiting import Deadline
@@ -83,7 +82,7 @@ class Retention:
     async def round(self) -> None:
         """Look at every replica of this broker once; cancelled, some have not been looked at."""
         slices = Slices()
-        for partition in one_by_one(self._partitions):
+        for partition in self._partitions:
             settings = partition.settings
             if settings is not None and partition.topic_name not in INTERNAL_TOPICS and not partition.is_witness:
                 now_ms = self._partitions.wall_ms()

@@ -49,6 +49,8 @@ def create_partitions(
             fates.append(GrownTopic(wanted.name, refused.reason, refused.message))
             continue
         draft.apply(record)
+        if len(record.assignments) > PLACED_AT_ONCE:
+            yield
         records.append(record)
         fates.append(GrownTopic(wanted.name, topic_id=record.topic_id))
     return records, tuple(fates)
@@ -88,6 +90,8 @@ def _checked(
         assignments = wanted.assignments
     existing = (partition.witness for partition in topic.partitions)
     witnesses = yield from witnesses_of(draft, assignments, topic.observers, existing)
+    if added > PLACED_AT_ONCE:
+        yield
     return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments, witnesses), witnesses)
 
 

@@ -109,6 +109,8 @@ def create_topics(
             fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
             continue
         draft.apply(record)
+        if len(record.assignments) > PLACED_AT_ONCE:
+            yield
         records.append(record)
         fates.append(_created(record))
     return records, tuple(fates)
@@ -201,6 +203,8 @@ def _checked(
         configs = _checked_configs(draft, topic)
         assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     witnesses = yield from witnesses_of(draft, assignments, observers_of(configs))
+    if len(assignments) > PLACED_AT_ONCE:
+        yield
     directories = directories_of(draft, assignments, witnesses)
     return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
 

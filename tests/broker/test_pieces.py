@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -33,6 +33,7 @@ from barnabas_broker.handlers import (
     offset_for_leader_epoch,
     produce,
 )
+from barnabas_broker.partitions import Partitions
 from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
 from barnabas_broker.retention import Retention
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -76,6 +77,7 @@ from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFet
 from barnabas_clients.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
+from barnabas_metadata_quorum.image import Partition, Topic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 MANY = 5_000
@@ -190,6 +192,31 @@ def test_names_are_looked_at_in_pieces(which: str, names: list[str]) -> None:
         assert [one.error_code for one in response.coordinators] == [ErrorCode.INVALID_REQUEST] * 3 * MANY
     else:
         assert len(response.topics if which == "metadata" else response.results) == len(set(names))
+
+
+@pytest.mark.parametrize("count", [metadata.PARTITIONS_AWAITED_MAX, metadata.PARTITIONS_AWAITED_MAX + 1])
+def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) -> None:
+    class Wide(Broker):
+        def topic(self, *_: Any, **__: Any) -> Any:
+            return hosted
+
+        def where_to_ask(self, *_: Any) -> Any:
+            Counted.looked_at += 1
+            return SimpleNamespace(leader_id=-1, isr=())
+
+    def looked(*_: Any) -> bool:
+        Counted.looked_at += count
+        return False
+
+    hosted = SimpleNamespace(topic=Topic(bytes(16), "t", (Partition((1,)),) * count, {}))
+    broker: Any = Wide()
+    broker.partitions.topics = {"t": hosted}
+    broker.partitions.expects_leader, broker.partitions.leadership = looked, lambda *_: None
+    exchange: Any = SimpleNamespace(version=4)
+    steps: Any = metadata.handle(broker, exchange, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    longest, response = longest_stretch(lambda: next(steps))
+    assert [len(topic.partitions) for topic in response.topics] == [count]
+    assert (longest <= metadata.PIECE) is (count > metadata.PARTITIONS_AWAITED_MAX)
 
 
 def test_partitions_of_which_logs_are_described_are_looked_at_in_pieces() -> None:
@@ -601,14 +628,17 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
         def __del__(self) -> None:
             Counted.looked_at += 1
 
-    replicas = [Replica() for _ in range(MANY)]
+    class Replicas:
+        topics_by_id: ClassVar = {b"t": SimpleNamespace(partitions={index: Replica() for index in range(MANY)})}
+        __iter__ = Partitions.__iter__
+
     config = SimpleNamespace(
         log_cleaner_backoff_ms=1, log_cleaner_dedupe_buffer_size=1, log_cleaner_io_max_bytes_per_second=1
     )
-    looking = kind(replicas, None, None, None, config)
+    looking = kind(Replicas(), None, None, None, config)
     handled = looking.round()
     handled.send(None)
-    replicas.clear()
+    Replicas.topics_by_id[b"t"].partitions = {}
     Counted.take()
     advance, freed = counting(lambda: handled.send(None))
     longest_stretch(advance)

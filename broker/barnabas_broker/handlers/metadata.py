@@ -12,8 +12,8 @@ exist is refused for all of these; so is, topic by topic, who asks for more than
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
 not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
-would not hear of it: it names another replica (`cut_off.py`). Who names more than `AWAITED_MAX` topics is answered at
-once. A topic that is named twice is answered once.
+would not hear of it: it names another replica (`cut_off.py`). Who names more than `AWAITED_MAX` topics, or some that
+have more than `PARTITIONS_AWAITED_MAX` partitions, is answered at once. A topic that is named twice is answered once.
 
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """
@@ -50,6 +50,7 @@ Outcome = Generator[None, None, MetadataResponse | Coroutine[Any, Any, MetadataR
 
 CREATION_S = 2.0
 AWAITED_MAX = 100  # Topics; who names more does not miss one leader, and is told what is known.
+PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a microsecond, at every change again.
 PIECE = 32  # rows between two yields
 AUTO_SINCE = 4
 IDS_SINCE = 12
@@ -72,7 +73,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) 
     may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
     if missing and may_create and broker.config.auto_create_topics_enable:
         return _create(broker, request, version, missing)
-    if len(asked) <= AWAITED_MAX:
+    if len(asked) <= AWAITED_MAX and _count(broker, request) <= PARTITIONS_AWAITED_MAX:
         if _expects_leaders(broker, request):
             return _await_leaders(broker, request, version)
         if leaders := _leaders_elsewhere(broker, request):
@@ -114,6 +115,10 @@ def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedT
         hosted = broker.topic(topic.name or "", topic.topic_id, by_id=topic.name is None)
         if hosted is not None:
             yield hosted
+
+
+def _count(broker: BrokerContext, request: MetadataRequest) -> int:
+    return sum([len(hosted.topic.partitions) for hosted in _hosted(broker, request)])
 
 
 def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:

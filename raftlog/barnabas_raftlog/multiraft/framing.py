@@ -74,6 +74,12 @@ class Frame(NamedTuple):
     payload: memoryview
     owned: bool
 
+    def kept(self) -> "Frame":
+        """Return it so that it may be kept: as it is if it is owned, or else a copy that is."""
+        if self.owned:
+            return self
+        return Frame(memoryview(bytes(self.header)), memoryview(bytes(self.payload)), owned=True)
+
 
 def encode_frame(header: Sequence[object], payloads: Sequence[Buffer] = (), payload_bytes: int = 0) -> list[Buffer]:
     """Return the buffers of one frame; `payload_bytes` is the total size of `payloads`, which are not copied."""

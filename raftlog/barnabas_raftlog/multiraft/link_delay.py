@@ -192,6 +192,12 @@ class DelayedTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._inner.get_extra_info(name, default)
 
+    def pause_reading(self) -> None:
+        self._inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._inner.resume_reading()
+
     def is_closing(self) -> bool:
         return self._is_closing or self._inner.is_closing()
 

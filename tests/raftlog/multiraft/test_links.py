@@ -5,6 +5,7 @@ import contextlib
 import logging
 import random
 import socket
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,14 +14,15 @@ from patching import patch_method
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.multiraft import links as links_module
 from barnabas_raftlog.multiraft.admin import ask
-from barnabas_raftlog.multiraft.connection import Connection
+from barnabas_raftlog.multiraft.connection import BYTES_AT_ONCE, Connection
 from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
 from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
+from barnabas_raftlog.multiraft.link_delay import LinkDelay
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
 from barnabas_raftlog.multiraft.peers import Peer
 from barnabas_raftlog.multiraft.rpc import Services, Wire
-from barnabas_raftlog.multiraft.wire import encode_messages
+from barnabas_raftlog.multiraft.wire import SPLIT_MESSAGES, encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
 from .conftest import LOOPBACK, Runner, Watched, cluster, introduce
@@ -633,6 +635,68 @@ def test_only_entries_come_in_frames_that_are_larger_than_others(run: Runner, ca
 
     run(main())
     assert "malformed: frame of kind 9 and" in caplog.text
+
+
+def read_at_once(connection: Connection, frames: list[list[Any]]) -> None:
+    """Let a connection find all of this in its buffer, as if one read had brought it."""
+    data = b"".join(bytes(part) for frame in frames for part in frame)
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def incoming_of(node: Watched, peer: int) -> Connection:
+    incoming = node.links._peers[peer].incoming
+    assert incoming is not None
+    return incoming
+
+
+def heartbeats(terms: range) -> list[list[Any]]:
+    return encode_messages([(GROUP, LeadershipEnded(term, 1, 2)) for term in terms])[0]
+
+
+@pytest.mark.parametrize("delay", [None, LinkDelay(1.0)])
+def test_of_frames_that_come_together_each_large_one_has_a_callback_of_its_own(
+    run: Runner, delay: LinkDelay | None
+) -> None:
+    async def main() -> None:
+        async with cluster(2, delay=delay) as nodes:
+            await nodes[2].until_live(1)
+            connection, terms = incoming_of(nodes[2], 1), range(1, 4 * SPLIT_MESSAGES + 1)
+            pieces, small = heartbeats(terms), heartbeats(range(9_000, 9_010))
+            assert len(pieces) == 4
+            assert all(len(piece[0]) >= BYTES_AT_ONCE for piece in pieces)
+            read_at_once(connection, [*small, *pieces, *small])
+            heard, loop = [len(nodes[2].messages)], asyncio.get_running_loop()
+
+            def look() -> None:
+                heard.append(len(nodes[2].messages))
+                if heard[-1] < len(terms) + 20:
+                    loop.call_soon(look)
+
+            look()
+            await nodes[2].until(lambda: len(nodes[2].messages) == len(terms) + 20)
+            expected = [*range(9_000, 9_010), *terms, *range(9_000, 9_010)]
+            assert [message.term for _, _, message in nodes[2].messages] == expected
+            assert max(after - before for before, after in pairwise([0, *heard])) <= SPLIT_MESSAGES + 10
+            nodes[2].links.serve("echo", echo)
+            assert await nodes[1].links.call(2, "echo", b"is read again", 10) == b"1:is read again"
+
+    run(main())
+
+
+def test_what_waits_for_its_callback_goes_with_the_connection(run: Runner) -> None:
+    async def main() -> None:
+        async with cluster(2) as nodes:
+            await nodes[2].until_live(1)
+            connection = incoming_of(nodes[2], 1)
+            read_at_once(connection, heartbeats(range(1, 3 * SPLIT_MESSAGES + 1)))
+            connection.abort("a test")
+            await connection.finished
+            await asyncio.sleep(0)
+            assert len(nodes[2].messages) == SPLIT_MESSAGES
+            assert not connection._frames
+
+    run(main())
 
 
 def test_posts_arrive_in_order_and_are_dropped_without_a_link(run: Runner) -> None:
