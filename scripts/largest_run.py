@@ -23,6 +23,7 @@ from hostile.costs import BrokerCosts
 from hostile.frames import Address, Wire, connect
 from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, answer_bytes_max, largest
+from hostile.machine import Machine
 from hostile.processes import Told, ToldNothingError, end_when_told
 from hostile.scene import at_once
 
@@ -83,8 +84,8 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[Api, int, Shape]]:
 class Stage:
     """One cluster, and who is beside."""
 
-    def __init__(self, cluster: cluster_handle.Cluster, beside: Told, idle: Told) -> None:
-        self.beside, self.idle, self.costs = beside, idle, BrokerCosts(cluster.data)
+    def __init__(self, cluster: cluster_handle.Cluster, beside: Told, machine: Machine) -> None:
+        self.beside, self.machine, self.costs = beside, machine, BrokerCosts(cluster.data)
         self.brokers = [("127.0.0.1", cluster.port + number) for number in range(cluster.brokers)]
         with Wire(self.brokers[0]) as wire:
             found = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)]), 12)
@@ -98,10 +99,11 @@ class Stage:
         was_forgotten = self.costs.forget()
         self.costs.begin()
         self.beside.ask()
-        self.idle.ask()
+        self.machine.take()
         answers: list[Asked] = []
         at_once([partial(lambda address: answers.append(ask(address, frame)), one) for one in self.brokers])
-        costs, client, idle = self.costs.take(), self.beside.ask(), self.idle.ask()
+        kept, client = self.machine.take(), self.beside.ask()
+        costs = self.costs.take(kept.still_ms)
         complaints = judge(client, costs)
         if not was_forgotten:
             complaints.append("what an earlier request cost was still remembered")
@@ -113,7 +115,7 @@ class Stage:
         print(
             f"{api.name:26} v{version:<2} {shape.name:6} {len(frame):>11,} {answer_bytes:>11,} "
             f"{max(one.seconds for one in answers):7.2f} {'-' if longest is None else f'{longest:.1f}':>6} "
-            f"{max(cost.memory_mib for cost in costs):5} {client['pause_s']:6.2f} {idle['stall_s'] * 1000:6.0f}  "
+            f"{max(cost.memory_mib for cost in costs):5} {client['pause_s']:6.2f} {kept.idle_ms:6.0f}  "
             f"{'; '.join([*ends, *complaints])}".rstrip(),
             flush=True,
         )
@@ -126,9 +128,9 @@ def run(options: argparse.Namespace) -> int:
     with (
         cluster_handle.cluster(keep=options.keep) as cluster,
         Told("beside", cluster.bootstrap, CLIENT_PER_S) as beside,
-        Told("idle") as idle,
+        Machine() as machine,
     ):
-        stage = Stage(cluster, beside, idle)
+        stage = Stage(cluster, beside, machine)
         try:
             for api, version, shape in chosen(options):
                 complaints = stage.ask(api, version, shape)

@@ -29,7 +29,7 @@ Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a s
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "USED_NS", "Longest", "LoopMeter"]
+__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "SLOT_NS", "USED_NS", "Longest", "LoopMeter"]
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ Nothing is timed here; how long callbacks and pauses are is asserted by the scri
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Longest, longest_of
 from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, largest
+from hostile.machine import Machine
 from hostile.scene import SCENES
 
 from barnabas_broker.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import APIS, read_request_header
 from barnabas_raftlog.errors import TooManyElementsError
+from barnabas_raftlog.loop_meter import SLOT_NS
 
 LIMIT_S = 240
 SHARE = (
@@ -53,6 +56,8 @@ def test_every_finding_of_a_client_has_its_scene_and_as_many_more() -> None:
         (FINE._replace(alive=False), "has ended"),
         (FINE._replace(memory_mib=MEMORY_MIB_MAX + 1), "513 MiB"),
         (FINE._replace(longest=Longest(CALLBACK_MS_MAX + 0.1, "turn: Metadata", 11.0, "")), "10.1 ms: turn: Metadata"),
+        (FINE._replace(longest=Longest(30.0, "turn: Metadata", 31.0, "", 21.0)), None),
+        (FINE._replace(longest=Longest(30.0, "turn: Metadata", 31.0, "", 19.0)), "30.0 ms: turn: Metadata"),
         (FINE._replace(longest=None, missing="no answer"), "not measured: no answer"),
     ],
 )
@@ -84,9 +89,20 @@ def test_what_was_before_a_scene_is_not_of_it() -> None:
         }
 
     status = {"loop": {"callbacks": 9, "slots": [slot(7, 40.0, 50.0), slot(8, 3.0, 30.0), slot(10, 9.0, 20.0)]}}
+    assert longest_of(status, still_ms={7: 32.5})[0] == Longest(9.0, "processor 10", 50.0, "wall 7")
+    assert longest_of(status, still_ms={6: 1.0, 7: 30.0})[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 30.0)
+    assert longest_of(status, still_ms={6: 30.0, 9: 2.0})[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 30.0)
     assert longest_of(status)[0] == Longest(40.0, "processor 7", 50.0, "wall 7")
     assert longest_of(status, 8)[0] == Longest(9.0, "processor 10", 30.0, "wall 8")
     assert longest_of(status, 11)[0] is None, "it is not measured, then"
+
+
+def test_the_machine_is_watched_and_says_so_by_ten_seconds() -> None:
+    with Machine() as machine:
+        kept = machine.take()
+    assert kept.idle_ms >= 0
+    now = time.monotonic_ns() // SLOT_NS
+    assert all(now - 2 <= slot <= now and late_ms > 0 for slot, late_ms in kept.still_ms.items())
 
 
 def shape(name: str) -> Shape:
