@@ -44,7 +44,7 @@ async def handle(
         check_named(sum(await made(_count, request.topics)), "partitions")
         are_possible = await made(_is_possible, request.topics)
         topics = list(compress(request.topics, are_possible))
-        wanted = await made(_wanted, [(topic.name, partition) for topic in topics for partition in topic.partitions])
+        wanted = await made(_wanted, ((topic.name, partition) for topic in topics for partition in topic.partitions))
         command = AlterReassignments(tuple(wanted), request.allow_replication_factor_change)
         answer = await broker.metadata.submit(command, timeout_s) if wanted else AlterReassignmentsAnswer(())
     except Refused as refused:
@@ -54,7 +54,7 @@ async def handle(
     assert isinstance(answer, AlterReassignmentsAnswer)
     others = compress(request.topics, map(not_, are_possible))
     known = iter(await made(_result, answer.partitions))
-    unknown = iter(await made(_unknown, [partition for topic in others for partition in topic.partitions]))
+    unknown = iter(await made(_unknown, (partition for topic in others for partition in topic.partitions)))
     possible = iter(are_possible)
 
     def answered(topic: ReassignableTopic) -> ReassignableTopicResponse:
