@@ -2,7 +2,8 @@
 
 Each request is made from the declaration of its message (`hostile/largest.py`), in several shapes, and asked of every
 broker at the same time, with a well-behaved client beside. A line says for each: bytes of the request, of the largest
-answer, seconds until the last of them, and the longest callback of a broker in time of the processor.
+answer, seconds until the last of them, and the longest callback of a broker in time of the processor, without what the
+machine stood still for (`hostile/standstill.py`; as root).
 
 Exit status: 0 if no broker ended, none had more than 512 MiB, no callback used the processor for more than 10 ms, the
 client had no error and no pause above 1 s, and no answer was larger than the limits imply: twice the request (names

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from barnabas_broker import context, main, time_slices
 from barnabas_broker.compaction import Compaction
 from barnabas_broker.dispatch import ROUTES, Dispatcher
+from barnabas_broker.groups.location import partition_for
 from barnabas_broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -376,16 +377,22 @@ async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest
     assert await at_once(monkeypatch, list_offsets, request, "_one", is_gone=True) == (1, None)
 
 
-def test_few_bytes_of_long_names_are_hashed_between_two_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    longest = 32_767
+def test_few_bytes_of_long_names_are_hashed_between_two_pauses_and_once() -> None:
+    longest, keys = 32_767, ["n" * 32_767] * 100
 
-    def partition_of(group_id: str) -> None:
+    def partition_of(group_id: str) -> int:
         Counted.looked_at += len(group_id)
+        return 7
 
     broker: Any = Broker()
     broker.partition_of = partition_of
-    steps = find_coordinator._find_all(broker, ["n" * longest] * 100)
-    assert 0 < longest_stretch(lambda: next(steps))[0] <= longest
+    steps = find_coordinator._homes(broker, keys, [None] * 100)
+    hashed, homes = longest_stretch(lambda: next(steps))
+    assert (hashed, homes) == (longest, [7] * 100)
+    again = find_coordinator._homes(broker, keys, [None, *homes[1:]])
+    advance, hashed_again = counting(lambda: next(again))
+    assert longest_stretch(advance)[1] == homes
+    assert sum(hashed_again) == longest
 
 
 async def test_new_topics_are_waited_for_some_at_a_time() -> None:
@@ -413,11 +420,13 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
     assert asked == [step] * 4, "once more when the time is up, and then no more"
 
 
-async def test_which_partitions_coordinate_the_groups_is_found_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = find_coordinator._partitions_for(Counted(f"g{k}" for k in range(MANY)), 50)
+def test_which_partitions_coordinate_the_groups_is_found_in_pieces() -> None:
+    broker: Any = Broker()
+    broker.partition_of = lambda group_id: partition_for(group_id, 50)
+    steps = find_coordinator._homes(broker, Counted(f"g{k}" for k in range(MANY)), [None] * MANY)
     longest, found = longest_stretch(lambda: next(steps))
     assert 0 < longest <= find_coordinator.PIECE_CHARACTERS // find_coordinator.KEY_CHARACTERS
-    assert found == set(range(50))
+    assert set(found) == set(range(50))
 
 
 @pytest.mark.parametrize("incremental", [False, True])

@@ -17,7 +17,7 @@ from typing import Any
 
 from barnabas_broker.connections import Exchange
 from barnabas_broker.context import BrokerContext, in_words
-from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
+from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.hosted_topic import HostedTopic
 from barnabas_broker.partitions import ELECTION_S
 from barnabas_broker.pieces import PIECE
@@ -50,11 +50,12 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
                 exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request"
             )
         )
-    found = yield from _find_all(broker, keys)
+    homes = yield from _homes(broker, keys, [None] * len(keys))
+    found = yield from _find_all(broker, keys, homes)
     if all(one.node_id == broker.node_id for one in found):
         return _response(exchange, found)
     elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
-    return _ask(broker, exchange, list(keys), sorted(elsewhere))
+    return _ask(broker, exchange, list(keys), homes, sorted(elsewhere))
 
 
 def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
@@ -64,56 +65,49 @@ def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorR
 
 
 async def _ask(
-    broker: BrokerContext, exchange: Exchange, keys: list[str], elsewhere: list[int]
+    broker: BrokerContext, exchange: Exchange, keys: list[str], homes: list[int | None], elsewhere: list[int]
 ) -> FindCoordinatorResponse:
     """Name other brokers only when they have said that they are there, or have had the time to; see `pings`."""
     await broker.partitions.pings.ask(elsewhere)
     complaint = await broker.coordinator.ensure_topic()
     if complaint is not None:
         return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
-    # A thousand groups have few partitions between them.
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
-    indexes = await taken(_partitions_for(keys, len(hosted.topic.partitions)))
+    homes = await taken(_homes(broker, keys, homes))
+    indexes = {index for index in homes if index is not None}  # A thousand groups have few partitions between them.
     await broker.partitions.wait_while(
         lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
     )
-    return _response(exchange, await taken(_find_all(broker, keys)))
+    return _response(exchange, await taken(_find_all(broker, keys, homes)))
 
 
-def _partitions_for(keys: Sequence[str], count: int) -> Generator[None, None, set[int]]:
-    found, pace = set(), _Pace()
-    for key in keys:
-        found.add(partition_for(key, count))
-        if pace.is_enough(key):
+def _homes(
+    broker: BrokerContext, keys: Sequence[str], known: Sequence[int | None]
+) -> Generator[None, None, list[int | None]]:
+    """Return the partition of each group, None without an offsets topic; of those that are known it stays."""
+    homes: list[int | None] = []
+    characters = 0
+    for key, home in zip(keys, known, strict=True):
+        homes.append(broker.coordinator.partition_of(key) if home is None else home)
+        characters += KEY_CHARACTERS if home is not None else KEY_CHARACTERS + len(key)
+        if characters >= PIECE_CHARACTERS:
+            characters = 0
+            yield
+    return homes
+
+
+def _find_all(
+    broker: BrokerContext, keys: Sequence[str], homes: Sequence[int | None]
+) -> Generator[None, None, list[Coordinator]]:
+    found: list[Coordinator] = []
+    for key, home in zip(keys, homes, strict=True):
+        found.append(_find(broker, key, home))
+        if not len(found) % PIECE:
             yield
     return found
 
 
-def _find_all(broker: BrokerContext, keys: Sequence[str]) -> Generator[None, None, list[Coordinator]]:
-    found, pace = [], _Pace()
-    for key in keys:
-        found.append(_find(broker, key))
-        if pace.is_enough(key):
-            yield
-    return found
-
-
-class _Pace:
-    """Tells when so much was done about keys that others should have a turn: a long one takes as long as many."""
-
-    def __init__(self) -> None:
-        self._characters = 0
-
-    def is_enough(self, key: str) -> bool:
-        self._characters += len(key) + KEY_CHARACTERS
-        if self._characters < PIECE_CHARACTERS:
-            return False
-        self._characters = 0
-        return True
-
-
-def _find(broker: BrokerContext, group_id: str) -> Coordinator:
-    index = broker.coordinator.partition_of(group_id)
+def _find(broker: BrokerContext, group_id: str, index: int | None) -> Coordinator:
     if index is None:
         return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
