@@ -38,12 +38,20 @@ class Told:
         pipe = subprocess.PIPE
         self.module, self._buffer = module, b""
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ | {"PYTHONPATH": path})
-        self._line(limit_s)
+        try:
+            self._line(limit_s)
+        except BaseException:
+            self.end()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """End it at once."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
@@ -67,9 +75,10 @@ class Told:
 
     def _line(self, limit_s: float) -> bytes:
         assert self.process.stdout is not None
-        until = time.monotonic() + limit_s
+        until, poll = time.monotonic() + limit_s, select.poll()  # `select` knows no descriptor above 1,023.
+        poll.register(self.process.stdout, select.POLLIN)
         while b"\n" not in self._buffer:
-            if not select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 raise ToldNothingError(f"{self.module} said nothing for {limit_s:.0f} s")
             part = os.read(self.process.stdout.fileno(), 1 << 16)
             if not part:

@@ -3,6 +3,8 @@
 Nothing is timed here; how long callbacks and pauses are is asserted by the script alone.
 """
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Lo
 from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, largest
 from hostile.machine import Machine
+from hostile.processes import Told, ToldNothingError
 from hostile.scene import SCENES
 
 from barnabas_broker.dispatch import ELEMENTS_MAX
@@ -95,6 +98,29 @@ def test_what_was_before_a_scene_is_not_of_it() -> None:
     assert longest_of(status)[0] == Longest(40.0, "processor 7", 50.0, "wall 7")
     assert longest_of(status, 8)[0] == Longest(9.0, "processor 10", 30.0, "wall 8")
     assert longest_of(status, 11)[0] is None, "it is not measured, then"
+
+
+def test_a_process_is_asked_by_one_that_has_many_descriptors_open() -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(600):
+            for end in os.pipe():
+                stack.callback(os.close, end)
+        with Told("idle") as idle:
+            assert idle.ask()["stall_s"] >= 0
+
+
+def test_a_process_that_does_not_begin_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[Told] = []
+    end = Told.end
+
+    def noted(told: Told) -> None:
+        end(told)
+        ended.append(told)
+
+    monkeypatch.setattr(Told, "end", noted)
+    with pytest.raises(ToldNothingError):
+        Told("no-such-module")
+    assert [told.process.returncode is not None for told in ended] == [True]
 
 
 def test_the_machine_is_watched_and_says_so_by_ten_seconds() -> None:
