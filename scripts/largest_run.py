@@ -111,7 +111,7 @@ class Stage:
         answer_bytes = max(one.answer_bytes for one in answers)
         if answer_bytes > answer_bytes_max(len(frame)):
             complaints.append(f"an answer of {answer_bytes} bytes")
-        longest = max((cost.longest.processor_ms for cost in costs if cost.longest), default=None)
+        longest = max((cost.longest.own_ms for cost in costs if cost.longest), default=None)
         ends = sorted({one.ended for one in answers if one.ended})
         print(
             f"{api.name:26} v{version:<2} {shape.name:6} {len(frame):>11,} {answer_bytes:>11,} "

@@ -1,5 +1,6 @@
 """Whoever names a great many things, or one of them as often, is worked off in pieces from the first look on."""
 
+import asyncio
 import gc
 from collections.abc import Callable, Generator, Iterator
 from types import SimpleNamespace
@@ -369,6 +370,16 @@ def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: 
     exchange: Any = SimpleNamespace(version=7)
     steps = TOPICS_WITHOUT_PARTITIONS[what](broker, exchange)
     assert 0 < longest_stretch(lambda: next(steps))[0] <= offset_commit.PIECE
+
+
+async def test_what_is_made_of_many_shares_no_callback_with_what_came_before() -> None:
+    begun = asyncio.get_running_loop().create_task(time_slices.made(str, range(time_slices.PIECE)))
+    few = asyncio.get_running_loop().create_task(time_slices.made(str, range(time_slices.PIECE - 1)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert few.done()
+    assert not begun.done()
+    assert len(await begun) == time_slices.PIECE
 
 
 async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
