@@ -99,7 +99,7 @@ class Stage:
         took_s = time.monotonic() - began
         time.sleep(SETTLE_S * self.options.share)
         kept, client = self.machine.take(), self.beside.ask()
-        costs = self.costs.take(kept.still_ms)
+        costs = self.costs.take(kept.stills)
         complaints = judge(client, costs, timed=not self.options.untimed)
         if not was_forgotten:
             complaints.append("what an earlier scene cost was still remembered when it began")

@@ -104,7 +104,7 @@ class Stage:
         answers: list[Asked] = []
         at_once([partial(lambda address: answers.append(ask(address, frame)), one) for one in self.brokers])
         kept, client = self.machine.take(), self.beside.ask()
-        costs = self.costs.take(kept.still_ms)
+        costs = self.costs.take(kept.stills)
         complaints = judge(client, costs)
         if not was_forgotten:
             complaints.append("what an earlier request cost was still remembered")

@@ -29,7 +29,7 @@ Limits: 6 slots of about 300 numbers and two names; one word to `on_long` in a s
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "SLOT_NS", "USED_NS", "Longest", "LoopMeter"]
+__all__ = ["EXACT_NS", "FRESH_NS", "LONG_NS", "USED_NS", "Longest", "LoopMeter"]
 
 T = TypeVar("T")
 
@@ -44,13 +44,18 @@ BUCKETS = 150  # the last begins at half a day
 
 
 class Longest(NamedTuple):
-    """The longest callback of some time, and which it was."""
+    """The longest callback of some time, which it was, and when it ended and how long it lasted by the wall's clock."""
 
     took_ns: int = 0
     what: str = ""
+    ended_ns: int = 0
+    lasted_ns: int = 0
 
     def status(self) -> dict[str, Any]:
-        return {"longest_ms": round(self.took_ns / 1_000_000, 3), "in": self.what}
+        return {"longest_ms": _ms(self.took_ns), "in": self.what}
+
+    def status_in_time(self) -> dict[str, Any]:
+        return self.status() | {"ended_ms": _ms(self.ended_ns), "lasted_ms": _ms(self.lasted_ns)}
 
 
 class _Slot:
@@ -67,7 +72,7 @@ class _Slot:
         self.longest_wall = self.longest_processor = Longest()
 
     def status(self) -> dict[str, Any]:
-        processor, wall = self.longest_processor.status(), self.longest_wall.status()
+        processor, wall = self.longest_processor.status_in_time(), self.longest_wall.status()
         return {"slot": self.number, "processor": processor, "wall": wall}
 
 
@@ -126,7 +131,8 @@ class LoopMeter:
         """Return what was measured in the last minute, in milliseconds, as plain values.
 
         `slots`: the longest of each of its parts, the latest last; a `slot` is `SLOT_NS` long, and counted since the
-        beginning of the wall's clock. So what began after another look can be told from what was before it.
+        beginning of the wall's clock. So what began after another look can be told from what was before it; and of the
+        one that used the processor longest, by `ended_ms` and `lasted_ms` of that clock, what else there was meanwhile.
         """
         oldest = self._wall_ns() // SLOT_NS - SLOTS
         slots = [slot for slot in self._slots if slot.number > oldest]
@@ -167,7 +173,7 @@ class LoopMeter:
         if took_ns > slot.longest_wall.took_ns:
             slot.longest_wall = Longest(took_ns, self._named(name))
         if used_ns > slot.longest_processor.took_ns:
-            slot.longest_processor = Longest(used_ns, self._named(name))
+            slot.longest_processor = Longest(used_ns, self._named(name), ended_ns, took_ns)
             slot.short_ns = min(used_ns, EXACT_NS - 1)
         if used_ns > LONG_NS:
             self._tell(name, used_ns, took_ns, ended_ns)
@@ -213,6 +219,10 @@ class _Measured(Coroutine[Any, Any, T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self._coroutine.__await__()
+
+
+def _ms(time_ns: int) -> float:
+    return round(time_ns / 1_000_000, 3)
 
 
 def _bucket(took_ns: int) -> int:

@@ -5,18 +5,20 @@ for it does not count. Callbacks are what the broker itself says in `status` (`l
 of the last minute, in time of the processor and of the wall. Those ten seconds in which a scene begins and all later
 ones count for it. So a scene waits for the next ten seconds if something above the limit has been in these (`forget`);
 else whatever is above the limit at the end is this scene's. A broker that does not say is *not measured*, which is
-never taken for good. Of a callback, so much is forgiven as the whole machine stood still in those ten seconds
+never taken for good. Of a callback, so much is forgiven as its processor stood still while it ran
 (`standstill`): the kernel charges that to whoever ran.
 """
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas_broker.cluster_files import ClusterFiles
 from barnabas_broker.cluster_status import ask_broker
+
+from .machine import Stills, still_ms
 
 __all__ = ["CALLBACK_MS_MAX", "MEMORY_MIB_MAX", "PAUSE_S_MAX", "BrokerCosts", "Cost", "Longest"]
 
@@ -31,7 +33,7 @@ PROC = Path("/proc")
 class Longest(NamedTuple):
     """The longest callbacks of a broker in some time, in milliseconds.
 
-    `still_ms`: for how long the machine stood still in the same ten seconds as the one that used the processor.
+    `still_ms`: for how long the machine stood still during the one that used the processor.
     """
 
     processor_ms: float
@@ -77,7 +79,7 @@ class Cost(NamedTuple):
         if self.longest is None:
             return f"{text}, callbacks not measured ({self.missing})"
         one = self.longest
-        still = f"; the machine stood still for {one.still_ms:.1f}" if one.processor_ms > CALLBACK_MS_MAX else ""
+        still = f"; the machine stood still for {one.still_ms:.1f}" if one.still_ms else ""
         return (
             f"{text}, longest callback {one.processor_ms:.1f} ms of the processor ({one.processor_in}{still}), "
             f"{one.wall_ms:.1f} ms of the wall ({one.wall_in})"
@@ -114,9 +116,9 @@ class BrokerCosts:
                 return False
             time.sleep(1.0)
 
-    def take(self, still_ms: Mapping[int, float] = {}) -> Sequence[Cost]:
-        """Return what every broker cost since `begin`. `still_ms`: see `Kept`."""
-        return [self._cost(node_id, pid, still_ms) for node_id, pid in self._pids.items()]
+    def take(self, stills: Stills = ()) -> Sequence[Cost]:
+        """Return what every broker cost since `begin`. `stills`: see `Kept`."""
+        return [self._cost(node_id, pid, stills) for node_id, pid in self._pids.items()]
 
     @staticmethod
     def _is_alive(pid: int) -> bool:
@@ -125,22 +127,22 @@ class BrokerCosts:
         except OSError:
             return False
 
-    def _cost(self, node_id: int, pid: int, still_ms: Mapping[int, float]) -> Cost:
+    def _cost(self, node_id: int, pid: int, stills: Stills) -> Cost:
         if not self._is_alive(pid):
             return Cost(node_id, alive=False, memory_mib=0, processor_s=0.0, longest=None, missing="it has ended")
-        longest, missing = self._longest(node_id, self._first_slots[node_id], still_ms)
+        longest, missing = self._longest(node_id, self._first_slots[node_id], stills)
         if not self._is_alive(pid):
-            return self._cost(node_id, pid, still_ms)
+            return self._cost(node_id, pid, stills)
         used_s = _processor_s(pid) - self._used_s[node_id]
         return Cost(
             node_id, alive=True, memory_mib=_peak_mib(pid), processor_s=used_s, longest=longest, missing=missing
         )
 
-    def _longest(self, node_id: int, first_slot: int, still_ms: Mapping[int, float] = {}) -> tuple[Longest | None, str]:
+    def _longest(self, node_id: int, first_slot: int, stills: Stills = ()) -> tuple[Longest | None, str]:
         answer = ask_broker(self._files, node_id, ANSWER_S)
         if isinstance(answer, str):
             return None, answer
-        return longest_of(answer, first_slot, still_ms)
+        return longest_of(answer, first_slot, stills)
 
     def _latest_slot(self, node_id: int) -> int:
         """Return the ten seconds that last, as the broker counts them; 0 if it does not say."""
@@ -149,9 +151,7 @@ class BrokerCosts:
         return max((int(slot["slot"]) for slot in slots), default=0)
 
 
-def longest_of(
-    status: dict[str, Any], first_slot: int = 0, still_ms: Mapping[int, float] = {}
-) -> tuple[Longest | None, str]:
+def longest_of(status: dict[str, Any], first_slot: int = 0, stills: Stills = ()) -> tuple[Longest | None, str]:
     """Return what a broker's status says of its loop since that slot began, or why that says nothing.
 
     The longest callback is the one of which most is left when the machine's standstills are taken off.
@@ -162,9 +162,8 @@ def longest_of(
     wall = max((slot["wall"] for slot in slots), key=_longest_ms)
     found = []
     for slot in slots:
-        processor, number = slot["processor"], slot["slot"]
-        # A callback is of the ten seconds in which it ended.
-        stood_ms = max(still_ms.get(number - 1, 0.0), still_ms.get(number, 0.0))
+        processor = slot["processor"]
+        stood_ms = still_ms(stills, processor["ended_ms"], processor["lasted_ms"])
         found.append(Longest(processor["longest_ms"], processor["in"], wall["longest_ms"], wall["in"], stood_ms))
     return max(found, key=lambda one: one.own_ms), ""
 

@@ -1,20 +1,41 @@
 """What the machine itself does to everybody: how late an idle process is woken, and when all of it stood still."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from .processes import Told
 
-__all__ = ["Kept", "Machine"]
+__all__ = ["Kept", "Machine", "Still", "Stills", "still_ms"]
+
+
+class Still(NamedTuple):
+    """One time in which a processor ran nobody, in milliseconds of the monotonic clock."""
+
+    ended_ms: float
+    lasted_ms: float
+
+
+Stills: TypeAlias = Sequence[Sequence[Still]]
+"""Of each processor, in the order of time."""
 
 
 class Kept(NamedTuple):
-    """`idle_ms`: how late an idle process was at most. `still_ms`: how long no process ran, by ten seconds."""
+    """`idle_ms`: how late an idle process was at most. `stills`: when nobody ran."""
 
     idle_ms: float
-    still_ms: Mapping[int, float]
+    stills: Stills
+
+
+def still_ms(stills: Stills, ended_ms: float, lasted_ms: float) -> float:
+    """Return for how long of this time the processor stood still on which that was longest."""
+    began_ms = ended_ms - lasted_ms
+
+    def shared_ms(one: Still) -> float:
+        return max(0.0, min(one.ended_ms, ended_ms) - max(one.ended_ms - one.lasted_ms, began_ms))
+
+    return max((sum(map(shared_ms, processor)) for processor in stills), default=0.0)
 
 
 class Machine:
@@ -32,9 +53,6 @@ class Machine:
         self._stack.close()
 
     def take(self) -> Kept:
-        """Return what has been since the last time; of `still_ms`, what there was in the last minutes."""
-        still_ms: dict[int, float] = {}
-        for watch in self._first:
-            for slot, late_ms in watch.ask().items():
-                still_ms[int(slot)] = max(still_ms.get(int(slot), 0.0), late_ms)
-        return Kept(self._idle.ask()["stall_s"] * 1000, still_ms)
+        """Return how late the idle process was since the last time, and when nobody ran since the beginning."""
+        stills = [[Still(*late) for late in watch.ask()["late"]] for watch in self._first]
+        return Kept(self._idle.ask()["stall_s"] * 1000, stills)

@@ -16,14 +16,13 @@ import pytest
 from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Longest, longest_of
 from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, largest
-from hostile.machine import Machine
+from hostile.machine import Machine, Still, still_ms
 from hostile.processes import Told, ToldNothingError
 from hostile.scene import SCENES
 
 from barnabas_broker.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import APIS, read_request_header
 from barnabas_raftlog.errors import TooManyElementsError
-from barnabas_raftlog.loop_meter import SLOT_NS
 
 LIMIT_S = 240
 SHARE = (
@@ -87,14 +86,19 @@ def test_what_was_before_a_scene_is_not_of_it() -> None:
     def slot(number: int, processor_ms: float, wall_ms: float) -> dict[str, Any]:
         return {
             "slot": number,
-            "processor": {"longest_ms": processor_ms, "in": f"processor {number}"},
+            "processor": {
+                "longest_ms": processor_ms,
+                "in": f"processor {number}",
+                "ended_ms": number * 10_000 + 100.0,
+                "lasted_ms": 50.0,
+            },
             "wall": {"longest_ms": wall_ms, "in": f"wall {number}"},
         }
 
     status = {"loop": {"callbacks": 9, "slots": [slot(7, 40.0, 50.0), slot(8, 3.0, 30.0), slot(10, 9.0, 20.0)]}}
-    assert longest_of(status, still_ms={7: 32.5})[0] == Longest(9.0, "processor 10", 50.0, "wall 7")
-    assert longest_of(status, still_ms={6: 1.0, 7: 30.0})[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 30.0)
-    assert longest_of(status, still_ms={6: 30.0, 9: 2.0})[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 30.0)
+    most, half = [[], [Still(70_085.0, 35.0)]], [[Still(70_110.0, 30.0)]]
+    assert longest_of(status, stills=most)[0] == Longest(9.0, "processor 10", 50.0, "wall 7")
+    assert longest_of(status, stills=half)[0] == Longest(40.0, "processor 7", 50.0, "wall 7", 20.0)
     assert longest_of(status)[0] == Longest(40.0, "processor 7", 50.0, "wall 7")
     assert longest_of(status, 8)[0] == Longest(9.0, "processor 10", 30.0, "wall 8")
     assert longest_of(status, 11)[0] is None, "it is not measured, then"
@@ -123,12 +127,30 @@ def test_a_process_that_does_not_begin_is_ended(monkeypatch: pytest.MonkeyPatch)
     assert [told.process.returncode is not None for told in ended] == [True]
 
 
-def test_the_machine_is_watched_and_says_so_by_ten_seconds() -> None:
+@pytest.mark.parametrize(
+    ("stills", "shared_ms"),
+    [
+        ([], 0.0),
+        ([[], [Still(100.0, 7.0)]], 0.0),
+        ([[Still(105.0, 7.0)]], 5.0),
+        ([[Still(115.0, 7.0), Still(125.0, 8.0)], [Still(119.0, 9.0)]], 10.0),
+        ([[Still(115.0, 7.0)], [Still(119.0, 9.0)]], 9.0),
+        ([[Still(200.0, 150.0)]], 20.0),
+        ([[Still(140.0, 19.0)]], 0.0),
+    ],
+)
+def test_of_a_standstill_counts_what_a_callback_shares_with_it(stills: list[list[Still]], shared_ms: float) -> None:
+    assert still_ms(stills, 120.0, 20.0) == shared_ms
+
+
+def test_the_machine_is_watched_and_says_when_it_stood_still() -> None:
+    began_ms = time.monotonic() * 1000
     with Machine() as machine:
         kept = machine.take()
     assert kept.idle_ms >= 0
-    now = time.monotonic_ns() // SLOT_NS
-    assert all(now - 2 <= slot <= now and late_ms > 0 for slot, late_ms in kept.still_ms.items())
+    ended_ms = time.monotonic() * 1000
+    assert len(kept.stills) == len(os.sched_getaffinity(0))
+    assert all(began_ms < one.ended_ms < ended_ms and one.lasted_ms > 0 for still in kept.stills for one in still)
 
 
 def shape(name: str) -> Shape:

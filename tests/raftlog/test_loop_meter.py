@@ -97,7 +97,7 @@ def test_of_each_ten_seconds_the_longest_is_told_apart() -> None:
     before, after = loop.status["slots"]
     assert (before["slot"], before["processor"], before["wall"]) == (
         10,
-        {"longest_ms": 40.0, "in": "long ago"},
+        {"longest_ms": 40.0, "in": "long ago", "ended_ms": 100_500.0, "lasted_ms": 500.0},
         {"longest_ms": 500.0, "in": "long ago"},
     )
     assert (after["slot"], after["processor"]["in"], after["wall"]["in"]) == (11, "works", "lately")
