@@ -31,7 +31,7 @@ import msgspec
 from .commands import RefusalReason, Refused
 from .image import Broker, BrokerLoad
 
-__all__ = ["COUNTED_AT_ONCE", "PLACED_AT_ONCE", "Candidate", "candidates_of", "place"]
+__all__ = ["COUNTED_AT_ONCE", "PLACED_AT_ONCE", "Candidate", "candidates_of", "pause_after", "place"]
 
 PLACED_AT_ONCE = 100
 """Partitions between two yields: 15 to 20 us each on three brokers."""
@@ -57,6 +57,12 @@ def candidates_of(brokers: Mapping[int, Broker], loads: Mapping[int, BrokerLoad]
         Candidate(node_id, broker.rack, broker.is_available, *loads.get(node_id, BrokerLoad(0, 0)), host=broker.host)
         for node_id, broker in sorted(brokers.items())
     ]
+
+
+def pause_after(partitions: int) -> Generator[None, None, None]:
+    """Yield if so many partitions, gone through in one go, are worth a turn of their own."""
+    if partitions > PLACED_AT_ONCE:
+        yield
 
 
 def place(

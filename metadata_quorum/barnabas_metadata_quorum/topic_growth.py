@@ -14,7 +14,7 @@ from collections.abc import Generator
 
 from .commands import CreatePartitions, GrownTopic, NewPartitions, RefusalReason, Refused, check_named
 from .image import BrokerLoad, Image, ImageBuilder, Topic
-from .placement import COUNTED_AT_ONCE, PLACED_AT_ONCE, candidates_of, place
+from .placement import COUNTED_AT_ONCE, PLACED_AT_ONCE, candidates_of, pause_after, place
 from .records import PartitionsAdded, Record
 from .topic_names import INTERNAL_TOPICS
 from .topics import PARTITIONS_PER_COMMAND_MAX, ClusterLimits, check_asked_for, directories_of, witnesses_of
@@ -49,8 +49,7 @@ def create_partitions(
             fates.append(GrownTopic(wanted.name, refused.reason, refused.message))
             continue
         draft.apply(record)
-        if len(record.assignments) > PLACED_AT_ONCE:
-            yield
+        yield from pause_after(len(record.assignments))
         records.append(record)
         fates.append(GrownTopic(wanted.name, topic_id=record.topic_id))
     return records, tuple(fates)
@@ -90,8 +89,7 @@ def _checked(
         assignments = wanted.assignments
     existing = (partition.witness for partition in topic.partitions)
     witnesses = yield from witnesses_of(draft, assignments, topic.observers, existing)
-    if added > PLACED_AT_ONCE:
-        yield
+    yield from pause_after(added)
     return PartitionsAdded(topic.topic_id, assignments, directories_of(draft, assignments, witnesses), witnesses)
 
 

@@ -28,7 +28,7 @@ from .commands import (
     check_named,
 )
 from .image import Image, ImageBuilder, Topic
-from .placement import PLACED_AT_ONCE, candidates_of, place
+from .placement import PLACED_AT_ONCE, candidates_of, pause_after, place
 from .records import NOBODY, Record, TopicCreated, TopicDeleted
 from .topic_configs import check_topic_configs, observers_of
 from .topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
@@ -109,8 +109,7 @@ def create_topics(
             fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
             continue
         draft.apply(record)
-        if len(record.assignments) > PLACED_AT_ONCE:
-            yield
+        yield from pause_after(len(record.assignments))
         records.append(record)
         fates.append(_created(record))
     return records, tuple(fates)
@@ -203,8 +202,7 @@ def _checked(
         configs = _checked_configs(draft, topic)
         assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
     witnesses = yield from witnesses_of(draft, assignments, observers_of(configs))
-    if len(assignments) > PLACED_AT_ONCE:
-        yield
+    yield from pause_after(len(assignments))
     directories = directories_of(draft, assignments, witnesses)
     return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
 

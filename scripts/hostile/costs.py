@@ -5,8 +5,8 @@ for it does not count. Callbacks are what the broker itself says in `status` (`l
 of the last minute, in time of the processor and of the wall. Those ten seconds in which a scene begins and all later
 ones count for it. So a scene waits for the next ten seconds if something above the limit has been in these (`forget`);
 else whatever is above the limit at the end is this scene's. A broker that does not say is *not measured*, which is
-never taken for good. Of a callback, so much is forgiven as its processor stood still while it ran
-(`standstill`): the kernel charges that to whoever ran.
+never taken for good. A callback is forgiven the time in which its processor stood still (`standstill`): the kernel
+charges that to whoever ran.
 """
 
 import os

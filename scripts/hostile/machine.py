@@ -1,4 +1,4 @@
-"""What the machine itself does to everybody: how late an idle process is woken, and when all of it stood still."""
+"""Watches the machine itself: how late an idle process is woken, and when a processor ran no process at all."""
 
 import os
 from collections.abc import Sequence

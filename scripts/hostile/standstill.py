@@ -7,8 +7,8 @@ one processor, is woken late, it was the host.
 
 `take` on its standard input prints as JSON every such time (`late`: when it ended, in milliseconds of the monotonic
 clock, by which a broker's `LoopMeter` goes, too, and how long it was). Sleep is part of what is measured, so it is up
-to `INTERVAL_S` too little, and never too much; what is below `NOTED_S` is not counted. Whoever may not have the
-real-time class says nothing, and nothing is excused. The end of the input ends it.
+to `INTERVAL_S` too little, and never too much; what is below `NOTED_S` is not counted. A process that may not have the
+real-time class reports nothing, and nothing is excused. The end of the input ends it.
 """
 
 import contextlib

@@ -1,5 +1,8 @@
 """More partitions for a topic: what the controller allows, where they go, and that a retry adds none."""
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,16 +11,18 @@ from steps import outcome
 from barnabas_metadata_quorum.commands import (
     CreatePartitions,
     CreatePartitionsAnswer,
+    CreateTopics,
     GrownTopic,
     NewPartitions,
     NewTopic,
     RefusalReason,
 )
-from barnabas_metadata_quorum.image import apply_all, topic_changes
+from barnabas_metadata_quorum.image import ImageBuilder, apply_all, topic_changes
 from barnabas_metadata_quorum.placement import COUNTED_AT_ONCE, PLACED_AT_ONCE
-from barnabas_metadata_quorum.records import PartitionsAdded
+from barnabas_metadata_quorum.records import PartitionsAdded, Record
 from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_metadata_quorum.topic_growth import create_partitions
+from barnabas_metadata_quorum.topics import create_topics
 
 from .test_controller import Controller
 
@@ -59,6 +64,31 @@ def test_what_a_wide_topic_has_already_is_counted_in_pieces(factor: int) -> None
     (_, fates), pauses = outcome(create_partitions(controller.image, command, controller.config.limits))
     assert fates[0].error is None
     assert pauses >= 2 * 19, "by brokers, and by the topic's own"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+@pytest.mark.parametrize("count", [PLACED_AT_ONCE, PLACED_AT_ONCE + 1])
+def test_whoever_is_told_of_many_new_partitions_has_a_turn_of_its_own(
+    count: int, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = with_topic(3, 1, 3)
+    image, config, steps_at, step = controller.image, controller.config, list[int](), 0
+    apply = ImageBuilder.apply
+
+    def noted(builder: ImageBuilder, record: Record) -> None:
+        steps_at.append(step)
+        apply(builder, record)
+
+    monkeypatch.setattr(ImageBuilder, "apply", noted)
+    steps: Generator[None, None, Any]
+    if is_new:
+        wanted = CreateTopics((NewTopic("new", count, 3, topic_id=bytes([7]) * 16),))
+        steps = create_topics(image, wanted, 1, 3, config.limits)
+    else:
+        steps = create_partitions(image, CreatePartitions((NewPartitions("t", count + 1),)), config.limits)
+    for _ in steps:
+        step += 1
+    assert steps_at == [step - 1 if count > PLACED_AT_ONCE else step]
 
 
 @given(brokers=st.integers(1, 5), partitions=st.integers(1, 6), added=st.integers(1, 9), factor=st.integers(1, 3))

@@ -28,7 +28,7 @@ from barnabas_metadata_quorum.topic_names import name_complaint
 __all__ = ["NO_SUCH_NAME", "code_of", "handle", "leaders_of", "limit_s", "refuse", "sorted_out"]
 
 LEADERS_S = 5.0
-AWAITED_AT_ONCE = 500  # topics of which it is asked whether they have leaders: 2 us each
+AWAITED_AT_ONCE = 500  # topics of which it is asked whether they have leaders
 TIMEOUT_S_MAX = 60.0
 NO_SUCH_NAME = "No topic can have this name."
 _CODES = {

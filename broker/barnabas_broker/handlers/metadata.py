@@ -12,8 +12,9 @@ exist is refused for all of these; so is, topic by topic, who asks for more than
 A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
 election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
 not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
-would not hear of it: it names another replica (`cut_off.py`). Who names more than `AWAITED_MAX` topics, or some that
-have more than `PARTITIONS_AWAITED_MAX` partitions, is answered at once. A topic that is named twice is answered once.
+would not hear of it: it names another replica (`cut_off.py`). A request that names more than `AWAITED_MAX` topics, or
+topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named twice is
+answered once.
 
 The controller id names a broker that takes requests, this one: any broker passes controller requests on.
 """

@@ -2,9 +2,9 @@
 
 A connection knows nothing of peers or Raft. It runs its side of the handshake, then hands every frame to its owner,
 in the callback in which the bytes arrived: no task and no timer per connection. One read may bring six frames of a
-thousand heartbeats each, so a callback begins with no other frame after `BYTES_AT_ONCE` of what is not entries: those
-left have callbacks of their own, and what comes behind them stays in the kernel until then. Whatever a peer does wrong
-ends here: the connection closes with a reason, and nobody else notices.
+thousand heartbeats each, so a callback begins with no other frame after `BYTES_AT_ONCE` of what is not entries: the
+frames left have callbacks of their own, and the bytes behind them stay in the kernel until then. Whatever a peer does
+wrong ends here: the connection closes with a reason, and nobody else notices.
 
 Limit on memory: a frame in construction (`FRAME_BYTES_MAX`, before the handshake 4 KiB; where another node sends
 entries, `ENTRY_FRAME_BYTES_MAX`), frames of one read, and a write buffer of `WRITE_BYTES_MAX`, or of a larger frame and
@@ -180,16 +180,11 @@ class Connection(asyncio.BufferedProtocol):
     def _received(self, nbytes: int) -> None:
         self.bytes_in += nbytes
         if self.reason is not None:
-            return  # Closing: what still arrives is nobody's.
+            self._frames.clear()
+            return  # Closing: what still arrives, or waits, is nobody's.
         try:
-            self._frames += self._splitter.received(nbytes)
-        except MalformedMessageError as error:
-            self.abort(f"malformed: {error}")
-        else:
-            self._take_frames()
-
-    def _take_frames(self) -> None:
-        try:
+            if nbytes:
+                self._frames += self._splitter.received(nbytes)
             self._take_some()
         except MalformedMessageError as error:
             self.abort(f"malformed: {error}")
@@ -219,10 +214,9 @@ class Connection(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_soon(self._meter.run, "read from a broker", self._go_on)
 
     def _go_on(self) -> None:
-        self._take_frames()
-        if self.reason is not None:
-            self._frames.clear()
-        elif not self._frames and self._transport is not None and not self._transport.is_closing():
+        self._received(0)
+        assert self._transport is not None
+        if not self._frames and self.reason is None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _other_end(self) -> int | None:
