@@ -300,6 +300,19 @@ def test_folder_has_a_readme(folder: str) -> None:
     assert (ROOT / folder / "README.md").read_text().strip()
 
 
+def test_no_brokers_run_in_this_process_beside_the_tests_of_other_folders() -> None:
+    """Where a test replaces a method of a class, theirs would be replaced too."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and any("scope='session'" in ast.unparse(one) for one in node.decorator_list)
+        and "RunningCluster" in ast.unparse(node)
+    ]
+    assert not found
+
+
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [

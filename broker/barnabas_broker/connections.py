@@ -903,5 +903,7 @@ def _call(call: Callable[[], None]) -> None:
 
 
 def _abandon(exchange: Exchange) -> None:
-    if exchange.abandon is not None:
-        exchange.abandon()
+    """Tell who parked it, and let go of them: they know the exchange too, and no collection would part them."""
+    abandon, exchange.abandon = exchange.abandon, None
+    if abandon is not None:
+        abandon()

@@ -10,13 +10,13 @@ from barnabas_broker.testing import RunningCluster
 from .wire_client import Wire
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_broker() -> Iterator[RunningCluster]:
     with RunningCluster(1) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three_brokers() -> Iterator[RunningCluster]:
     with RunningCluster(3) as cluster:
         yield cluster

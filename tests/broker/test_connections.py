@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import struct
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
@@ -318,6 +320,33 @@ def test_a_lost_connection_abandons_its_exchanges_once(run: Run) -> None:
             await abandoned.wait()
             assert served.listener.bytes_in_use == 0
             exchange.answer([b"too late"])
+
+    run(main())
+
+
+def test_who_parked_what_a_lost_connection_abandons_goes_without_a_garbage_collection(run: Run) -> None:
+    class Parked:
+        def __init__(self, exchange: Exchange, is_over: asyncio.Event) -> None:
+            self.exchange, self.is_over = exchange, is_over
+            exchange.abandon = self.abandon
+
+        def abandon(self) -> None:
+            self.is_over.set()
+
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(b"1"))
+            is_over = asyncio.Event()
+            parked = weakref.ref(Parked((await served.body())[0], is_over))
+            gc.disable()
+            try:
+                assert parked() is not None
+                writer.close()
+                await is_over.wait()
+                assert parked() is None
+            finally:
+                gc.enable()
 
     run(main())
 

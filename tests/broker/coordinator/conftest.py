@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Iterator
 
 import pytest
-from broker.wire_client import Wire
 
 from barnabas_broker.testing import RunningCluster
+from broker.wire_client import Wire
 
 from .group_client import GroupClient
 
@@ -18,7 +18,7 @@ QUICK = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def brokers() -> Iterator[RunningCluster]:
     with RunningCluster(3, settings=QUICK) as cluster:
         yield cluster

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from broker.wire_client import Wire
-
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
@@ -25,6 +23,7 @@ from barnabas_clients.protocol.offset_fetch import (
 )
 from barnabas_clients.protocol.registry import Message
 from barnabas_clients.protocol.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from broker.wire_client import Wire
 
 DEADLINE_S = 20.0
 LOST = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}

@@ -16,8 +16,6 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any, cast
 
-from broker.groups.recount import recount
-
 from barnabas_broker.config import BrokerConfig
 from barnabas_broker.coordinator import Coordinator
 from barnabas_broker.coordinator_replay import Replay
@@ -55,6 +53,7 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header, stamp
 from barnabas_raftlog.records.reader import read_batch
+from broker.groups.recount import recount
 
 NODE, OTHERS = 1, (2, 3)
 WALL_MS = 1_000_000

@@ -8,11 +8,11 @@ from functools import partial
 
 import cluster_handle
 import pytest
-from broker.wire_client import Wire
 
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
+from broker.wire_client import Wire
 
 from .conftest import QUICK
 from .group_client import CoordinatorError, GroupClient, rebalance

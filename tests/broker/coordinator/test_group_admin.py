@@ -3,7 +3,6 @@
 from itertools import count
 
 import pytest
-from broker.wire_client import Wire, batch, fetch_request
 
 from barnabas_broker.coordinator_shard import ShardState
 from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
@@ -22,6 +21,7 @@ from barnabas_clients.protocol.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas_raftlog.records.reader import read_records
+from broker.wire_client import Wire, batch, fetch_request
 
 from .group_client import CoordinatorError, GroupClient, rebalance, subscription, topic_metadata
 

@@ -2,8 +2,6 @@
 
 from functools import partial
 
-from broker.wire_client import Wire
-
 from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.groups.records import OffsetKey
 from barnabas_broker.partition import Partition
@@ -15,6 +13,7 @@ from barnabas_clients.protocol.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from barnabas_metadata_quorum.commands import AlterConfigs, ConfigChange, ConfiguredTopic
+from broker.wire_client import Wire
 
 from .conftest import QUICK
 from .group_client import GroupClient

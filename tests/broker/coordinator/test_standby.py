@@ -1,7 +1,6 @@
 """Every replica knows what the coordinator's log says: as much as a replay of the whole log would tell it."""
 
 import pytest
-from broker.wire_client import Wire
 
 from barnabas_broker import coordinator as coordinator_module
 from barnabas_broker.coordinator import Coordinator
@@ -10,6 +9,7 @@ from barnabas_broker.coordinator_shard import Shard
 from barnabas_broker.groups.location import OFFSETS_TOPIC
 from barnabas_broker.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
+from broker.wire_client import Wire
 
 from .conftest import QUICK
 from .group_client import GroupClient, rebalance

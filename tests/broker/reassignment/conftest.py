@@ -11,7 +11,7 @@ RACKS = ("red", "green", "blue", "red", "green", "blue")
 SETTINGS = {"leader.imbalance.check.interval.seconds": 1}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def six_brokers() -> Iterator[RunningCluster]:
     with RunningCluster(6, racks=RACKS, settings=SETTINGS) as cluster:
         yield cluster

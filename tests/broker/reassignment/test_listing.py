@@ -5,8 +5,6 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
-from broker.wire_client import Wire
-
 from barnabas_broker.handlers import alter_partition_reassignments
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, TopicPartition
@@ -21,6 +19,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from barnabas_metadata_quorum.commands import RefusalReason, Refused
+from broker.wire_client import Wire
 
 from .moving import arrived, create
 

@@ -4,10 +4,9 @@ import shutil
 from pathlib import Path
 from typing import cast
 
-from broker.bad_disks import kinds
-
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_raftlog.log.segment_log import ReplicaLog
+from broker.bad_disks import kinds
 
 from .moving import (
     all_know_it_left,

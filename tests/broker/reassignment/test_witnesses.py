@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from broker.wire_client import Wire
 
 from barnabas_broker.cli_app import run as barnabas
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -13,6 +12,7 @@ from barnabas_clients.admin_client import ConfigResource
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from broker.wire_client import Wire
 
 from .moving import (
     WAIT_S,

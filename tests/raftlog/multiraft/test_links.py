@@ -21,7 +21,7 @@ from barnabas_raftlog.multiraft.link_delay import LinkDelay
 from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
 from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
 from barnabas_raftlog.multiraft.peers import Peer
-from barnabas_raftlog.multiraft.rpc import Services, Wire
+from barnabas_raftlog.multiraft.rpc import Wire
 from barnabas_raftlog.multiraft.wire import SPLIT_MESSAGES, encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
@@ -55,16 +55,18 @@ def test_a_call_that_comes_while_a_node_closes_is_served_by_nobody(
     run: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever closes waits for what was being served then; what began later would have outlived the node."""
-    received, on_call = asyncio.Queue[str](), Services.on_call
-
-    def noted(services: Services, source: int, wire: Wire, header: tuple[Any, ...], payload: memoryview) -> None:
-        on_call(services, source, wire, header, payload)
-        received.put_nowait(header[2])
-
-    monkeypatch.setattr(Services, "on_call", noted)
+    received = asyncio.Queue[str]()
 
     async def main() -> None:
         async with cluster(2) as nodes:
+            services = nodes[2].links._services
+            on_call = services.on_call
+
+            def noted(source: int, wire: Wire, header: tuple[Any, ...], payload: memoryview) -> None:
+                on_call(source, wire, header, payload)
+                received.put_nowait(header[2])
+
+            patch_method(monkeypatch, services, "on_call", noted)
             await nodes[1].until_live(2)
             may_end, served = asyncio.Event(), list[bytes]()
 
