@@ -16,10 +16,11 @@ processor, and so may have measured itself, or if the control had errors or less
 import argparse
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import cluster_handle
 from hostile.costs import BrokerCosts
+from hostile.machine import Machine
 from hostile.processes import Told, end_when_told
 from hostile.scene import Attack
 
@@ -50,12 +51,19 @@ def carried(load: Told) -> float:
     return rate
 
 
+class Measured(NamedTuple):
+    """What is looked at beside a load: what the brokers cost, and when the machine stood still."""
+
+    costs: BrokerCosts
+    machine: Machine
+
+
 def measure(
-    options: argparse.Namespace, load: Told, rate: float, name: str, ports: list[int], costs: BrokerCosts
+    options: argparse.Namespace, load: Told, rate: float, name: str, ports: list[int], beside: Measured
 ) -> dict[str, Any]:
     """Offer the load for as long as asked, with hostile traffic to these ports; print and return how it fared."""
     seconds = options.minutes * 60
-    costs.begin()
+    beside.costs.begin()
     with Told("misbehave", TOPIC, options.hostile, f"{options.seed}", *ports) as hostile:
         found = load.ask(f"open {rate} {seconds}", limit_s=seconds * 2 + 120)
         hurt = hostile.ask("end")
@@ -68,7 +76,7 @@ def measure(
         f"  hostile: {hurt['opened']} connections, {hurt['sent_bytes'] >> 20} MiB, "
         f"{hurt['processor']:.2f} of a processor"
     )
-    for cost in costs.take():
+    for cost in beside.costs.take(beside.machine.take().stills):
         print(f"  {cost}")
     sys.stdout.flush()
     return found | {"hostile_processor": hurt["processor"]}
@@ -91,10 +99,14 @@ def verdict(control: dict[str, Any], crowd: dict[str, Any]) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    with cluster_handle.cluster(keep=options.keep) as cluster, Told("sink", cluster.brokers) as sink:
+    with (
+        cluster_handle.cluster(keep=options.keep) as cluster,
+        Told("sink", cluster.brokers) as sink,
+        Machine() as machine,
+    ):
         ports = [cluster.port + number for number in range(cluster.brokers)]
         Attack([("127.0.0.1", port) for port in ports], []).create(TOPIC, PARTITIONS)
-        costs = BrokerCosts(cluster.data)
+        beside = Measured(BrokerCosts(cluster.data), machine)
         with Told("load", TOPIC, options.connections, *ports, limit_s=120) as load:
             rate = options.rate or carried(load) / 2
             print(
@@ -103,8 +115,8 @@ def run(options: argparse.Namespace) -> int:
                 flush=True,
             )
             time.sleep(SETTLES_S)
-            control = measure(options, load, rate, "control", sink.ask()["ports"], costs)
-            crowd = measure(options, load, rate, "crowd", ports, costs)
+            control = measure(options, load, rate, "control", sink.ask()["ports"], beside)
+            crowd = measure(options, load, rate, "crowd", ports, beside)
     return verdict(control, crowd)
 
 

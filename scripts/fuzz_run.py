@@ -22,6 +22,7 @@ from fuzzing.frames import PAIRS, name_of
 from fuzzing.janitor import Janitor
 from fuzzing.neighbour import Noticed
 from fuzzing.targets import TARGETS
+from fuzzing.watch import SETTINGS
 
 from barnabas_clients import Admin
 
@@ -90,7 +91,7 @@ def replayed(path: Path, cluster: cluster_handle.Cluster) -> list[str]:
 
 
 def clients(options: argparse.Namespace) -> int:
-    with cluster_handle.cluster(options.brokers, keep=options.keep) as cluster:
+    with cluster_handle.cluster(options.brokers, SETTINGS, keep=options.keep) as cluster:
         if options.replay is not None:
             return verdict(replayed(options.replay, cluster))
         required = min(REQUIRED_MAX, options.frames // 1_000)

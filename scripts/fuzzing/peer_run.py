@@ -31,7 +31,7 @@ from barnabas_raftlog.raft.messages import GroupId
 from .mutations import mutated, with_size
 from .neighbour import TOPIC, Noticed, neighbour
 from .peer_frames import HANDSHAKE_KINDS, KINDS, PeerLies
-from .watch import GROWTH_BYTES_MAX, LogWatch, resident_bytes
+from .watch import GROWTH_BYTES_MAX, SETTINGS, LogWatch, resident_bytes
 
 __all__ = ["BROKERS", "SECRET", "PeerOutcome", "run", "settings"]
 
@@ -59,7 +59,7 @@ class PeerOutcome(NamedTuple):
 
 def settings() -> dict[str, str]:
     """Return what the cluster of such a run is started with: the fourth broker keeps no metadata."""
-    return {"cluster.secret": SECRET, "controller.quorum.voters": "1,2,3"}
+    return SETTINGS | {"cluster.secret": SECRET, "controller.quorum.voters": "1,2,3"}
 
 
 def run(seed: int, of_each: int, cluster: Cluster, kinds: Collection[str] = tuple(KINDS)) -> PeerOutcome:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from cluster_handle import Cluster
 
-__all__ = ["GROWTH_BYTES_MAX", "LogWatch", "reached", "resident_bytes"]
+__all__ = ["GROWTH_BYTES_MAX", "SETTINGS", "LogWatch", "reached", "resident_bytes"]
 
-GROWTH_BYTES_MAX = 64 << 20
-"""From the end of the warm-up to the end of a run. Half of it may be recent batches (`log.tail.cache.bytes`)."""
+GROWTH_BYTES_MAX = 16 << 20
+"""From the end of the warm-up to the end of a run."""
+SETTINGS = {"log.tail.cache.bytes": str(2 << 20)}
+"""What brokers are started with: of recent batches they keep so little that any other growth is seen beside them."""
 _is_trouble = re.compile(r"^\S+ \S+ (?:ERROR|CRITICAL) |^  \| Traceback|never awaited|^Traceback").search
 _port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall
 

@@ -6,6 +6,7 @@ import cluster_handle
 import pytest
 from fuzzing import client_run, peer_run
 from fuzzing.client_run import Plan
+from fuzzing.watch import SETTINGS
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -14,7 +15,7 @@ PEERS = 200
 
 
 def test_clients_that_send_anything_harm_nobody(tmp_path: Path) -> None:
-    with cluster_handle.cluster(1) as cluster:
+    with cluster_handle.cluster(1, SETTINGS) as cluster:
         outcome = client_run.run(Plan(20, FRAMES, REQUIRED, tmp_path / "failures.jsonl"), cluster)
     assert not outcome.problems
 
