@@ -907,3 +907,5 @@ def _abandon(exchange: Exchange) -> None:
     abandon, exchange.abandon = exchange.abandon, None
     if abandon is not None:
         abandon()
+        if not exchange.holds:  # Else a work may have views of it yet, and forgets it at its end.
+            exchange.forget_frame()

@@ -56,6 +56,8 @@ class Held(Protocol):
 
     def release(self) -> None: ...
 
+    def forget_frame(self) -> None: ...
+
 
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
@@ -140,7 +142,7 @@ class Turns:
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.outlives:
             # What it holds by now takes as long to free as an answer does.
-            work.steps, work.outlives = abandoned(work.steps), True
+            work.steps, work.outlives = _let_go(work.exchange, work.steps), True
         if self._advance(work):
             work.exchange.release()
         else:
@@ -173,6 +175,12 @@ class Turns:
     def _put_by(self) -> None:
         self._is_putting_by = False
         put_by()
+
+
+def _let_go(exchange: Held, steps: Steps) -> Steps:
+    """Free what a work holds whose client has gone; last what was received for it, which goes in pieces of its own."""
+    yield from abandoned(steps)
+    exchange.forget_frame()
 
 
 def _slices(work: Work) -> int:

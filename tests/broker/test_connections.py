@@ -749,6 +749,31 @@ def test_a_request_of_which_there_are_views_is_freed_when_there_are_none(
     run(main())
 
 
+def test_a_request_that_was_parked_is_freed_in_pieces_when_its_client_goes(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what a work may have views of, which forgets it at its end."""
+    monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
+
+    async def main() -> None:
+        async with Served() as served:
+            _, writer = await served.connect()
+            writer.write(frame(bytes(5_000)) + frame(bytes(6_000)))
+            parked, held = [(await served.body())[0] for _ in range(2)]
+            received = [parked.frame or b"", held.frame or b""]
+            is_over = asyncio.Event()
+            parked.abandon, held.abandon = (lambda: None), is_over.set
+            held.hold()
+            writer.close()
+            await is_over.wait()
+            assert [parked.frame, held.frame] == [None, received[1]]
+            await until(lambda: not served.listener._leaving)
+            assert len(received[0]) <= 1_000
+            assert len(received[1]) == 6_008
+
+    run(main())
+
+
 def test_a_request_that_is_half_received_is_freed_in_pieces_when_its_client_goes(run: Run) -> None:
     async def main() -> None:
         async with Served() as served:

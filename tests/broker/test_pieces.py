@@ -707,9 +707,16 @@ def test_a_request_is_freed_in_pieces_when_it_is_answered() -> None:
 def test_what_a_producer_named_that_has_to_wait_is_let_go() -> None:
     parts = [PartitionProduceData(index=k, records=None) for k in range(MANY)]
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=parts)])
-    parked: Any = SimpleNamespace(begin_topic=lambda _: [], take=lambda *_: None, conclude=lambda _: None)
+    told: list[object] = []
+    parked: Any = SimpleNamespace(
+        begin_topic=lambda _: [],
+        take=lambda *_: None,
+        conclude=lambda _, keeps_frame: told.append(keeps_frame),
+        exchange=SimpleNamespace(forget_frame=lambda: told.append(request.topic_data)),
+    )
     assert all(step is None for step in produce._in_steps(parked, request))
     assert (request.topic_data, parts) == ([], [])
+    assert told == [True, []], "what was received goes last"
 
 
 COLLECTIONS = """

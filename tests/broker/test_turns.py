@@ -32,7 +32,7 @@ class _Exchange:
 
     def __init__(self, *, is_small: bool = True) -> None:
         self.holds = self.slices = 0
-        self.is_gone = False
+        self.is_gone = self.has_forgotten = False
         self.is_small = is_small
 
     def hold(self) -> None:
@@ -43,6 +43,9 @@ class _Exchange:
 
     def note_slice(self) -> None:
         self.slices += 1
+
+    def forget_frame(self) -> None:
+        self.has_forgotten = True
 
 
 class _Scene:
@@ -197,6 +200,7 @@ def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
 
     class Row:
         def __del__(self) -> None:
+            assert not kept.has_forgotten, "what was received goes last"
             freed.append(scene.turns.slices)
             scene.now_s += SLICE_S / PIECE
 
@@ -215,6 +219,7 @@ def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
     assert len(freed) == 12 * PIECE
     assert len(set(freed)) >= 3
     assert kept.holds == 0
+    assert kept.has_forgotten
 
 
 def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_first() -> None:

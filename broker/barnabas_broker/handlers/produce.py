@@ -133,12 +133,12 @@ class _Produce:
                 self.failure = self.failure or f"{topic.name or topic.topic_id.hex()}-{data.index}: {refused.text}"
         return result
 
-    def conclude(self, timeout_ms: int) -> ProduceResponse | None:
+    def conclude(self, timeout_ms: int, *, keeps_frame: bool = False) -> ProduceResponse | None:
         """Return the response if it is ready, else see to it that it is given."""
         if self.acks == 0:
             if self.failure:
                 self.exchange.connection.close(f"produce with acks=0 failed: {self.failure}")
-            self.exchange.answer(())
+            self.exchange.answer((), keeps_frame=keeps_frame)
             return None
         if self.left:
             self.park(timeout_ms)
@@ -287,9 +287,10 @@ def _in_steps(produce: "_Produce", request: ProduceRequest) -> Generator[None, N
             yield
         if not results:
             yield
-    response = produce.conclude(request.timeout_ms)
+    response = produce.conclude(request.timeout_ms, keeps_frame=True)
     if response is None:
         yield from let_go(request)
+        produce.exchange.forget_frame()  # Nobody has a view of it but logs, perhaps.
     return response
 
 
