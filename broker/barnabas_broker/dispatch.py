@@ -214,6 +214,8 @@ class Dispatcher:
         except MalformedMessageError as error:
             exchange.give_up(f"malformed request: {error}")
         else:
+            if route.key != PRODUCE:  # Records are views of what was received; all else was copied.
+                exchange.forget_frame()
             self._handle(route, exchange, request)
 
     def _handle(self, route: Route, exchange: Exchange, request: Message) -> None:

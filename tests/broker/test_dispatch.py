@@ -13,16 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker import dispatch, events
+from barnabas_broker.context import SMALL_BYTES
+from barnabas_broker.dispatch import PRODUCE
 from barnabas_broker.events import EventHistory, FetchCounters, add_range
 from barnabas_broker.packing import PACKED_AT_ONCE, packed
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_broker.timers import Timers
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_raftlog.raft.messages import Fact
 from barnabas_raftlog.steps import at_once
 
 from .wire_client import Wire, batch, produce_request
+
+METADATA = 3
 
 
 def _broken(*_: Any) -> Any:
@@ -55,6 +60,25 @@ def test_an_error_that_cannot_be_answered_closes_the_connection(
         wire.send(produce_request(topic, batch(), acks=0), 9)
         assert wire.is_closed_by_peer()
     assert "failed and cannot say so" in caplog.text
+
+
+def test_what_a_large_request_was_received_as_goes_when_it_is_decoded_unless_records_are_views_of_it(
+    wire: Wire, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    for key in (METADATA, PRODUCE):
+        handle = dispatch.ROUTES[key].handle
+
+        def noted(broker: Any, exchange: Any, request: Any, handle: Any = handle) -> Any:
+            kept.append(exchange.frame is not None)
+            return handle(broker, exchange, request)
+
+        monkeypatch.setitem(dispatch.ROUTES, key, dispatch.ROUTES[key]._replace(handle=noted))
+    names = [MetadataRequestTopic(name="n" * 200 + str(number)) for number in range(1_000)]
+    assert len(wire.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False), 4).topics) == 1_000
+    large = batch(body_bytes=2 * SMALL_BYTES)
+    assert wire.produce(topic, large).error_code == ErrorCode.NONE
+    assert kept == [False, True]
 
 
 def test_requests_are_counted_by_version(wire: Wire, one_broker: RunningCluster) -> None:

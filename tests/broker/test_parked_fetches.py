@@ -53,9 +53,6 @@ class Exchange:
     def hold(self) -> None:
         """Nothing comes behind it."""
 
-    def forget_frame(self) -> None:
-        """Nothing was received."""
-
     def answer(self, _: Sequence[object]) -> None:
         self.answers += 1
 

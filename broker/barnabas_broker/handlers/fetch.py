@@ -177,7 +177,6 @@ class _Fetch:
     def _set_deadline(self) -> None:
         if self.deadline is None:
             self.exchange.hold()
-            self.exchange.forget_frame()
             self.exchange.abandon = self._abandon
             self.deadline = self.broker.timers.add(self.request.max_wait_ms, self._on_timeout)
 
