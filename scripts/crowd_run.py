@@ -52,7 +52,7 @@ def carried(load: Told) -> float:
 
 
 class Measured(NamedTuple):
-    """What is looked at beside a load: what the brokers cost, and when the machine stood still."""
+    """The costs of the brokers under a load, and the watch of the machine: when it stood still."""
 
     costs: BrokerCosts
     machine: Machine

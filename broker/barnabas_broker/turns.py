@@ -142,7 +142,7 @@ class Turns:
     def _take_turn(self, work: Work) -> None:
         if work.exchange.is_gone and not work.outlives:
             # What it holds by now takes as long to free as an answer does.
-            work.steps, work.outlives = _let_go(work.exchange, work.steps), True
+            work.steps, work.outlives = _given_up(work.exchange, work.steps), True
         if self._advance(work):
             work.exchange.release()
         else:
@@ -177,7 +177,7 @@ class Turns:
         put_by()
 
 
-def _let_go(exchange: Held, steps: Steps) -> Steps:
+def _given_up(exchange: Held, steps: Steps) -> Steps:
     """Free what a work holds whose client has gone; last what was received for it, which goes in pieces of its own."""
     yield from abandoned(steps)
     exchange.forget_frame()

@@ -19,7 +19,7 @@ from .frames import PAIRS, Frame, frames, name_of
 from .janitor import Janitor
 from .lanes import Lanes
 from .neighbour import Noticed, neighbour
-from .watch import GROWTH_BYTES_MAX, LogWatch, reached, resident_bytes
+from .watch import LogWatch, growth_bytes_max, reached, resident_bytes
 
 __all__ = ["Outcome", "Plan", "replay", "run"]
 
@@ -105,12 +105,11 @@ def _problems(
         if (count := counts.get(name_of(key, version), 0)) < plan.required:
             problems.append(f"{name_of(key, version)}: {count} requests reached the handler, {plan.required} should")
     if len(resident) == ROUNDS:
+        allowed = growth_bytes_max(plan.frames * WARM_ROUNDS // ROUNDS)
         for node_id, last in resident[-1].items():
             grown = last - max(found.get(node_id, 0) for found in resident[:WARM_ROUNDS])
-            if grown > GROWTH_BYTES_MAX:
-                problems.append(
-                    f"broker {node_id} has grown by {grown >> 20} MiB, {GROWTH_BYTES_MAX >> 20} are allowed"
-                )
+            if grown > allowed:
+                problems.append(f"broker {node_id} has grown by {grown >> 20} MiB, {allowed >> 20} are allowed")
     return problems
 
 

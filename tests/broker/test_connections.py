@@ -704,9 +704,15 @@ def test_an_answer_leaves_at_once_if_it_is_short_and_the_last_of_its_connection(
     run(main())
 
 
-def test_large_requests_are_freed_in_pieces_one_in_a_turn(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def freed_alone_bytes(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What is larger than this is freed in pieces."""
     monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
+    return connections.FREED_ALONE_BYTES
 
+
+@pytest.mark.usefixtures("freed_alone_bytes")
+def test_large_requests_are_freed_in_pieces_one_in_a_turn(run: Run) -> None:
     async def main() -> None:
         async with Served() as served:
             _, writer = await served.connect()
@@ -729,11 +735,8 @@ def test_large_requests_are_freed_in_pieces_one_in_a_turn(run: Run, monkeypatch:
     run(main())
 
 
-def test_a_request_of_which_there_are_views_is_freed_when_there_are_none(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
-
+@pytest.mark.usefixtures("freed_alone_bytes")
+def test_a_request_of_which_there_are_views_is_freed_when_there_are_none(run: Run) -> None:
     async def main() -> None:
         async with Served() as served:
             _, writer = await served.connect()
@@ -749,11 +752,8 @@ def test_a_request_of_which_there_are_views_is_freed_when_there_are_none(
     run(main())
 
 
-def test_a_request_that_was_parked_is_freed_in_pieces_when_its_client_goes(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_was_parked_is_freed_in_pieces_when_its_client_goes(run: Run, freed_alone_bytes: int) -> None:
     """Not what a work may have views of, which forgets it at its end."""
-    monkeypatch.setattr(connections, "FREED_ALONE_BYTES", 1_000)
 
     async def main() -> None:
         async with Served() as served:
@@ -768,7 +768,7 @@ def test_a_request_that_was_parked_is_freed_in_pieces_when_its_client_goes(
             await is_over.wait()
             assert [parked.frame, held.frame] == [None, received[1]]
             await until(lambda: not served.listener._leaving)
-            assert len(received[0]) <= 1_000
+            assert len(received[0]) <= freed_alone_bytes
             assert len(received[1]) == 6_008
 
     run(main())
