@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from barnabas_clients.connections import Cluster as ClusterClient
+from barnabas_clients.cluster.cluster import Cluster as ClusterClient
 
 TOPIC, PARTITIONS = "python-source", 6
 RECORDS_DEFAULT = RECORDS_MIN = 500_000

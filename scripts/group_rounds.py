@@ -23,7 +23,7 @@ from group_watch import Observation, Workers, check_commits, check_owners, check
 from group_worker import Job
 from kill_rounds import Load, create_topic, wait_whole
 
-from barnabas_clients.admin_client import Admin
+from barnabas_clients.admin.client import Admin
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from barnabas_clients.consumer import Consumer
+from barnabas_clients.consumer.consumer import Consumer
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import TopicPartition

@@ -33,8 +33,10 @@ STEADY_TOPIC, STEADY_PARTITIONS = "steady", 3
 STEADY_RECORDS_PER_S = 900
 STEADY_ACKS_ALL_EVERY = 30
 QUEUED_MAX = 10_000
-# 2026-11-21 23:18:03,221 INFO barnabas_broker.events: torture-3: acks=all refused: in sync are [1], ...
-_REFUSED = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.events: (.*acks=all refused.*)")
+# 2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: torture-3: acks=all refused: in sync are [1], ...
+_REFUSED = re.compile(
+    r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.status\.events: (.*acks=all refused.*)"
+)
 
 
 class InSync(NamedTuple):

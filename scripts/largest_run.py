@@ -28,7 +28,7 @@ from hostile.machine import Machine
 from hostile.processes import Told, ToldNothingError, end_when_told
 from hostile.scene import at_once
 
-from barnabas_broker.dispatch import ROUTES
+from barnabas_broker.server.dispatch import ROUTES
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import APIS, Api
 

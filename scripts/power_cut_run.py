@@ -27,7 +27,7 @@ from torture_load import Member, Producing, Recorder, Worker, audit
 from torture_machines import Machines, MissingError, command, enter
 from torture_run import FAILED, PARTITIONS, cannot, create_topic, leave_evidence, wait_whole
 
-from barnabas_broker.cli_check import verdict
+from barnabas_broker.cli.commands.check import verdict
 
 SETTLE_S = (0.5, 2.0)
 # How long the one who lost its memory and the one who lagged have to make the mistake of electing one of themselves.

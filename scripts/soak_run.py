@@ -25,8 +25,8 @@ from torture_load import Recorder, audit, log_starts
 from torture_machines import PEER_PORT, SECRET, Machine, Machines, MissingError, enter
 from torture_run import FAILED, PARTITIONS, Load, cannot, create_topic, leave_evidence, strike, wait_whole
 
-from barnabas_broker.cli_check import verdict
-from barnabas_broker.cluster_status import ask
+from barnabas_broker.cli.commands.check import verdict
+from barnabas_broker.local_cluster.status import ask
 
 MORTAL = 3
 KEEPING = {"retention_bytes": str(4 << 20), "segment_bytes": str(1 << 20)}

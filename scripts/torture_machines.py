@@ -45,7 +45,7 @@ from delayed_network import (
     tool,
 )
 
-from barnabas_broker.config import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig
 
 __all__ = ["Machine", "Machines", "MissingError", "command", "enter", "missing"]
 

@@ -48,7 +48,7 @@ from torture_load import (
 from torture_machines import Machines, MissingError, enter, missing
 from torture_times import LogReader, Pause, medians, phases_of
 
-from barnabas_broker.cli_check import verdict
+from barnabas_broker.cli.commands.check import verdict
 
 PARTITIONS = 6
 SETTLE_S = 1.0

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 __all__ = ["LogReader", "Pause", "Phases", "medians", "phases_of"]
 
-# 2026-11-21 23:18:03,221 INFO barnabas_broker.events: torture-3: leader elected: votes of [2, 3] (term 3)
-_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.events: (\S+): ([a-z ]+): ")
+# 2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: torture-3: leader elected: votes of [2, 3] (term 3)
+_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.status\.events: (\S+): ([a-z ]+): ")
 _MISSED = frozenset({"leader lost", "leadership ended", "campaign"})
 _ELECTED, _CONFIRMED = "leader elected", "leadership confirmed"
 

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from barnabas_raftlog.log.files import Files, OsFiles
-from barnabas_raftlog.log.kernel_sync import Syncer, open_kernel_sync
-from barnabas_raftlog.log.worker import ThreadWorker, Worker
-from barnabas_raftlog.multiraft.datagrams import Datagrams, DatagramSocket
-from barnabas_raftlog.multiraft.link_delay import LinkDelay
-from barnabas_raftlog.multiraft.links import monotonic_ms
-
-from .config import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_raftlog.links.datagrams import Datagrams, DatagramSocket
+from barnabas_raftlog.links.link_delay import LinkDelay
+from barnabas_raftlog.links.links import monotonic_ms
+from barnabas_raftlog.log.journal.kernel_sync import Syncer, open_kernel_sync
+from barnabas_raftlog.log.machine.files import Files, OsFiles
+from barnabas_raftlog.log.machine.worker import ThreadWorker, Worker
 
 __all__ = ["NodeEnvironment", "configured_delay", "wall_ms"]
 

@@ -25,14 +25,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.process.heap_upkeep import HeapUpkeep
+from barnabas_broker.process.log_lines import log_to_stderr
+from barnabas_broker.process.loop_errors import end_on_bugs
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.memory import keep_freed
 from barnabas_raftlog.printable import printable
 
-from .config import BrokerConfig
-from .heap_upkeep import HeapUpkeep
-from .log_lines import log_to_stderr
-from .loop_errors import end_on_bugs
 from .node import Node
 
 __all__ = ["main"]
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         config = BrokerConfig.from_bytes(options.config.read_bytes())
         if options.token is not None and not config.cluster_secret:
-            from .joining import keep_secret  # noqa: PLC0415 - needed once in the life of a broker
+            from barnabas_broker.local_cluster.joining import keep_secret  # noqa: PLC0415 - needed once in the life of a broker
 
             config = keep_secret(options.config, options.token)
         config.check_keyed()

@@ -17,43 +17,43 @@ from typing import Any
 
 import msgspec
 
+from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
+from barnabas_broker.leadership.pings import METHOD as PING
+from barnabas_broker.process.descriptors import share
+from barnabas_broker.replicas.failed_replicas import METHOD as REPLICA_FAILED
+from barnabas_broker.replicas.hosted_topic import place_of
+from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
+from barnabas_broker.replicas.lost_voters import LostVoters
+from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.server.connections import Exchange, Limits, Listener
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.server.dispatch import Dispatcher
+from barnabas_broker.status.events import EventHistory
+from barnabas_broker.status.packing import packed
+from barnabas_broker.timing.collector import put_by
+from barnabas_broker.timing.slices import taken
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.announcer import LeaderAnnouncer
-from barnabas_metadata_quorum.commands import Refused
-from barnabas_metadata_quorum.controller import ControllerConfig
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.controller.commands import Refused
+from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
+from barnabas_raftlog.catch_up.receiving import CatchUp
+from barnabas_raftlog.catch_up.repair import SegmentRepair
+from barnabas_raftlog.links.links import Links, NodeAddress
 from barnabas_raftlog.log.scrub import Scrub
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.loop_meter import LoopMeter
-from barnabas_raftlog.multiraft.catch_up import CatchUp
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
-from barnabas_raftlog.multiraft.links import Links, NodeAddress
-from barnabas_raftlog.multiraft.segment_repair import SegmentRepair
+from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
 from barnabas_raftlog.steps import at_once
 
-from .collector import put_by
-from .config import BrokerConfig
-from .connections import Exchange, Limits, Listener
-from .context import BrokerContext
-from .descriptors import share
-from .dispatch import Dispatcher
 from .environment import NodeEnvironment, configured_delay
-from .events import EventHistory
-from .failed_replicas import METHOD as REPLICA_FAILED
-from .hosted_topic import place_of
-from .join_tokens import ISSUE, JOIN, JoinTokens
-from .lost_voters import METHOD as LOST_VOTER
-from .lost_voters import LostVoters
-from .no_room import Led, LedGroup, NoRoom
-from .packing import packed
-from .partitions import Partitions
-from .pings import METHOD as PING
-from .time_slices import taken
 
 __all__ = ["Node"]
 

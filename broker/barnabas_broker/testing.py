@@ -33,9 +33,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from barnabas_raftlog.multiraft.link_delay import LinkDelay
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_raftlog.links.link_delay import LinkDelay
 
-from .config import BrokerConfig
 from .environment import NodeEnvironment
 from .node import Node
 

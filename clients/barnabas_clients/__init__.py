@@ -8,16 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .admin import ConfigResource, NewTopic, OffsetSpec
-    from .admin_client import Admin
-    from .consumer import Consumer
-    from .consumer_errors import CorruptRecordsError, LogTruncatedError, NoOffsetError
-    from .consumer_record import ConsumerRecord, RecordBatch
-    from .delivery import Delivery, Receipt, RecordsLostError
+    from barnabas_clients.admin.client import Admin
+    from barnabas_clients.admin.offset_resets import ResetTo
+    from barnabas_clients.admin.topics import ConfigResource, NewTopic, OffsetSpec
+    from barnabas_clients.consumer.consumer import Consumer
+    from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError, NoOffsetError
+    from barnabas_clients.consumer.record import ConsumerRecord, RecordBatch
+    from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
+    from barnabas_clients.producer.producer import Producer
+    from barnabas_clients.protocol.errors import KafkaError
+
     from .errors import ClientClosedError, ClientError, CommitFailedError, ConnectionLostError, DeadlineExceededError
-    from .offset_resets import ResetTo
-    from .producer import Producer
-    from .protocol.errors import KafkaError
     from .topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -47,15 +48,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "admin": ("ConfigResource", "NewTopic", "OffsetSpec"),
-    "admin_client": ("Admin",),
-    "consumer": ("Consumer",),
-    "consumer_errors": ("CorruptRecordsError", "LogTruncatedError", "NoOffsetError"),
-    "consumer_record": ("ConsumerRecord", "RecordBatch"),
-    "delivery": ("Delivery", "Receipt", "RecordsLostError"),
+    "admin.client": ("Admin",),
+    "admin.offset_resets": ("ResetTo",),
+    "admin.topics": ("ConfigResource", "NewTopic", "OffsetSpec"),
+    "consumer.consumer": ("Consumer",),
+    "consumer.errors": ("CorruptRecordsError", "LogTruncatedError", "NoOffsetError"),
+    "consumer.record": ("ConsumerRecord", "RecordBatch"),
     "errors": ("ClientClosedError", "ClientError", "CommitFailedError", "ConnectionLostError", "DeadlineExceededError"),
-    "offset_resets": ("ResetTo",),
-    "producer": ("Producer",),
+    "producer.delivery": ("Delivery", "Receipt", "RecordsLostError"),
+    "producer.producer": ("Producer",),
     "protocol.errors": ("KafkaError",),
     "topic_partition": ("OffsetAndMetadata", "TopicPartition"),
 }

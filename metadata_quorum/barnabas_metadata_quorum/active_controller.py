@@ -20,14 +20,28 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import NamedTuple, Protocol
 
+from barnabas_metadata_quorum.controller.commands import (
+    AlterReassignments,
+    Answer,
+    Command,
+    FinishMoves,
+    ReadIndex,
+    RefusalReason,
+    Refused,
+    Reply,
+)
+from barnabas_metadata_quorum.controller.controller import (
+    ControllerConfig,
+    Decision,
+    TopicCommand,
+    decide,
+    decide_topics,
+)
+from barnabas_metadata_quorum.controller.sessions import Sessions
+from barnabas_metadata_quorum.image.frames import encode_frame
+from barnabas_metadata_quorum.image.image import Image, apply_all
+from barnabas_metadata_quorum.image.records import Record
 from barnabas_raftlog.raft.messages import Entry
-
-from .commands import AlterReassignments, Answer, Command, FinishMoves, ReadIndex, RefusalReason, Refused, Reply
-from .controller import ControllerConfig, Decision, TopicCommand, decide, decide_topics
-from .frames import encode_frame
-from .image import Image, apply_all
-from .records import Record
-from .sessions import Sessions
 
 __all__ = ["COMMANDS_MAX", "ActiveController", "Clocks", "not_controller"]
 

@@ -2,9 +2,8 @@
 
 from typing import assert_never
 
-from barnabas_raftlog.raft.messages import Fact
-
-from .records import (
+from barnabas_metadata_quorum.controller.witnesses import needs_witness
+from barnabas_metadata_quorum.image.records import (
     NOBODY,
     BrokerFenced,
     BrokerRegistered,
@@ -19,7 +18,7 @@ from .records import (
     TopicCreated,
     TopicDeleted,
 )
-from .witnesses import needs_witness
+from barnabas_raftlog.raft.messages import Fact
 
 __all__ = ["fact_of"]
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from .commands import (
+from barnabas_metadata_quorum.controller.commands import (
     BrokerHeartbeat,
     BrokerRegistration,
     Command,
@@ -31,8 +31,8 @@ from .commands import (
     RegisterBroker,
     Reply,
 )
-from .image import Image
-from .records import UNKNOWN_DIRECTORY
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY
 
 __all__ = ["BrokerIdentity", "Registration"]
 

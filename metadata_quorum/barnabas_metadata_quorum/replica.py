@@ -17,12 +17,11 @@ the log behind the last snapshot (`SNAPSHOT_RECORDS` and `SNAPSHOT_BYTES`).
 from collections import deque
 from collections.abc import Sequence
 
+from barnabas_metadata_quorum.image.frames import decode_frame
+from barnabas_metadata_quorum.image.image import Image, apply_all
+from barnabas_metadata_quorum.image.records import Record
+from barnabas_metadata_quorum.image.snapshots import Snapshot
 from barnabas_raftlog.raft.messages import Entry
-
-from .frames import decode_frame
-from .image import Image, apply_all
-from .records import Record
-from .snapshots import Snapshot
 
 __all__ = ["APPLIED_BYTES", "SNAPSHOT_BYTES", "SNAPSHOT_RECORDS", "MetadataReplica"]
 

@@ -1,7 +1,7 @@
 """The metadata quorum on one node: its replica of the log, its image, and the controller when this node leads.
 
 Every node runs one of these. Controllers are voters of the metadata group, all other nodes learn from them
-(`formation`, `voter_changes`); all of them apply the same committed records in the same order and so hold the same
+(`formation`, `voters.changes`); all of them apply the same committed records in the same order and so hold the same
 image. `image` may be read at any time without waiting; `subscribe` tells of changes, `wait_until` waits for one.
 
 The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. What
@@ -32,18 +32,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
-from barnabas_raftlog.callbacks import call_each
-from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.log.storage import Storage
-from barnabas_raftlog.loop_meter import LoopMeter
-from barnabas_raftlog.multiraft.group import Group, GroupLog
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP, MultiRaft
-from barnabas_raftlog.raft.membership import Configuration
-from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
-
-from .active_controller import ActiveController, Clocks, not_controller
-from .commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AllocateProducerIds,
     Answer,
     CheckSessions,
@@ -62,20 +51,31 @@ from .commands import (
     decode_command,
     encode_reply,
 )
-from .controller import ControllerConfig
+from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.controller.parts import Divided, check_whole, parts_of, refused_part, together
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import UnknownRecordError
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot
+from barnabas_metadata_quorum.voters.changes import VoterChanges, status_of
+from barnabas_metadata_quorum.voters.formation import Formation, NodeLinks
+from barnabas_metadata_quorum.voters.membership import Membership
+from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.storage import Storage
+from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
+from barnabas_raftlog.raft.membership import Configuration
+from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
+
+from .active_controller import ActiveController, Clocks, not_controller
 from .descriptions import fact_of
-from .formation import Formation, NodeLinks
-from .image import Image
-from .membership import Membership
-from .parts import Divided, check_whole, parts_of, refused_part, together
 from .pulse import Pulse
-from .records import UnknownRecordError
 from .registration import BrokerIdentity, Registration
 from .replica import APPLIED_BYTES, MetadataReplica
 from .snapshot_store import SnapshotStore
-from .snapshots import Snapshot, decode_snapshot
 from .submission import METHOD, Submission, refusal_of
-from .voter_changes import VoterChanges, status_of
 
 __all__ = ["SEGMENT_BYTES", "Membership", "MetadataService", "open_log"]
 

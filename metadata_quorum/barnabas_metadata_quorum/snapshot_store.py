@@ -11,11 +11,10 @@ lacks, so nothing is lost; the next snapshot tries again.
 
 from collections.abc import Callable
 
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.files import Files
-from barnabas_raftlog.log.worker import Worker
-
-from .snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_raftlog.log.machine.files import Files
+from barnabas_raftlog.log.machine.worker import Worker
 
 __all__ = ["SnapshotStore"]
 

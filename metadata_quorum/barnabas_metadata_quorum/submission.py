@@ -12,10 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.multiraft.links import LinkDownError, RemoteError
-
-from .commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AlterConfigs,
     AlterReassignments,
     Command,
@@ -29,6 +26,9 @@ from .commands import (
     decode_reply,
     encode_command,
 )
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.links.links import LinkDownError, RemoteError
+
 from .pulse import Pulse
 
 __all__ = ["METHOD", "Submission"]

@@ -1,6 +1,6 @@
 """Work that is written as a generator which pauses between small pieces, done without the pauses. Pure.
 
-The broker's `time_slices` and `turns`, and the controller, do it with them.
+The broker's `timing.slices` and `timing.turns`, and the controller, do it with them.
 """
 
 from collections.abc import Generator

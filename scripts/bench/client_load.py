@@ -50,7 +50,7 @@ def values(load: Load) -> list[bytes]:
 
 
 async def produce_barnabas(load: Load, watch: Watch) -> None:
-    from barnabas_clients.producer import Producer
+    from barnabas_clients.producer.producer import Producer
 
     payloads = values(load)
     async with Producer(load.bootstrap, linger_s=LINGER_MS / 1000, batch_bytes=BATCH_BYTES) as producer:
@@ -120,7 +120,7 @@ async def produce_confluent(load: Load, watch: Watch) -> None:
 
 
 async def consume_many_barnabas(load: Load, watch: Watch) -> None:
-    from barnabas_clients.consumer import Consumer
+    from barnabas_clients.consumer.consumer import Consumer
 
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         watch.start()
@@ -135,7 +135,7 @@ async def consume_many_barnabas(load: Load, watch: Watch) -> None:
 
 
 async def consume_each_barnabas(load: Load, watch: Watch) -> None:
-    from barnabas_clients.consumer import Consumer
+    from barnabas_clients.consumer.consumer import Consumer
 
     async with Consumer(load.bootstrap, topics=[load.topic], auto_offset_reset="earliest") as consumer:
         watch.start()

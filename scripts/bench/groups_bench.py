@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 from rich.table import Table
 
-from barnabas_broker.cluster_files import ClusterFiles
-from barnabas_broker.cluster_status import ask_broker
+from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.status import ask_broker
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from cluster_handle import Cluster, cluster

@@ -8,7 +8,7 @@ import asyncio
 import threading
 from itertools import cycle
 
-from barnabas_clients.connection import Connection
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_raftlog.records.header import parse_header

@@ -19,11 +19,11 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.machine.worker import ThreadWorker
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.log.worker import ThreadWorker
 from barnabas_raftlog.raft.messages import Entry, GroupId
 from barnabas_raftlog.wire.crc32c import crc32c
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas_broker.dispatch import ROUTES
+from barnabas_broker.server.dispatch import ROUTES
 from barnabas_clients.protocol.registry import APIS, encode_request
 
 from .boundaries import Names, lying_request

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 import msgpack
 import msgspec
 
-from barnabas_metadata_quorum.commands import AllocateProducerIds, ReadIndex, encode_command
-from barnabas_raftlog.multiraft import catch_up_wire
-from barnabas_raftlog.multiraft.byte_counts import ByteCounts
-from barnabas_raftlog.multiraft.digests import encode_digests
-from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame
-from barnabas_raftlog.multiraft.liveness import Datagram
-from barnabas_raftlog.multiraft.wire import encode_messages
+from barnabas_metadata_quorum.controller.commands import AllocateProducerIds, ReadIndex, encode_command
+from barnabas_raftlog.catch_up import messages as catch_up
+from barnabas_raftlog.links.byte_counts import ByteCounts
+from barnabas_raftlog.links.digests import encode_digests
+from barnabas_raftlog.links.framing import FrameKind, encode_frame
+from barnabas_raftlog.links.liveness import Datagram
+from barnabas_raftlog.links.raft_frames import encode_messages
 from barnabas_raftlog.raft.membership import Configuration, Member
 from barnabas_raftlog.raft.messages import (
     TERM_MAX,
@@ -41,8 +41,8 @@ __all__ = ["HANDSHAKE_KINDS", "KINDS", "PeerLies"]
 
 METHODS = (
     *("status", "ping", "replica failed", "lost voter", "metadata.formation", "leaders", "leaders.check", "nobody's"),
-    *("leaders.checked", "controller", catch_up_wire.MANIFEST, catch_up_wire.READ, catch_up_wire.ENTRIES),
-    *(catch_up_wire.DAMAGED,),
+    *("leaders.checked", "controller", catch_up.MANIFEST, catch_up.READ, catch_up.ENTRIES),
+    *(catch_up.DAMAGED,),
 )
 TERMS = (0, 1, 1, 2, 3, 5, 1 << 20, (1 << 20) + 5, TERM_MAX - 1, TERM_MAX)
 INDEXES = (0, 0, 1, 1, 2, 3, 10, 1_000, 1 << 40, (1 << 63) - 2, (1 << 63) - 1)
@@ -178,13 +178,13 @@ class PeerLies:
         group = self._group(chance)
         numbers = [chance.choice((0, 1, -1, 1 << 20, 1 << 40, (1 << 63) - 1)) for _ in range(5)]
         bodies: dict[str, Callable[[], msgspec.Struct]] = {
-            catch_up_wire.MANIFEST: lambda: catch_up_wire.ManifestRequest(group, *numbers[:2]),
-            catch_up_wire.READ: lambda: catch_up_wire.ReadRequest(group, *numbers),
-            catch_up_wire.ENTRIES: lambda: catch_up_wire.EntriesRequest(group, *numbers[:2]),
-            catch_up_wire.DAMAGED: lambda: catch_up_wire.DamagedNotice(group, *numbers[:2]),
+            catch_up.MANIFEST: lambda: catch_up.ManifestRequest(group, *numbers[:2]),
+            catch_up.READ: lambda: catch_up.ReadRequest(group, *numbers),
+            catch_up.ENTRIES: lambda: catch_up.EntriesRequest(group, *numbers[:2]),
+            catch_up.DAMAGED: lambda: catch_up.DamagedNotice(group, *numbers[:2]),
         }
         if method in bodies and chance.random() < 0.8:
-            return catch_up_wire.encode(bodies[method]())
+            return catch_up.encode(bodies[method]())
         if method == "controller" and chance.random() < 0.8:
             return encode_command(chance.choice((ReadIndex(), AllocateProducerIds(numbers[0]))))
         if chance.random() < 0.2:

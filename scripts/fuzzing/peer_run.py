@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_clients import Admin
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame, frame_of, read_header
-from barnabas_raftlog.multiraft.handshake import NONCE_BYTES, Dialler, Identity
-from barnabas_raftlog.multiraft.liveness import cluster_mark, encode_datagram
+from barnabas_raftlog.links.framing import FrameKind, encode_frame, frame_of, read_header
+from barnabas_raftlog.links.handshake import NONCE_BYTES, Dialler, Identity
+from barnabas_raftlog.links.liveness import cluster_mark, encode_datagram
 from barnabas_raftlog.raft.messages import GroupId
 
 from .mutations import mutated, with_size

@@ -7,10 +7,10 @@ from typing import Any, get_args
 import msgspec
 
 from barnabas_clients.protocol.registry import APIS
-from barnabas_metadata_quorum.commands import Answer, Command, Reply
-from barnabas_metadata_quorum.leaders import Announcement
-from barnabas_metadata_quorum.records import Record
-from barnabas_raftlog.multiraft.liveness import cluster_mark, encode_datagram
+from barnabas_metadata_quorum.controller.commands import Answer, Command, Reply
+from barnabas_metadata_quorum.image.records import Record
+from barnabas_metadata_quorum.leaders.table import Announcement
+from barnabas_raftlog.links.liveness import cluster_mark, encode_datagram
 
 from .batches import lying_batch
 from .boundaries import Names, lying_request

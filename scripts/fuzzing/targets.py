@@ -14,19 +14,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from barnabas_broker.dispatch import ELEMENTS_MAX, ROUTES
+from barnabas_broker.server.dispatch import ELEMENTS_MAX, ROUTES
 from barnabas_clients.protocol.registry import APIS, Message, read_request_header
-from barnabas_metadata_quorum.commands import decode_answer, decode_command, decode_reply
-from barnabas_metadata_quorum.frames import decode_frame as decode_metadata_frame
-from barnabas_metadata_quorum.leaders import decode_announcements
-from barnabas_metadata_quorum.records import decode_record
-from barnabas_metadata_quorum.snapshots import decode_snapshot
+from barnabas_metadata_quorum.controller.commands import decode_answer, decode_command, decode_reply
+from barnabas_metadata_quorum.image.frames import decode_frame as decode_metadata_frame
+from barnabas_metadata_quorum.image.records import decode_record
+from barnabas_metadata_quorum.image.snapshots import decode_snapshot
+from barnabas_metadata_quorum.leaders.table import decode_announcements
+from barnabas_raftlog.catch_up import messages as catch_up
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError, MalformedMessageError, TooManyElementsError
-from barnabas_raftlog.multiraft import catch_up_wire
-from barnabas_raftlog.multiraft.framing import FrameKind, FrameSplitter, frame_of, read_header
-from barnabas_raftlog.multiraft.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
-from barnabas_raftlog.multiraft.liveness import cluster_mark, decode_datagram
-from barnabas_raftlog.multiraft.wire import decode_frame
+from barnabas_raftlog.links.framing import FrameKind, FrameSplitter, frame_of, read_header
+from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
+from barnabas_raftlog.links.liveness import cluster_mark, decode_datagram
+from barnabas_raftlog.links.raft_frames import decode_frame
 from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.columns import read_columns
 from barnabas_raftlog.records.header import parse_header, verify
@@ -47,8 +47,8 @@ SECRET = b"a secret of three"
 ME, PEER = Identity("cluster", 1, 7), Identity("cluster", 2, 8)
 STREAM_PIECE = 1_000
 CATCH_UP_KINDS: tuple[type[Any], ...] = (
-    *(catch_up_wire.ManifestRequest, catch_up_wire.ManifestReply, catch_up_wire.ReadRequest),
-    *(catch_up_wire.EntriesRequest, catch_up_wire.DamagedNotice),
+    *(catch_up.ManifestRequest, catch_up.ManifestReply, catch_up.ReadRequest),
+    *(catch_up.EntriesRequest, catch_up.DamagedNotice),
 )
 METADATA_DECODERS: tuple[Callable[[bytes], object], ...] = (
     *(decode_command, decode_reply, decode_answer, decode_announcements),
@@ -157,9 +157,9 @@ def peers(data: bytes) -> None:
             for secret in (None, SECRET):
                 decode_datagram(rest, ME.node_id, cluster_mark(ME.cluster_id), secret)
         case _:
-            _refusing(MalformedMessageError, lambda: catch_up_wire.open_chunk(rest))
+            _refusing(MalformedMessageError, lambda: catch_up.open_chunk(rest))
             for kind in CATCH_UP_KINDS:
-                _refusing(MalformedMessageError, partial(catch_up_wire.decode, rest, kind))
+                _refusing(MalformedMessageError, partial(catch_up.decode, rest, kind))
 
 
 def quorum(data: bytes) -> None:

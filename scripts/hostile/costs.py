@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from barnabas_broker.cluster_files import ClusterFiles
-from barnabas_broker.cluster_status import ask_broker
+from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.status import ask_broker
 
 from .machine import Stills, still_ms
 

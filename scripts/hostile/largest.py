@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from barnabas_broker.dispatch import ELEMENTS_MAX
+from barnabas_broker.server.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import Api, Message, encode_request
 from barnabas_raftlog.wire.layout import Array, Blob, Field, Fixed, Kind, Nested, RecordSet, Text, layout_of
 from barnabas_raftlog.wire.primitives import TEXT_BYTES_MAX

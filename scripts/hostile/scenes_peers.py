@@ -14,10 +14,10 @@ import msgpack
 
 from barnabas_clients.protocol.metadata import MetadataRequest
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_raftlog.multiraft.framing import FrameKind, encode_frame, frame_of, read_header
-from barnabas_raftlog.multiraft.handshake import ADMIN, Dialler, Identity
-from barnabas_raftlog.multiraft.liveness import Datagram, cluster_mark, encode_datagram
-from barnabas_raftlog.multiraft.wire import METADATA_GROUP, encode_messages
+from barnabas_raftlog.links.framing import FrameKind, encode_frame, frame_of, read_header
+from barnabas_raftlog.links.handshake import ADMIN, Dialler, Identity
+from barnabas_raftlog.links.liveness import Datagram, cluster_mark, encode_datagram
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP, encode_messages
 from barnabas_raftlog.raft.messages import VoteRequest
 
 from .frames import Address, Wire, connect, send_some, take_some

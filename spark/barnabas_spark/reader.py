@@ -11,14 +11,14 @@ import concurrent.futures
 from collections.abc import Iterator
 from typing import Any
 
-from barnabas_clients.record_decoder import CorruptRecordsError
+from barnabas_clients.consumer.decoder import CorruptRecordsError
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.columns import Columns, read_columns
 from barnabas_raftlog.records.reader import batches
 
 from .arrow import to_record_batch
-from .connections import cluster_for, result, submit
+from .clusters import cluster_for, result, submit
 from .fetching import Fetched, RangeFetcher
 from .options import ReadOptions
 from .planning import Split

@@ -9,9 +9,9 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from barnabas_clients.admin import OffsetSpec, describe_topics, list_offsets, list_topics
-from barnabas_clients.cluster_view import TopicView
-from barnabas_clients.connections import Cluster
+from barnabas_clients.admin.topics import OffsetSpec, describe_topics, list_offsets, list_topics
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.view import TopicView
 
 from .options import OptionError, ReadOptions
 from .planning import PartitionState, Snapshot, timestamps_needed

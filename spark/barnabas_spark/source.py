@@ -100,7 +100,7 @@ class BarnabasReader(DataSourceReader):
         self._options, self._names = options, names
 
     def partitions(self) -> Sequence[InputPartition]:
-        from .connections import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
+        from .clusters import cluster_for, run  # noqa: PLC0415 - see the module's first paragraph
         from .planning import Snapshot, make_plan  # noqa: PLC0415
         from .snapshot import take_snapshot  # noqa: PLC0415
 

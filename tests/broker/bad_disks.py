@@ -9,8 +9,8 @@ from barnabas_broker.environment import NodeEnvironment
 from barnabas_broker.node import Node
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Consumer
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.kernel_sync import KernelSync
+from barnabas_raftlog.log.journal.kernel_sync import KernelSync
+from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.raft.messages import Buffer
 
 DEADLINE_S = 20.0

@@ -2,12 +2,12 @@
 
 import pytest
 
-from barnabas_broker.join_tokens import ISSUE
-from barnabas_broker.lost_voters import METHOD as LOST_VOTER
+from barnabas_broker.access.join_tokens import ISSUE
+from barnabas_broker.replicas.lost_voters import METHOD as LOST_VOTER
 from barnabas_broker.testing import RunningCluster
-from barnabas_raftlog.multiraft import admin
-from barnabas_raftlog.multiraft.catch_up_wire import ENTRIES
-from barnabas_raftlog.multiraft.rpc import RemoteError
+from barnabas_raftlog.catch_up.messages import ENTRIES
+from barnabas_raftlog.links import admin
+from barnabas_raftlog.links.rpc import RemoteError
 
 ASKED_BY_OPERATORS = {"status", LOST_VOTER, ISSUE}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.config_entries import broker_entries, topic_entries
+from barnabas_broker.config.entries import broker_entries, topic_entries
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsAssignment,

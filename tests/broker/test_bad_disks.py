@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_clients import Admin, Producer
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 
 from .bad_disks import BadDisks, consumed, kinds, storage_status, until
 

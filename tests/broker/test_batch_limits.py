@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
-from barnabas_broker.config import BrokerConfig, ConfigError
+from barnabas_broker.config.broker import BrokerConfig, ConfigError
+from barnabas_broker.config.topic import topic_settings
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_broker.topic_settings import topic_settings
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX, parse_header
 
 from .test_three_brokers import leader_of

@@ -10,9 +10,10 @@ import pytest
 from barnabas_broker.node import Node
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from barnabas_raftlog.log.manifest import SegmentFile
-from barnabas_raftlog.multiraft import catch_up, catch_up_source
-from barnabas_raftlog.multiraft.catch_up import CatchUp
+from barnabas_raftlog.catch_up import receiving as catch_up
+from barnabas_raftlog.catch_up import sending
+from barnabas_raftlog.catch_up.receiving import CatchUp
+from barnabas_raftlog.log.transfer.manifest import SegmentFile
 from barnabas_raftlog.raft.messages import GroupId
 
 from .test_administration import delete, offset_at
@@ -66,8 +67,8 @@ class Reads:
             return data
 
         monkeypatch.setattr(CatchUp, "_read", read)
-        monkeypatch.setattr(catch_up_source, "CHUNK_BYTES_MAX", CHUNK_BYTES)
-        monkeypatch.setattr(catch_up_source, "READS_AHEAD_MAX", AHEAD)
+        monkeypatch.setattr(sending, "CHUNK_BYTES_MAX", CHUNK_BYTES)
+        monkeypatch.setattr(sending, "READS_AHEAD_MAX", AHEAD)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 )
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
-from barnabas_metadata_quorum.commands import NAMED_MAX, Answer, Command
+from barnabas_metadata_quorum.controller.commands import NAMED_MAX, Answer, Command
 
 from .wire_client import Wire
 

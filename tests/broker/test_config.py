@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.config import Address, BrokerConfig, ConfigError
-from barnabas_broker.config import settings as all_settings
+from barnabas_broker.config.broker import Address, BrokerConfig, ConfigError
+from barnabas_broker.config.broker import settings as all_settings
 
 MINIMAL = 'node.id = 1\ncluster.id = "c"\nlog.dir = "/d"\ncluster.nodes.1 = "h:1"\n'
 

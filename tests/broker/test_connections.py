@@ -14,8 +14,8 @@ from typing import Any, Self
 import pytest
 import uvloop
 
-from barnabas_broker import connections
-from barnabas_broker.connections import Connection, Exchange, Limits, Listener
+from barnabas_broker.server import connections
+from barnabas_broker.server.connections import Connection, Exchange, Limits, Listener
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.messages import Buffer
 

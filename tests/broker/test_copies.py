@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker import connections
+from barnabas_broker.server import connections
 from barnabas_clients import Admin, Producer
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.multiraft import connection as links
-from barnabas_raftlog.multiraft import framing
+from barnabas_raftlog.links import connection as links
+from barnabas_raftlog.links import framing
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Buffer
 
 from .bad_disks import BadDisk, BadDisks, consumed, until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.cut_off import is_cut_off, somebody_else
+from barnabas_broker.leadership.cut_off import is_cut_off, somebody_else
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 

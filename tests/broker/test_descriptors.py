@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.descriptors import CONNECTIONS_MIN, RESERVED_MIN, TooFewDescriptorsError, share
+from barnabas_broker.process.descriptors import CONNECTIONS_MIN, RESERVED_MIN, TooFewDescriptorsError, share
 
 LEAST = RESERVED_MIN + CONNECTIONS_MIN
 

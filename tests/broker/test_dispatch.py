@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker import dispatch, events
-from barnabas_broker.context import SMALL_BYTES
-from barnabas_broker.dispatch import PRODUCE
-from barnabas_broker.events import EventHistory, FetchCounters, add_range
-from barnabas_broker.packing import PACKED_AT_ONCE, packed
+from barnabas_broker.server import dispatch
+from barnabas_broker.server.context import SMALL_BYTES
+from barnabas_broker.server.dispatch import PRODUCE
+from barnabas_broker.status import events
+from barnabas_broker.status.events import EventHistory, FetchCounters, add_range
+from barnabas_broker.status.packing import PACKED_AT_ONCE, packed
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_broker.timers import Timers
+from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic

@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker import failed_replicas
-from barnabas_broker.failed_replicas import AGAIN_MS, METHOD, FailedReplicas
-from barnabas_broker.hosted_topic import group_id_of
 from barnabas_broker.node import Node
-from barnabas_broker.partition import Partition
-from barnabas_broker.replica_progress import is_held_without
+from barnabas_broker.partition.in_sync import is_held_without
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.replicas import failed_replicas
+from barnabas_broker.replicas.failed_replicas import AGAIN_MS, METHOD, FailedReplicas
+from barnabas_broker.replicas.hosted_topic import group_id_of
 from barnabas_clients import Admin, Producer
-from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership
+from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.multiraft.rpc import RemoteError
+from barnabas_raftlog.links.rpc import RemoteError
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.membership import Configuration, configuration_of
 from barnabas_raftlog.raft.messages import GroupId
 

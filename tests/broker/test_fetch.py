@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

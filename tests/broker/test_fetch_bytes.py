@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from steps import outcome
 
-from barnabas_broker.cold_window import BYTES_MAX, FIRST_BYTES, ColdWindow
-from barnabas_broker.context import BrokerContext
-from barnabas_broker.handlers import fetch
+from barnabas_broker.server.cold_window import BYTES_MAX, FIRST_BYTES, ColdWindow
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.server.handlers import fetch
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker import hand_over as hand_over_module
-from barnabas_broker.hand_over import hand_over
-from barnabas_broker.partition import Partition
+from barnabas_broker.leadership import hand_over as hand_over_module
+from barnabas_broker.leadership.hand_over import hand_over
+from barnabas_broker.partition.partition import Partition
 
 
 class Led:

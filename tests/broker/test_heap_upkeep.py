@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from barnabas_broker.heap_upkeep import INTERVAL_S, QUIET, VERY_MUCH_BYTES, WORTHWHILE_BYTES, HeapUpkeep
+from barnabas_broker.process.heap_upkeep import INTERVAL_S, QUIET, VERY_MUCH_BYTES, WORTHWHILE_BYTES, HeapUpkeep
 
 START_BYTES = 40 << 20
 MUCH = START_BYTES + WORTHWHILE_BYTES

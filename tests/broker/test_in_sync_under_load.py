@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster
-from barnabas_metadata_quorum.commands import AlterReassignments, NewTopic, Reassignment
+from barnabas_metadata_quorum.controller.commands import AlterReassignments, NewTopic, Reassignment
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.records.header import parse_header
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.join_tokens import (
+from barnabas_broker.access.join_tokens import (
     SALT_BYTES,
     SECRET_BYTES_MAX,
     TOKENS_MAX,
@@ -20,7 +19,8 @@ from barnabas_broker.join_tokens import (
     combine,
     key_of,
 )
-from barnabas_broker.joining import _with_secret
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.local_cluster.joining import _with_secret
 
 SECRET = b"correct horse"
 SALT, PAD = bytes(range(SALT_BYTES)), b"thirteen byte"

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker import cli_cluster, cli_errors
-from barnabas_broker.cli_output import complain, print_table, say, say_json
-from barnabas_broker.events import CLIENT_ID_CHARACTERS_MAX, EventHistory, FetchCounters
-from barnabas_broker.log_lines import LINE_CHARACTERS_MAX, MARGIN, LineFormatter
+from barnabas_broker.cli import errors as cli_errors
+from barnabas_broker.cli.commands import cluster as cli_cluster
+from barnabas_broker.cli.output import complain, print_table, say, say_json
+from barnabas_broker.process.log_lines import LINE_CHARACTERS_MAX, MARGIN, LineFormatter
+from barnabas_broker.status.events import CLIENT_ID_CHARACTERS_MAX, EventHistory, FetchCounters
 from barnabas_raftlog.raft.messages import Fact
 
 FORM = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -88,7 +89,7 @@ def test_a_line_of_the_log_has_an_end() -> None:
 @settings(deadline=None, max_examples=30)
 def test_an_event_is_a_line_in_the_log_and_in_what_is_remembered(subject: str, cause: str) -> None:
     history = EventHistory(lambda: 7)
-    with logged("barnabas_broker.events") as stream:
+    with logged("barnabas_broker.status.events") as stream:
         history.add("member left", subject, cause)
         history.add_fact(subject, Fact("handshake refused", 3, cause))
     assert are_lines(stream.getvalue(), 2)
@@ -159,7 +160,7 @@ def test_the_status_of_a_cluster_is_lines(text: str) -> None:
 def test_a_process_logs_such_lines(level: int | str) -> None:
     code = (
         "import logging, sys\n"
-        "from barnabas_broker.log_lines import log_to_stderr\n"
+        "from barnabas_broker.process.log_lines import log_to_stderr\n"
         f"log_to_stderr({level!r}, '%(levelname)s %(message)s')\n"
         "logging.getLogger('a').info('quiet')\n"
         "logging.getLogger('b').error('a\\nb')\n"

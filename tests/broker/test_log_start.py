@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -84,7 +84,7 @@ def produce(wire: Wire, topic: str, first: int, count: int) -> None:
 def test_a_broker_that_was_away_gets_what_is_left_and_can_lead_with_it(
     brokers: RunningCluster, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.partition.GAP_MS", 0)
+    monkeypatch.setattr("barnabas_broker.partition.partition.GAP_MS", 0)
     topic = f"shortened-{mode}"
     wire = wire_to(brokers, 1)
     wire.create(topic, factor=3, flush_mode=mode)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
-from barnabas_broker.producer_state import ProducerTable
+from barnabas_broker.partition.log_starts import LogStarts, decode_replica_state, encode_replica_state, encode_start
+from barnabas_broker.partition.producer_state import ProducerTable
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.header import ControlKind, control_frame, parse_header
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_broker.loop_errors import end_on_bugs
+from barnabas_broker.process.loop_errors import end_on_bugs
 
 
 class Broken(asyncio.Protocol):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from barnabas_broker import cli
-from barnabas_broker.lost_voters import BadQuestionError, LostVoters
+from barnabas_broker.cli import entry as cli
+from barnabas_broker.replicas.lost_voters import BadQuestionError, LostVoters
 from barnabas_broker.testing import Cluster, RunningCluster
 
 from .wire_client import Wire

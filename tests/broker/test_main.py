@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.config import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.main import GC_THRESHOLDS
 
 pytestmark = pytest.mark.process
@@ -180,7 +180,7 @@ def test_a_broker_joins_with_a_token_of_another_once(config: BrokerConfig, tmp_p
 
 def until_issued(file: Path) -> str:
     """Ask until the broker listens."""
-    command = [sys.executable, "-m", "barnabas_broker.cli", "cluster", "token", "--config", str(file)]
+    command = [sys.executable, "-m", "barnabas_broker.cli.entry", "cluster", "token", "--config", str(file)]
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if not done.returncode:

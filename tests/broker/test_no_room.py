@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.no_room import TRANSFERS_PER_TURN, NoRoom
+from barnabas_broker.leadership.no_room import TRANSFERS_PER_TURN, NoRoom
 from barnabas_broker.node import Node
 from barnabas_clients import Admin, Producer
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP
+from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP
 from barnabas_raftlog.steps import at_once
 
 from .bad_disks import BadDisk, BadDisks, consumed, kinds, storage_status, until

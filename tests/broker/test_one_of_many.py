@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.connections import Connection
-from barnabas_broker.handlers import fetch, produce
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.server.connections import Connection
+from barnabas_broker.server.handlers import fetch, produce
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_broker.timers import Timers
+from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import FetchRequest
 from barnabas_clients.protocol.registry import Message

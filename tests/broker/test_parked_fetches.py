@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from steps import outcome
 
-from barnabas_broker.context import BrokerContext
-from barnabas_broker.handlers import fetch
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.waiters import FetchWaiters
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.server.handlers import fetch
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_broker.turns import Work
-from barnabas_broker.waiting import FetchWaiters
+from barnabas_broker.timing.turns import Work
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.fetch import (
     FetchableTopicResponse,

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker import partition as partition_module
-from barnabas_broker.partition import (
+from barnabas_broker.partition import partition as partition_module
+from barnabas_broker.partition.contracts import PartitionLog, PendingAppend
+from barnabas_broker.partition.partition import (
     GAP_MS,
     SAVE_ENTRIES,
     SWEPT_MIN,
@@ -17,11 +18,10 @@ from barnabas_broker.partition import (
     Partition,
     high_watermark_at,
 )
-from barnabas_broker.partition_host import PartitionLog, PendingAppend
-from barnabas_broker.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
+from barnabas_broker.partition.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image import Topic
+from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
+from barnabas_metadata_quorum.image.image import Topic
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.log_ends import LogEnds

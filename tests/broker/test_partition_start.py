@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker import partition as partition_module
-from barnabas_broker.log_starts import decode_replica_state, encode_replica_state, encode_start
-from barnabas_broker.partition import Partition
-from barnabas_broker.producer_state import ANY_ID, ProducerTable
+from barnabas_broker.partition import partition as partition_module
+from barnabas_broker.partition.log_starts import decode_replica_state, encode_replica_state, encode_start
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.state_file import StateOrMaker, made
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot

@@ -11,11 +11,11 @@ import pytest
 from patching import patch_method
 from raftlog.log.node import ROOMY, Node
 
-import barnabas_broker.partitions as broker_partitions
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.groups.location import OFFSETS_TOPIC
-from barnabas_broker.hosted_topic import group_id_of
-from barnabas_broker.partitions import (
+import barnabas_broker.replicas.partitions as broker_partitions
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.replicas.hosted_topic import group_id_of
+from barnabas_broker.replicas.partitions import (
     TOLD_AT_ONCE,
     TOLD_CALLBACKS,
     WOKEN_PER_ITERATION,
@@ -25,9 +25,9 @@ from barnabas_broker.partitions import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.image import Founders, Image, Partition, Topic
-from barnabas_metadata_quorum.records import NOBODY
-from barnabas_metadata_quorum.tables import Table, by_last_bytes
+from barnabas_metadata_quorum.image.image import Founders, Image, Partition, Topic
+from barnabas_metadata_quorum.image.records import NOBODY
+from barnabas_metadata_quorum.image.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft.stats import MultiRaftStats
 from barnabas_raftlog.raft.membership import Configuration

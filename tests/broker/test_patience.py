@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.patience import CROWDED_S, PAUSE_S_MAX, READ_S, Crowd, Patience
+from barnabas_broker.timing.patience import CROWDED_S, PAUSE_S_MAX, READ_S, Crowd, Patience
 from barnabas_raftlog.loop_meter import LoopMeter
 
 

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker import context, main, time_slices
-from barnabas_broker.compaction import Compaction
-from barnabas_broker.dispatch import ROUTES, Dispatcher
-from barnabas_broker.groups.location import partition_for
-from barnabas_broker.handlers import (
+from barnabas_broker import main
+from barnabas_broker.coordinators.groups.state_machine.location import partition_for
+from barnabas_broker.replicas.compaction import Compaction
+from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.server import context
+from barnabas_broker.server.dispatch import ROUTES, Dispatcher
+from barnabas_broker.server.handlers import (
     alter_configs,
     alter_partition_reassignments,
     create_partitions,
@@ -37,9 +40,8 @@ from barnabas_broker.handlers import (
     offset_for_leader_epoch,
     produce,
 )
-from barnabas_broker.partitions import Partitions
-from barnabas_broker.pieces import FEW, PIECE, abandoned, distinct, let_go
-from barnabas_broker.retention import Retention
+from barnabas_broker.timing import slices
+from barnabas_broker.timing.pieces import FEW, PIECE, abandoned, distinct, let_go
 from barnabas_clients.protocol.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from barnabas_clients.protocol.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -80,8 +82,8 @@ from barnabas_clients.protocol.offset_commit import OffsetCommitRequest, OffsetC
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas_clients.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from barnabas_metadata_quorum.commands import CONFIGS_MAX, NewTopic
-from barnabas_metadata_quorum.image import Partition, Topic
+from barnabas_metadata_quorum.controller.commands import CONFIGS_MAX, NewTopic
+from barnabas_metadata_quorum.image.image import Partition, Topic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 MANY = 5_000
@@ -235,7 +237,7 @@ def test_partitions_of_which_logs_are_described_are_looked_at_in_pieces() -> Non
 @pytest.mark.parametrize("names", [[f"n{k}" for k in range(MANY)], ["n"] * MANY], ids=["many", "one"])
 @pytest.mark.parametrize("which", ["delete_groups", "describe_groups", "offset_fetch"])
 async def test_groups_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch, which: str, names: list[str]) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)  # It is always time to let others do something.
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)  # It is always time to let others do something.
     broker: Any = Broker()
     exchange: Any = SimpleNamespace(version=8)
     asked = Counted(names)
@@ -252,7 +254,7 @@ async def test_groups_are_looked_at_in_pieces(monkeypatch: pytest.MonkeyPatch, w
 
 
 async def test_groups_without_a_coordinator_here_are_answered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
     broker: Any = Broker()
     exchange: Any = SimpleNamespace(version=8)
     groups = [OffsetFetchRequestGroup(group_id=f"n{k}", topics=None) for k in range(MANY)]
@@ -271,9 +273,9 @@ async def test_groups_without_a_coordinator_here_are_answered_in_pieces(monkeypa
 async def test_a_list_that_grows_is_old_for_the_collector_when_others_have_had_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
     rows: list[int] = []
-    await time_slices.Slices().breathe()
+    await slices.Slices().breathe()
     assert any(one is rows for one in gc.get_objects(generation=2))
 
 
@@ -281,7 +283,7 @@ async def at_once(
     monkeypatch: pytest.MonkeyPatch, handler: Any, request: Any, looks: str = "", is_gone: bool = False
 ) -> tuple[int, Any]:
     """Return the most that a handler looks at between two pauses, calls of what is named `looks` included."""
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
     if looks:
         look = getattr(handler, looks)
 
@@ -302,7 +304,7 @@ async def test_records_are_deleted_of_each_partition_once_and_in_pieces(monkeypa
     longest, response = await at_once(
         monkeypatch, delete_records, DeleteRecordsRequest(topics=topics, timeout_ms=1), "led_partition"
     )
-    assert 0 < longest <= time_slices.PIECE
+    assert 0 < longest <= slices.PIECE
     assert [row.partition_index for row in response.topics[0].partitions] == list(range(MANY // 2))
 
 
@@ -320,7 +322,7 @@ async def test_too_many_moves_are_counted_in_pieces(monkeypatch: pytest.MonkeyPa
     topics = Counted(ReassignableTopic(name=f"t{k}", partitions=rows) for k in range(MANY))
     request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=1)
     longest, response = await at_once(monkeypatch, alter_partition_reassignments, request)
-    assert 0 < longest <= time_slices.PIECE
+    assert 0 < longest <= slices.PIECE
     assert response.error_code == ErrorCode.POLICY_VIOLATION
 
 
@@ -375,13 +377,13 @@ def test_topics_of_which_no_partition_is_named_are_gone_through_in_pieces(what: 
 
 
 async def test_what_is_made_of_many_shares_no_callback_with_what_came_before() -> None:
-    begun = asyncio.get_running_loop().create_task(time_slices.made(str, range(time_slices.PIECE)))
-    few = asyncio.get_running_loop().create_task(time_slices.made(str, range(time_slices.PIECE - 1)))
+    begun = asyncio.get_running_loop().create_task(slices.made(str, range(slices.PIECE)))
+    few = asyncio.get_running_loop().create_task(slices.made(str, range(slices.PIECE - 1)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert few.done()
     assert not begun.done()
-    assert len(await begun) == time_slices.PIECE
+    assert len(await begun) == slices.PIECE
 
 
 async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,7 +487,7 @@ async def test_nor_is_a_topic_made_with_more(monkeypatch: pytest.MonkeyPatch) ->
 async def test_names_of_topics_that_are_deleted_are_gone_through_once_between_two_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
     pauses, begun = [0], list[int]()
 
     class Controller:
@@ -642,7 +644,7 @@ def test_an_answer_is_freed_in_pieces_when_it_is_encoded() -> None:
 async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
     monkeypatch: pytest.MonkeyPatch, kind: type[Any]
 ) -> None:
-    monkeypatch.setattr(time_slices, "SLICE_S", -1.0)
+    monkeypatch.setattr(slices, "SLICE_S", -1.0)
 
     class Replica:
         settings, topic_name, is_witness = None, "t", False

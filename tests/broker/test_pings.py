@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.pings import METHOD, WAIT_S, Pings
+from barnabas_broker.leadership.pings import METHOD, WAIT_S, Pings
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin
-from barnabas_clients.connection import Connection
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message
-from barnabas_raftlog.multiraft.rpc import LinkDownError
+from barnabas_raftlog.links.rpc import LinkDownError
 from barnabas_raftlog.raft.state import RoundTrip
 
 

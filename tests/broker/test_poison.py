@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients import Consumer, CorruptRecordsError, TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
-from barnabas_spark.connections import close_all
+from barnabas_spark.clusters import close_all
 from barnabas_spark.options import parse_read_options
 from barnabas_spark.planning import Split
 from barnabas_spark.reader import read_split
@@ -35,7 +35,7 @@ def barnabas(cluster: RunningCluster, *words: str) -> tuple[int, list[str], str]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(sys.path), "BARNABAS_BOOTSTRAP_SERVER": cluster.bootstrap
     }  # fmt: skip
-    command = [sys.executable, "-m", "barnabas_broker.cli", *words]
+    command = [sys.executable, "-m", "barnabas_broker.cli.entry", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.split(), done.stderr
 

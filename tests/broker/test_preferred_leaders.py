@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from barnabas_broker import preferred_leaders
-from barnabas_broker.preferred_leaders import TRANSFERS_PER_TURN, PreferredLeaders
+from barnabas_broker.leadership import preferred_leaders
+from barnabas_broker.leadership.preferred_leaders import TRANSFERS_PER_TURN, PreferredLeaders
 from barnabas_raftlog.steps import at_once
 
 INTERVAL_MS = 5_000

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from barnabas_broker.handlers import produce
+from barnabas_broker.server.handlers import produce
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import PartitionProduceData, PartitionProduceResponse

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.producer_ids import TOLD_AT_ONCE, ProducerIds
-from barnabas_metadata_quorum.commands import ProducerIdBlock, RefusalReason, Refused
+from barnabas_broker.coordinators.producer_ids import TOLD_AT_ONCE, ProducerIds
+from barnabas_metadata_quorum.controller.commands import ProducerIdBlock, RefusalReason, Refused
 
 BLOCK = 1_000
 

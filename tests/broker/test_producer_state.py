@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_broker import producer_state
-from barnabas_broker.producer_state import (
+from barnabas_broker.partition import producer_state
+from barnabas_broker.partition.producer_state import (
     ANY_ID,
     FORGOTTEN_AT_ONCE,
     PIECE,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.read_replicas import ReadReplica, preferred_replica
+from barnabas_broker.partition.read_replicas import ReadReplica, preferred_replica
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Consumer, Producer, TopicPartition
 from barnabas_clients.protocol.error_codes import ErrorCode

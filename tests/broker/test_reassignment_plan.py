@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.reassignment_plan import Place, plan_targets
+from barnabas_broker.cli.commands.reassignment_plan import Place, plan_targets
 
 
 def anywhere(*node_ids: int) -> dict[int, Place]:

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 
-from barnabas_broker.log_starts import encode_replica_state, encode_start
-from barnabas_broker.producer_state import ANY_ID, ProducerTable
-from barnabas_broker.replica_state import ReplicaState, load_replica_state
+from barnabas_broker.partition.log_starts import encode_replica_state, encode_start
+from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
+from barnabas_broker.partition.replica_state import ReplicaState, load_replica_state
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from barnabas_broker.testing import Cluster, RunningCluster, Ways
-from barnabas_raftlog.multiraft.link_delay import LinkDelay
+from barnabas_raftlog.links.link_delay import LinkDelay
 
 
 async def test_the_ports_of_a_stopped_broker_stay_its_own() -> None:

@@ -13,7 +13,7 @@ from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas_metadata_quorum.commands import NewTopic
+from barnabas_metadata_quorum.controller.commands import NewTopic
 
 from .reassignment import moving
 from .wire_client import Wire, batch, fetch_request, offsets_of, produce_request

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.topic_settings import BEHIND_TOPICS, topic_settings
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.config.topic import BEHIND_TOPICS, topic_settings
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
 
 REQUIRED: dict[str, Any] = {"cluster.id": "c", "node.id": 1, "cluster.nodes": "1@127.0.0.1:1", "log.dir": "d"}

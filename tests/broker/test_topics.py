@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from steps import outcome
 
-from barnabas_broker.context import Leader
-from barnabas_broker.handlers import metadata
+from barnabas_broker.server.context import Leader
+from barnabas_broker.server.handlers import metadata
 from barnabas_broker.testing import RunningCluster
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_clients.protocol.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
@@ -18,8 +18,8 @@ from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
-from barnabas_metadata_quorum.commands import RefusalReason, Refused
-from barnabas_metadata_quorum.image import Partition, Topic
+from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
+from barnabas_metadata_quorum.image.image import Partition, Topic
 
 from .wire_client import Wire, batch
 

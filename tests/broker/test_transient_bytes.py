@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.transient_bytes import SMALL_BYTES, TransientBytes
+from barnabas_broker.server.transient_bytes import SMALL_BYTES, TransientBytes
 
 MAX, RESERVE = 10 * SMALL_BYTES, 4 * SMALL_BYTES
 

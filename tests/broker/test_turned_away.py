@@ -6,13 +6,13 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, Producer
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.raft.messages import Entry
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker import dispatch, turns
-from barnabas_broker.pieces import PIECE
+from barnabas_broker.server import dispatch
 from barnabas_broker.testing import RunningCluster
-from barnabas_broker.turns import ACTIVE_MAX, LARGE_MAX, SLICE_S, Turns, Work
+from barnabas_broker.timing import turns
+from barnabas_broker.timing.pieces import PIECE
+from barnabas_broker.timing.turns import ACTIVE_MAX, LARGE_MAX, SLICE_S, Turns, Work
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas_clients.protocol.error_codes import ErrorCode

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Consumer, OffsetSpec, TopicPartition
-from barnabas_clients.connections import Cluster as Connections
+from barnabas_clients.cluster.cluster import Cluster as Connections
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

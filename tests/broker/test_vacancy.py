@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from patching import patch_method
 
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
@@ -71,7 +71,7 @@ def test_nobody_waits_longer_than_an_election_may_take(
     three_brokers: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vacant = Vacant(three_brokers, "vacant-for-long", monkeypatch)
-    monkeypatch.setattr("barnabas_broker.handlers.produce.ELECTION_S", 0.02)
+    monkeypatch.setattr("barnabas_broker.server.handlers.produce.ELECTION_S", 0.02)
     wire = Wire("127.0.0.1", vacant.node.port)
     assert wire.produce(vacant.name, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert vacant.waits.is_set()

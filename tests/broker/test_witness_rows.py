@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.reassignment_plan import lacks_witness
-from barnabas_broker.witness_rows import WITNESSES, decode_witnesses, encode_witnesses
-from barnabas_metadata_quorum.image import Partition
-from barnabas_metadata_quorum.records import NOBODY
+from barnabas_broker.cli.commands.reassignment_plan import lacks_witness
+from barnabas_broker.config.witness_rows import WITNESSES, decode_witnesses, encode_witnesses
+from barnabas_metadata_quorum.image.image import Partition
+from barnabas_metadata_quorum.image.records import NOBODY
 
 
 @given(st.lists(st.integers(3, 9) | st.just(NOBODY), max_size=9))

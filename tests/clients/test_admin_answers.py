@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from barnabas_clients import admin, admin_groups
-from barnabas_clients.admin import ConfigResource, OffsetSpec
+from barnabas_clients.admin import groups as admin_groups
+from barnabas_clients.admin import topics as admin
+from barnabas_clients.admin.topics import ConfigResource, OffsetSpec
 from barnabas_clients.backoff import Backoff
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

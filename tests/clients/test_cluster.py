@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_clients import admin, connections
+from barnabas_clients.admin import topics as admin
 from barnabas_clients.backoff import Backoff
-from barnabas_clients.connection import Connection
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster import cluster as connections
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients.backoff import Backoff
-from barnabas_clients.bootstrap import parse_bootstrap
-from barnabas_clients.cluster_view import BrokerAddress, ClusterView
+from barnabas_clients.cluster.bootstrap import parse_bootstrap
+from barnabas_clients.cluster.view import BrokerAddress, ClusterView
 from barnabas_clients.protocol.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

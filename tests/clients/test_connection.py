@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_clients.connection import CLIENT_SOFTWARE_VERSION, Connection
+from barnabas_clients.cluster.connection import CLIENT_SOFTWARE_VERSION, Connection
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnsupportedVersionError
 from barnabas_clients.protocol.api_versions import ApiVersionsRequest
 from barnabas_clients.protocol.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas_clients.connection import Connection
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.errors import ConnectionLostError, DeadlineExceededError, UnsupportedVersionError
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_clients.protocol.produce import ProduceRequest

@@ -5,10 +5,10 @@ from unittest import mock
 
 import pytest
 
-from barnabas_clients.consumer import Consumer
-from barnabas_clients.consumer_errors import CorruptRecordsError, LogTruncatedError
+from barnabas_clients.consumer.consumer import Consumer
+from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError
+from barnabas_clients.consumer.fetcher import Fetcher
 from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
-from barnabas_clients.fetcher import Fetcher
 from barnabas_clients.protocol.errors import ErrorCode, OffsetOutOfRangeError, TopicAuthorizationFailedError
 from barnabas_clients.protocol.fetch import (
     AbortedTransaction,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_clients.framing import SCRATCH_BYTES, FrameReader
+from barnabas_clients.cluster.framing import SCRATCH_BYTES, FrameReader
 from barnabas_raftlog.errors import MalformedMessageError
 
 SIZES = st.one_of(st.integers(0, 50), st.integers(SCRATCH_BYTES - 8, SCRATCH_BYTES + 8), st.just(3 * SCRATCH_BYTES))

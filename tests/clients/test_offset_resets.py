@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_clients.offset_resets import OffsetChange, ResetTo, planned
+from barnabas_clients.admin.offset_resets import OffsetChange, ResetTo, planned
 from barnabas_clients.topic_partition import TopicPartition
 
 KEY = TopicPartition("t", 0)

@@ -17,10 +17,10 @@ from fuzzing.peer_frames import HANDSHAKE_KINDS, KINDS, PeerLies
 from fuzzing.targets import TARGETS, TooDearError
 from fuzzing.watch import LogWatch
 
-from barnabas_broker.dispatch import ROUTES
+from barnabas_broker.server.dispatch import ROUTES
 from barnabas_clients.protocol.registry import APIS, read_request_header
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError
-from barnabas_raftlog.multiraft.framing import frame_of, read_header
+from barnabas_raftlog.links.framing import frame_of, read_header
 from barnabas_raftlog.records.header import verify
 
 TOPIC_ID = bytes(range(16))

@@ -13,20 +13,20 @@ from random import Random
 from typing import Any, TypeVar
 
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.announcer import LeaderAnnouncer
-from barnabas_metadata_quorum.commands import CreatedTopic, NewTopic
-from barnabas_metadata_quorum.controller import ControllerConfig
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.controller.commands import CreatedTopic, NewTopic
+from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import Membership, MetadataLog, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.links.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.machine.worker import ThreadWorker, Worker
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.log.worker import ThreadWorker, Worker
 from barnabas_raftlog.multiraft.group import GroupStorage
-from barnabas_raftlog.multiraft.groups import MultiRaft
-from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState, Place

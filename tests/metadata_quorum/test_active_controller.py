@@ -9,7 +9,7 @@ import pytest
 from barnabas_metadata_quorum import active_controller as active_module
 from barnabas_metadata_quorum import submission as submission_module
 from barnabas_metadata_quorum.active_controller import ActiveController, Clocks
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AllocateProducerIds,
     BrokerHeartbeat,
     Command,
@@ -28,12 +28,12 @@ from barnabas_metadata_quorum.commands import (
     decode_command,
     encode_reply,
 )
-from barnabas_metadata_quorum.controller import ControllerConfig
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.pulse import Pulse
 from barnabas_metadata_quorum.submission import Submission, refusal_of, with_identity
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
-from barnabas_raftlog.multiraft.links import LinkDownError
+from barnabas_raftlog.links.links import LinkDownError
 from barnabas_raftlog.raft.messages import Entry
 
 from .harness import run

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from patching import patch_method
 
-from barnabas_metadata_quorum import announcer as announcer_module
-from barnabas_metadata_quorum.announcer import LeaderAnnouncer
-from barnabas_metadata_quorum.leaders import NO_LEADER, Leadership, LeaderTable, decode_announcements
+from barnabas_metadata_quorum.leaders import announcer as announcer_module
+from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
+from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership, LeaderTable, decode_announcements
 
 from .harness import Node, quorum, run
 

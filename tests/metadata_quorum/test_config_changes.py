@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AlterConfigs,
     AlterConfigsAnswer,
     AlteredTopic,
@@ -14,8 +14,8 @@ from barnabas_metadata_quorum.commands import (
     NewTopic,
     RefusalReason,
 )
-from barnabas_metadata_quorum.image import configured_topics
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_metadata_quorum.image.image import configured_topics
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 from .test_controller import Controller
 

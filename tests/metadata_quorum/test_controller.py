@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     NAMED_MAX,
     AllocateProducerIds,
     AlterConfigs,
@@ -35,10 +35,10 @@ from barnabas_metadata_quorum.commands import (
     encode_answer,
     encode_command,
 )
-from barnabas_metadata_quorum.controller import ControllerConfig, decide
-from barnabas_metadata_quorum.image import Broker, Image, apply_all
-from barnabas_metadata_quorum.records import BrokerFenced, Record
-from barnabas_metadata_quorum.sessions import Sessions
+from barnabas_metadata_quorum.controller.controller import ControllerConfig, decide
+from barnabas_metadata_quorum.controller.sessions import Sessions
+from barnabas_metadata_quorum.image.image import Broker, Image, apply_all
+from barnabas_metadata_quorum.image.records import BrokerFenced, Record
 from barnabas_raftlog.errors import MalformedMessageError
 
 

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AllocateProducerIds,
     BrokerHeartbeat,
     CheckSessions,
@@ -20,11 +20,11 @@ from barnabas_metadata_quorum.commands import (
     Refused,
     RegisterBroker,
 )
-from barnabas_metadata_quorum.controller import ControllerConfig, Decision, decide
-from barnabas_metadata_quorum.image import ANSWERS_MAX, Image, apply, apply_all, topic_changes
-from barnabas_metadata_quorum.records import CommandAnswered, Record
-from barnabas_metadata_quorum.sessions import Sessions
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_metadata_quorum.controller.controller import ControllerConfig, Decision, decide
+from barnabas_metadata_quorum.controller.sessions import Sessions
+from barnabas_metadata_quorum.image.image import ANSWERS_MAX, Image, apply, apply_all, topic_changes
+from barnabas_metadata_quorum.image.records import CommandAnswered, Record
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 NAMES = ("a.b", "a_b", "c", "d", ".", "")
 node_ids = st.integers(0, 3)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_metadata_quorum import formation
-from barnabas_metadata_quorum.commands import NewTopic, Refused
-from barnabas_metadata_quorum.controller import ControllerConfig
-from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_metadata_quorum.controller.commands import NewTopic, Refused
+from barnabas_metadata_quorum.controller.controller import ControllerConfig
+from barnabas_metadata_quorum.voters import formation
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.raft.membership import Configuration, Member, configuration_of
 
 from .harness import Node, Plan, Quorum, RealDisk, quorum, run

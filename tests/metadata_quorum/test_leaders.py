@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.leaders import (
+from barnabas_metadata_quorum.leaders.table import (
     DELETED_TOPICS_MAX,
     NO_LEADER,
     Announcement,

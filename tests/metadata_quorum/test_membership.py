@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.membership import Membership, founders, next_change, waits
+from barnabas_metadata_quorum.voters.membership import Membership, founders, next_change, waits
 from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Configuration, Member, check_change
 
 ALL = (1, 2, 3, 4, 5)

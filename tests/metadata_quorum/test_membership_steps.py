@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.membership_steps import Desired, is_reached, next_step, waits_for
+from barnabas_metadata_quorum.voters.steps import Desired, is_reached, next_step, waits_for
 from barnabas_raftlog.raft.membership import Configuration, Member, check_change, configuration_of
 
 NODES = range(9)

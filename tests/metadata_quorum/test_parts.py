@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from steps import outcome
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AlterConfigs,
     AlterReassignments,
     ConfigChange,
@@ -25,8 +25,7 @@ from barnabas_metadata_quorum.commands import (
     RefusalReason,
     Refused,
 )
-from barnabas_metadata_quorum.image import Image
-from barnabas_metadata_quorum.parts import (
+from barnabas_metadata_quorum.controller.parts import (
     CHECKED_AT_ONCE,
     WEIGHT_MAX,
     Divided,
@@ -35,6 +34,7 @@ from barnabas_metadata_quorum.parts import (
     refused_part,
     together,
 )
+from barnabas_metadata_quorum.image.image import Image
 from barnabas_raftlog.steps import at_once
 
 IMAGE = Image("c")

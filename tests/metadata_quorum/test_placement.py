@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.commands import RefusalReason, Refused
-from barnabas_metadata_quorum.placement import PLACED_AT_ONCE, Candidate
-from barnabas_metadata_quorum.placement import place as place_in_steps
+from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
+from barnabas_metadata_quorum.controller.placement import PLACED_AT_ONCE, Candidate
+from barnabas_metadata_quorum.controller.placement import place as place_in_steps
 from barnabas_raftlog.steps import at_once
 
 racks = st.sampled_from([None, "a", "b", "c"])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     AlterReassignments,
     AlterReassignmentsAnswer,
     FinishMoves,
@@ -16,9 +16,9 @@ from barnabas_metadata_quorum.commands import (
     RefusalReason,
     RegisterBroker,
 )
-from barnabas_metadata_quorum.image import Image, ImageBuilder, Partition, topic_changes
-from barnabas_metadata_quorum.records import PartitionMoved, TopicConfigured
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Partition, topic_changes
+from barnabas_metadata_quorum.image.records import PartitionMoved, TopicConfigured
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 from .test_controller import Controller
 from .test_topic_growth import grow

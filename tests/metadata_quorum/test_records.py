@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.frames import decode_frame, encode_frame
-from barnabas_metadata_quorum.image import Founders, Image, apply_all
-from barnabas_metadata_quorum.records import (
+from barnabas_metadata_quorum.image.frames import decode_frame, encode_frame
+from barnabas_metadata_quorum.image.image import Founders, Image, apply_all
+from barnabas_metadata_quorum.image.records import (
     NOBODY,
     UNKNOWN_DIRECTORY,
     VERSIONS,

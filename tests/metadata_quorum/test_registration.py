@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from barnabas_metadata_quorum import registration
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     Answer,
     BrokerHeartbeat,
     BrokerRegistration,
@@ -19,7 +19,7 @@ from barnabas_metadata_quorum.commands import (
     RegisterBroker,
     Reply,
 )
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.registration import BrokerIdentity, Registration
 
 from .harness import run

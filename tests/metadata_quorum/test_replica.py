@@ -8,14 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_metadata_quorum.frames import encode_frame
-from barnabas_metadata_quorum.image import Image, apply_all
-from barnabas_metadata_quorum.records import ProducerIdsAllocated, Record, TopicCreated, UnknownRecordError
+from barnabas_metadata_quorum.image.frames import encode_frame
+from barnabas_metadata_quorum.image.image import Image, apply_all
+from barnabas_metadata_quorum.image.records import ProducerIdsAllocated, Record, TopicCreated, UnknownRecordError
+from barnabas_metadata_quorum.image.snapshots import Snapshot, encode_snapshot
 from barnabas_metadata_quorum.replica import APPLIED_BYTES, SNAPSHOT_BYTES, SNAPSHOT_RECORDS, MetadataReplica
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
-from barnabas_metadata_quorum.snapshots import Snapshot, encode_snapshot
 from barnabas_raftlog.errors import MalformedMessageError, StorageFailedError
-from barnabas_raftlog.log.files import OsFiles
+from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
@@ -106,7 +106,7 @@ def test_a_frame_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyP
         replica.commit(2)
     assert (replica.applied_index, replica.image) == (0, NEW.image)
     assert replica.commit(1) == [ProducerIdsAllocated(1)]
-    monkeypatch.setattr("barnabas_metadata_quorum.records.VERSIONS", {})
+    monkeypatch.setattr("barnabas_metadata_quorum.image.records.VERSIONS", {})
     replica.truncate_from(2)
     replica.append([Entry(2, 1, bytes(encode_frame([ProducerIdsAllocated(2)], 0)))])
     with pytest.raises(UnknownRecordError):
@@ -133,7 +133,7 @@ def test_a_snapshot_is_due_after_many_records_or_many_bytes(count: int, per_entr
 
 
 def _large(number: int) -> Record:
-    from barnabas_metadata_quorum.records import CommandAnswered
+    from barnabas_metadata_quorum.image.records import CommandAnswered
 
     return CommandAnswered(number.to_bytes(4, "big"), bytes(20_000))
 

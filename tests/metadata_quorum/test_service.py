@@ -12,7 +12,7 @@ import pytest
 
 from barnabas_metadata_quorum import replica as replica_module
 from barnabas_metadata_quorum import submission as submission_module
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     BrokerHeartbeat,
     Command,
     CreateTopics,
@@ -23,15 +23,15 @@ from barnabas_metadata_quorum.commands import (
     Reply,
     encode_command,
 )
-from barnabas_metadata_quorum.image import Image, topic_changes
-from barnabas_metadata_quorum.parts import WEIGHT_MAX
-from barnabas_metadata_quorum.records import BrokerUnfenced, UnknownRecordError, encode_record
+from barnabas_metadata_quorum.controller.parts import WEIGHT_MAX
+from barnabas_metadata_quorum.image.image import Image, topic_changes
+from barnabas_metadata_quorum.image.records import BrokerUnfenced, UnknownRecordError, encode_record
+from barnabas_metadata_quorum.image.snapshots import decode_snapshot, encode_snapshot
 from barnabas_metadata_quorum.replica import APPLIED_BYTES
 from barnabas_metadata_quorum.service import MetadataService
-from barnabas_metadata_quorum.snapshots import decode_snapshot, encode_snapshot
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.multiraft.links import Links, RemoteError
-from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.links.links import Links, RemoteError
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.wire.crc32c import crc32c
 
 from .harness import PATIENCE_S, InlineWorker, RealDisk, quorum, run
@@ -441,7 +441,7 @@ def test_a_record_of_a_newer_version_stops_the_node_with_a_clear_error(
     async def main() -> None:
         async with quorum(tmp_path, (1,)) as nodes:
             node = nodes.nodes[1]
-            monkeypatch.setattr("barnabas_metadata_quorum.records.VERSIONS", {})
+            monkeypatch.setattr("barnabas_metadata_quorum.image.records.VERSIONS", {})
             creating = asyncio.create_task(node.create("t"))
             with pytest.raises(UnknownRecordError, match="upgrade this node"):
                 await node.service.wait()

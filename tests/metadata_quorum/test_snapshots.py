@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.image import Image, apply_all
-from barnabas_metadata_quorum.records import (
+from barnabas_metadata_quorum.image.image import Image, apply_all
+from barnabas_metadata_quorum.image.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
     TopicCreated,
     UnknownRecordError,
 )
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.crc32c import crc32c
 

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_metadata_quorum import replica as replica_module
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 
 from .harness import Node, Quorum, RealDisk, quorum, run
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.tables import BUCKETS, Table, TableDraft, by_last_bytes, differing
+from barnabas_metadata_quorum.image.tables import BUCKETS, Table, TableDraft, by_last_bytes, differing
 
 KEYS = st.integers(0, 2 * BUCKETS).map(lambda number: number.to_bytes(4, "big"))
 # None takes the key out.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from steps import outcome
 
-from barnabas_metadata_quorum.commands import (
+from barnabas_metadata_quorum.controller.commands import (
     CreatePartitions,
     CreatePartitionsAnswer,
     CreateTopics,
@@ -17,12 +17,12 @@ from barnabas_metadata_quorum.commands import (
     NewTopic,
     RefusalReason,
 )
-from barnabas_metadata_quorum.image import ImageBuilder, apply_all, topic_changes
-from barnabas_metadata_quorum.placement import COUNTED_AT_ONCE, PLACED_AT_ONCE
-from barnabas_metadata_quorum.records import PartitionsAdded, Record
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
-from barnabas_metadata_quorum.topic_growth import create_partitions
-from barnabas_metadata_quorum.topics import create_topics
+from barnabas_metadata_quorum.controller.placement import COUNTED_AT_ONCE, PLACED_AT_ONCE
+from barnabas_metadata_quorum.controller.topic_growth import create_partitions
+from barnabas_metadata_quorum.controller.topics import create_topics
+from barnabas_metadata_quorum.image.image import ImageBuilder, apply_all, topic_changes
+from barnabas_metadata_quorum.image.records import PartitionsAdded, Record
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
 from .test_controller import Controller
 

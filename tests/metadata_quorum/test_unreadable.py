@@ -6,11 +6,11 @@ from functools import partial
 import msgspec
 import pytest
 
-from barnabas_metadata_quorum.commands import decode_answer, decode_command, decode_reply
-from barnabas_metadata_quorum.leaders import decode_announcements
-from barnabas_metadata_quorum.records import decode_record
+from barnabas_metadata_quorum.controller.commands import decode_answer, decode_command, decode_reply
+from barnabas_metadata_quorum.image.records import decode_record
+from barnabas_metadata_quorum.leaders.table import decode_announcements
+from barnabas_raftlog.catch_up import messages as catch_up
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft import catch_up_wire
 
 DEEP = b"\x91" * 5_000 + b"\xc0"  # arrays of one element each
 NO_TEXT = b"\xa1\x88"
@@ -29,7 +29,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], tuple[bytes, ...]]] = {
     "record": (decode_record, (tagged("broker_fenced", DEEP), b"\x81" + msgspec.msgpack.encode("type") + NO_TEXT)),
     "announcements": (decode_announcements, (DEEP,)),
     "manifest": (
-        partial(catch_up_wire.decode, kind=catch_up_wire.ManifestRequest),
+        partial(catch_up.decode, kind=catch_up.ManifestRequest),
         (b"\x94\xc4\x01x\x00\x00" + DEEP, NO_TEXT),
     ),
 }

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_metadata_quorum.commands import ControlledShutdown, NewPartitions, NewTopic, RefusalReason
-from barnabas_metadata_quorum.image import BrokerLoad, Image, Partition
-from barnabas_metadata_quorum.placement import PLACED_AT_ONCE, Candidate
-from barnabas_metadata_quorum.records import NOBODY, PartitionMoved, TopicCreated
-from barnabas_metadata_quorum.snapshots import Snapshot, decode_snapshot, encode_snapshot
-from barnabas_metadata_quorum.witnesses import next_witness
-from barnabas_metadata_quorum.witnesses import place_witnesses as place_witnesses_in_steps
+from barnabas_metadata_quorum.controller.commands import ControlledShutdown, NewPartitions, NewTopic, RefusalReason
+from barnabas_metadata_quorum.controller.placement import PLACED_AT_ONCE, Candidate
+from barnabas_metadata_quorum.controller.witnesses import next_witness
+from barnabas_metadata_quorum.controller.witnesses import place_witnesses as place_witnesses_in_steps
+from barnabas_metadata_quorum.image.image import BrokerLoad, Image, Partition
+from barnabas_metadata_quorum.image.records import NOBODY, PartitionMoved, TopicCreated
+from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_raftlog.steps import at_once
 
 from .test_controller import Controller

@@ -106,7 +106,7 @@ def test_connections_leave_files_and_other_brokers_their_descriptors(narrow: Nar
     logs = [path.read_text() for path in narrow.data.glob("broker-*/broker.log")]
     for log in logs:
         assert "connections limited: 72 and not max.connections=20000" in log
-        assert "WARNING barnabas_broker.connections: closing the connection" in log
+        assert "WARNING barnabas_broker.server.connections: closing the connection" in log
         assert "Too many open files" not in log
         assert "Traceback" not in log
 

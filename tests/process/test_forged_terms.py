@@ -11,11 +11,11 @@ from cluster_handle import BARNABAS, run
 
 from barnabas_broker.environment import boot_id
 from barnabas_raftlog.log.checkpoint import decode
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.forgery import TERMS_SKIPPED
-from barnabas_raftlog.log.log_host import StorageConfig
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.machine.worker import ThreadWorker
+from barnabas_raftlog.log.recovery.forgery import TERMS_SKIPPED
+from barnabas_raftlog.log.shared import StorageConfig
 from barnabas_raftlog.log.storage import Storage
-from barnabas_raftlog.log.worker import ThreadWorker
 from barnabas_raftlog.raft.messages import TERM_MAX, GroupId, HardState
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -20,7 +20,7 @@ from hostile.machine import Machine, Still, still_ms
 from hostile.processes import Told, ToldNothingError
 from hostile.scene import SCENES
 
-from barnabas_broker.dispatch import ELEMENTS_MAX
+from barnabas_broker.server.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import APIS, read_request_header
 from barnabas_raftlog.errors import TooManyElementsError
 

@@ -61,7 +61,7 @@ def test_a_fault_excuses_no_other_broker() -> None:
 
 
 def test_refusals_are_found_in_what_brokers_log() -> None:
-    said = "2026-11-21 23:18:03,221 INFO barnabas_broker.events: "
+    said = "2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: "
     lines = [
         f"{said}torture-3: acks=all refused: in sync are [1], min.insync.replicas is 2\n",
         f"{said}torture-3: leader elected: votes of [2, 3] (term 3)\n",

@@ -11,14 +11,14 @@ from torture_times import LogReader, Pause, Phases, medians, phases_of
 
 STRUCK = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - brokers log local time
 LINES = """\
-2026-03-01 11:59:59,900 INFO barnabas_broker.events: torture-1: leader elected: votes of [1, 2] (term 1)
-2026-03-01 12:00:00,950 INFO barnabas_raftlog.multiraft.links: node 1: peer is silent, node 3: no fresh datagram
-2026-03-01 12:00:01,000 INFO barnabas_broker.events: torture-1: leader lost: node 3 fell silent (term 1)
-2026-03-01 12:00:01,050 INFO barnabas_broker.events: torture-2: leader elected: votes of [1, 2] (term 4)
-2026-03-01 12:00:01,100 INFO barnabas_broker.events: torture-1: campaign: no leader known (term 1)
-2026-03-01 12:00:01,200 INFO barnabas_broker.events: torture-1: leader elected: votes of [1, 2] (term 2)
-2026-03-01 12:00:01,300 INFO barnabas_broker.events: torture-1: leadership confirmed: entry 9 is committed (term 2)
-2026-03-01 12:00:05,000 INFO barnabas_broker.events: torture-1: leadership confirmed: entry 9 is committed (term 2)
+2026-03-01 11:59:59,900 INFO barnabas_broker.status.events: torture-1: leader elected: votes of [1, 2] (term 1)
+2026-03-01 12:00:00,950 INFO barnabas_raftlog.links.links: node 1: peer is silent, node 3: no fresh datagram
+2026-03-01 12:00:01,000 INFO barnabas_broker.status.events: torture-1: leader lost: node 3 fell silent (term 1)
+2026-03-01 12:00:01,050 INFO barnabas_broker.status.events: torture-2: leader elected: votes of [1, 2] (term 4)
+2026-03-01 12:00:01,100 INFO barnabas_broker.status.events: torture-1: campaign: no leader known (term 1)
+2026-03-01 12:00:01,200 INFO barnabas_broker.status.events: torture-1: leader elected: votes of [1, 2] (term 2)
+2026-03-01 12:00:01,300 INFO barnabas_broker.status.events: torture-1: leadership confirmed: entry 9 committed (term 2)
+2026-03-01 12:00:05,000 INFO barnabas_broker.status.events: torture-1: leadership confirmed: entry 9 committed (term 2)
 Traceback (most recent call last):
 """
 

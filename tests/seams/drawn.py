@@ -17,13 +17,17 @@ __all__ = ["AT_LEAST", "HARMLESS", "SEAMS", "all_mutants", "draw", "file_and_tes
 AT_LEAST = 5
 """Mutants of each seam in a draw."""
 
-CLIENTS, MULTIRAFT = "clients/barnabas_clients", "raftlog/barnabas_raftlog/multiraft"
-HANDLERS = "broker/barnabas_broker/handlers"
+CLIENTS = "clients/barnabas_clients"
+LINKS, MULTIRAFT = "raftlog/barnabas_raftlog/links", "raftlog/barnabas_raftlog/multiraft"
+HANDLERS = "broker/barnabas_broker/server/handlers"
 SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests that drive them, nearest first
-    "producer_sender": (f"{CLIENTS}/producer_sender.py", ("tests/clients/producer", "tests/clients/live")),
-    "fetcher": (f"{CLIENTS}/fetcher.py", ("tests/clients/test_fetching.py", "tests/clients/consumer", "tests/clients")),
-    "coordinator_shard": ("broker/barnabas_broker/coordinator_shard.py", ("tests/broker/coordinator",)),
-    "links": (f"{MULTIRAFT}/links.py", ("tests/raftlog/multiraft", "tests/metadata_quorum")),
+    "sender": (f"{CLIENTS}/producer/sender.py", ("tests/clients/producer", "tests/clients/live")),
+    "fetcher": (
+        f"{CLIENTS}/consumer/fetcher.py",
+        ("tests/clients/test_fetching.py", "tests/clients/consumer", "tests/clients"),
+    ),
+    "shard": ("broker/barnabas_broker/coordinators/groups/shard.py", ("tests/broker/coordinator",)),
+    "links": (f"{LINKS}/links.py", ("tests/raftlog/multiraft", "tests/metadata_quorum")),
     "outbox": (f"{MULTIRAFT}/outbox.py", ("tests/raftlog/multiraft",)),
     "promises": (f"{MULTIRAFT}/promises.py", ("tests/raftlog/multiraft",)),
     "handlers": (f"{HANDLERS}/*.py", ("tests/broker", "tests/clients/live")),

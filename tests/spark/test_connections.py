@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_clients.errors import DeadlineExceededError
-from barnabas_spark import connections
+from barnabas_spark import clusters as connections
 from barnabas_spark.options import ReadOptions, parse_read_options
 
 

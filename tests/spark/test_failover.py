@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from barnabas_spark import connections
+from barnabas_spark import clusters as connections
 from barnabas_spark.options import ReadOptions, parse_read_options
 from barnabas_spark.planning import DataLossError, Plan, make_plan
 from barnabas_spark.reader import read_split

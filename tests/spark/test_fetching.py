@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_clients.admin import OffsetSpec
-from barnabas_clients.cluster_view import BrokerAddress, ClusterView
-from barnabas_clients.connections import Cluster
+from barnabas_clients.admin.topics import OffsetSpec
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.view import BrokerAddress, ClusterView
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
 from barnabas_clients.protocol.fetch import (

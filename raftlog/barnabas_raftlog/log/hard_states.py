@@ -13,10 +13,9 @@ Limits: one entry a group that this node has a replica of, or had one since the 
 
 from collections.abc import Callable, Container, Mapping
 
+from barnabas_raftlog.log.journal.commit_queue import CommitQueue
+from barnabas_raftlog.log.journal.format import LEFT_BEHIND, RecordKind
 from barnabas_raftlog.raft.messages import GroupId, HardState
-
-from .commit_queue import CommitQueue
-from .journal_format import LEFT_BEHIND, RecordKind
 
 __all__ = ["HardStates"]
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import partial
 
-from .files import Files
-from .worker import Worker
+from barnabas_raftlog.log.machine.files import Files
+from barnabas_raftlog.log.machine.worker import Worker
 
 __all__ = ["Removals", "being_deleted", "is_leftover"]
 

@@ -2,7 +2,7 @@
 
 Bits rot where nobody looks. So once in every `period_ms` a pass over all sealed segments of the node begins, at
 `rate_bytes` a second, in the order of groups and offsets; each frame's checksum is verified, and its place in the log
-(`segment_check`). A pass goes on after a restart where it was: `scrub` in the data directory has its cursor, saved at
+(`segments.check`). A pass goes on after a restart where it was: `scrub` in the data directory has its cursor, saved at
 every `SAVE_BYTES`. What is read while a pass is under way and comes into being behind the cursor is the next pass's.
 
 A segment that a fetch or a follower's read found unreadable is a *suspect* (`LogHost.suspects`) and is checked at
@@ -29,16 +29,16 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.log.machine.disk_errors import will_pass
+from barnabas_raftlog.log.machine.files import read_file
+from barnabas_raftlog.log.machine.open_files import FileHandle
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.segments.check import SegmentCheck
+from barnabas_raftlog.log.segments.operations import Save
+from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
-from .disk_errors import will_pass
-from .files import read_file
-from .log_host import LogHost
-from .open_files import FileHandle
-from .operations import Save
-from .segment import Segment
-from .segment_check import SegmentCheck
-from .segment_log import ReplicaLog
+from .shared import LogHost
 
 __all__ = ["Damage", "RepairSource", "Scrub", "ScrubbedStorage"]
 

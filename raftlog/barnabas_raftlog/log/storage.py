@@ -26,29 +26,29 @@ from typing import TypeVar
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.journal.commit_queue import CommitQueue
+from barnabas_raftlog.log.journal.format import FILE_HEADER_BYTES, RecordKind
+from barnabas_raftlog.log.journal.journal import Journal, JournalLimits, WriteResult
+from barnabas_raftlog.log.journal.kernel_sync import Syncer
+from barnabas_raftlog.log.machine.disk_errors import is_disk_full, is_passing, will_pass
+from barnabas_raftlog.log.machine.files import Files
+from barnabas_raftlog.log.machine.open_files import OpenFiles
+from barnabas_raftlog.log.machine.worker import Worker, run_in
+from barnabas_raftlog.log.recovery.replica import empty_row, recover_replica
+from barnabas_raftlog.log.recovery.startup import CLEAN_STOP, Started, save, start
+from barnabas_raftlog.log.replica.appending import AppendLog, Mode
+from barnabas_raftlog.log.replica.compacting import CompactedLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.segments.cold_reads import ColdReads
+from barnabas_raftlog.log.segments.write_queue import WriteQueue
 from barnabas_raftlog.raft.messages import GroupId, HardState
 
-from .append_log import AppendLog, Mode
 from .checkpoint import JournalPlace, ReplicaRow, decode_row, encode, encode_row
-from .cold_reads import ColdReads
-from .commit_queue import CommitQueue
-from .compacted_log import CompactedLog
-from .disk_errors import is_disk_full, is_passing, will_pass
 from .errors import DiskFullError, StorageBusyError
-from .files import Files
 from .hampered import Hampered
 from .hard_states import HardStates
-from .journal import Journal, JournalLimits, WriteResult
-from .journal_format import FILE_HEADER_BYTES, RecordKind
-from .kernel_sync import Syncer
-from .log_host import LogHost, StorageConfig, StorageStats
-from .open_files import OpenFiles
 from .removals import Removals
-from .replica_recovery import empty_row, recover_replica
-from .segment_log import ReplicaLog
-from .startup import CLEAN_STOP, Started, save, start
-from .worker import Worker, run_in
-from .write_queue import WriteQueue
+from .shared import LogHost, StorageConfig, StorageStats
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
 

@@ -53,6 +53,7 @@ from barnabas_raftlog.errors import (
     NotLeaderError,
     StorageFailedError,
 )
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.core import NOTHING, Role
@@ -79,7 +80,6 @@ from .group import NOBODY_LISTENS, START_ROUND, Group, GroupStorage, SnapshotFet
 from .outbox import Outbox
 from .promises import Promises
 from .stats import MultiRaftStats
-from .wire import METADATA_GROUP
 
 __all__ = ["STALLED", "TICK", "Driver"]
 

@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Iterable
 from itertools import islice
 
+from barnabas_raftlog.links.digests import encode_digests
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
 
-from .digests import encode_digests
 from .driver import Driver
 from .group import Group, GroupStorage
 from .outbox import FrameSender

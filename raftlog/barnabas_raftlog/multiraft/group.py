@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
-from barnabas_raftlog.log.incoming import Prepared
 from barnabas_raftlog.log.state_file import StateOrMaker, made
+from barnabas_raftlog.log.transfer.incoming import Prepared
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.membership import NOBODY, Configuration
 from barnabas_raftlog.raft.messages import (
@@ -30,7 +31,6 @@ from barnabas_raftlog.raft.uncertainty import DISCOUNTED, why_not_given_up
 from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Line
-from .wire import METADATA_GROUP
 
 if TYPE_CHECKING:
     from .driver import Driver

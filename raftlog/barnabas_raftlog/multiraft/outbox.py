@@ -11,10 +11,9 @@ sends again what was never acknowledged.
 from collections.abc import Sequence
 from typing import Protocol
 
+from barnabas_raftlog.links.framing import Buffer
+from barnabas_raftlog.links.raft_frames import Addressed, encode_messages
 from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapshot, Message
-
-from .framing import Buffer
-from .wire import Addressed, encode_messages
 
 __all__ = ["FrameSender", "Outbox"]
 

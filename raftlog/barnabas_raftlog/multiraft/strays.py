@@ -9,9 +9,8 @@ Limits: `MESSAGES_MAX` and `BYTES_MAX` over all groups, the newest is dropped; `
 groups are remembered, the oldest is forgotten first.
 """
 
+from barnabas_raftlog.links.raft_frames import payload_bytes_of
 from barnabas_raftlog.raft.messages import AppendEntries, GroupId, InstallSnapshot, Message, PeerDigest, VoteRequest
-
-from .wire import payload_bytes_of
 
 __all__ = ["Strays"]
 

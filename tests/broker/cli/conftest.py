@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas_broker import cli
+from barnabas_broker.cli import entry as cli
 
 Run = Callable[..., str]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.cli import main
+from barnabas_broker.cli.entry import main
 from barnabas_broker.history import encode
 from barnabas_broker.history import events as e
 

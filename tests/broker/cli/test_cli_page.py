@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from barnabas_broker import cli_app
-from barnabas_broker.cli_lines import TEMPLATE_FIELDS
+from barnabas_broker.cli.lines import TEMPLATE_FIELDS
+from barnabas_broker.cli.parser import app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 def options() -> dict[str, set[str]]:
     """Return the options of every command that talks to a cluster as a client."""
     found: dict[str, set[str]] = {}
-    root = typer.main.get_command(cli_app.app)
+    root = typer.main.get_command(app.app)
     for name in ("produce", "consume", "topic", "group", "reassign", "check"):
         command = root.commands[name]  # type: ignore[attr-defined]  # the root of all commands is a group
         for sub in getattr(command, "commands", {"": command}).values():
@@ -41,7 +41,7 @@ def test_every_field_of_a_template_is_named() -> None:
 
 
 def test_every_command_of_a_group_is_shown() -> None:
-    root = typer.main.get_command(cli_app.app)
+    root = typer.main.get_command(app.app)
     for name in ("topic", "group"):
         for sub in root.commands[name].commands:  # type: ignore[attr-defined]  # see above
             assert f"barnabas {name} {sub} " in section(name)

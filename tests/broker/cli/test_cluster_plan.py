@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker import cluster_plan
-from barnabas_broker.cluster_files import ClusterError, ClusterFiles
-from barnabas_broker.cluster_plan import Request, cores, plan
-from barnabas_broker.config import ConfigError
-from barnabas_broker.ports import PortError, PortPlan
+from barnabas_broker.config.broker import ConfigError
+from barnabas_broker.local_cluster import plan as cluster_plan
+from barnabas_broker.local_cluster.files import ClusterError, ClusterFiles
+from barnabas_broker.local_cluster.plan import Request, cores, plan
+from barnabas_broker.local_cluster.ports import PortError, PortPlan
 
 HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

@@ -13,12 +13,15 @@ import cluster_handle
 import msgpack
 import pytest
 
-from barnabas_broker import cli, cli_app, cli_cluster, cli_start
-from barnabas_broker.cluster_files import ClusterFiles
-from barnabas_broker.cluster_plan import Request
-from barnabas_broker.supervisor import start_cluster, stop_brokers
-from barnabas_raftlog.multiraft import admin
-from barnabas_raftlog.multiraft.rpc import LinkDownError
+from barnabas_broker.cli import entry as cli
+from barnabas_broker.cli import quick_start as cli_start
+from barnabas_broker.cli.commands import cluster as cli_cluster
+from barnabas_broker.cli.parser import app
+from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.plan import Request
+from barnabas_broker.local_cluster.supervisor import start_cluster, stop_brokers
+from barnabas_raftlog.links import admin
+from barnabas_raftlog.links.rpc import LinkDownError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -92,7 +95,7 @@ def test_half_a_command_shows_what_there_is(capsys: pytest.CaptureFixture[str], 
 
 
 def test_python_without_assertions_is_refused() -> None:
-    command = [sys.executable, "-O", "-m", "barnabas_broker.cli", "--help"]
+    command = [sys.executable, "-O", "-m", "barnabas_broker.cli.entry", "--help"]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "barnabas: refuses to run under -O: its assertions guard your data\n"
@@ -133,7 +136,7 @@ def test_a_plain_start_is_read_as_typer_reads_it(
     every += ["--set", "a=1", "--set=b=-2", "--detach"]
     every += ["--brokers-per-host", "auto", "--hosts=a,b", "--cluster-id", "x", "--token", "t"]
     for words in (every, ["--data", "d"], ["--data=d"], ["--data", "d", "--set=a=b=c"]):
-        assert cli_app.run(["cluster", "start", *words]) == 0
+        assert app.run(["cluster", "start", *words]) == 0
         assert cli.main(["cluster", "start", *words]) == 0
         assert heard[-2] == heard[-1] == cli_start.read(words)
     capsys.readouterr()

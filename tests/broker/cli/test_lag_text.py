@@ -2,9 +2,9 @@
 
 import pytest
 
-from barnabas_broker.cli_group import lag_text
+from barnabas_broker.cli.commands.group import lag_text
 from barnabas_clients import OffsetAndMetadata, TopicPartition
-from barnabas_clients.admin_client import PartitionLag, TotalLag, total_lag
+from barnabas_clients.admin.client import PartitionLag, TotalLag, total_lag
 
 AT_5 = OffsetAndMetadata(5)
 

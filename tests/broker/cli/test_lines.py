@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.cli_lines import (
+from barnabas_broker.cli.lines import (
     LineError,
     LineRecord,
     escaped,
@@ -17,7 +17,7 @@ from barnabas_broker.cli_lines import (
     raw_parser,
     template_form,
 )
-from barnabas_clients.consumer_record import ConsumerRecord
+from barnabas_clients.consumer.record import ConsumerRecord
 
 DATA = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
 HEADERS = st.lists(st.tuples(st.text(max_size=5), DATA), max_size=3).map(tuple)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from barnabas_broker.config import settings
+from barnabas_broker.config.broker import settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
 

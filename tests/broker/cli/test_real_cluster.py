@@ -6,10 +6,10 @@ import re
 import cluster_handle
 import pytest
 
-from barnabas_broker import cli
-from barnabas_broker.cluster_files import ClusterFiles
-from barnabas_raftlog.multiraft import admin
-from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
+from barnabas_broker.cli import entry as cli
+from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_raftlog.links import admin
+from barnabas_raftlog.links.handshake import HandshakeRefusedError
 
 pytestmark = pytest.mark.process
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import cluster_handle
 import pytest
 
-from barnabas_broker.config import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig
 
 pytestmark = pytest.mark.process
 

@@ -33,7 +33,7 @@ def start(bootstrap: str) -> Iterator[Start]:
     def run(
         *arguments: object, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
     ) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "barnabas_broker.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "barnabas_broker.cli.entry", *map(str, arguments)]
         started.append(
             subprocess.Popen(command, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=False)
         )

@@ -17,15 +17,15 @@ from typing import Any
 import cluster_handle
 import pytest
 
-from barnabas_broker import supervisor
-from barnabas_broker.cli_cluster import UNKEYED, _summary
-from barnabas_broker.cluster_files import ClusterError, ClusterFiles
-from barnabas_broker.cluster_plan import Request, plan
-from barnabas_broker.config import ConfigError
-from barnabas_broker.interrupts import Interrupts
-from barnabas_broker.ports import PortError
-from barnabas_broker.processes import ProcessIdentity, identify, is_ending, is_running, wait_for_exit
-from barnabas_broker.supervisor import Started, start_cluster, stop_brokers
+from barnabas_broker.cli.commands.cluster import UNKEYED, _summary
+from barnabas_broker.config.broker import ConfigError
+from barnabas_broker.local_cluster import supervisor
+from barnabas_broker.local_cluster.files import ClusterError, ClusterFiles
+from barnabas_broker.local_cluster.interrupts import Interrupts
+from barnabas_broker.local_cluster.plan import Request, plan
+from barnabas_broker.local_cluster.ports import PortError
+from barnabas_broker.local_cluster.processes import ProcessIdentity, identify, is_ending, is_running, wait_for_exit
+from barnabas_broker.local_cluster.supervisor import Started, start_cluster, stop_brokers
 from barnabas_raftlog.errors import BarnabasError
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -110,7 +110,7 @@ def test_a_broker_that_is_not_gone_yet_is_waited_for_and_started(
         gate.write_bytes(b"")
         return wait_for_exit(processes, *limits)
 
-    monkeypatch.setattr("barnabas_broker.supervisor.wait_for_exit", wait)
+    monkeypatch.setattr("barnabas_broker.local_cluster.supervisor.wait_for_exit", wait)
     again = starter.start()
     assert (set(again.children), set(again.running)) == ({1}, {2, 3})
 
@@ -142,7 +142,7 @@ def test_a_process_that_frees_what_it_has_is_ending() -> None:
 @pytest.mark.slow
 def test_a_broker_that_does_not_go_is_named(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = starter.start("1=dying-slowly").files.config_file(1).with_name("gate")
-    monkeypatch.setattr("barnabas_broker.supervisor.KILL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("barnabas_broker.local_cluster.supervisor.KILL_TIMEOUT_S", 0.2)
     with pytest.raises(ClusterError, match=r"broker 1 \(process .*\) does not end, .*: is a disk hanging"):
         starter.start()
     assert starter.running() == {1, 2, 3}
@@ -172,7 +172,7 @@ def test_a_recycled_process_id_is_not_mistaken_for_a_broker(starter: Starter) ->
 def test_one_that_does_not_start_takes_the_others_down(
     starter: Starter, monkeypatch: pytest.MonkeyPatch, plan: str, complaint: str
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.supervisor.FAILED_START_STOP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("barnabas_broker.local_cluster.supervisor.FAILED_START_STOP_TIMEOUT_S", 0.5)
     with pytest.raises(ClusterError, match=complaint):
         starter.start(plan)
     assert starter.running() == set()

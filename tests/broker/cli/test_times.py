@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from barnabas_broker.cli_errors import CommandError
-from barnabas_broker.cli_times import duration_ms, readable, timestamp_ms
+from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.times import duration_ms, readable, timestamp_ms
 
 NOW_MS = 1_763_700_000_000
 

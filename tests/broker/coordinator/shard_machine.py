@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas_broker.coordinator_shard import Shard
-from barnabas_broker.groups.messages import SavedGroup
-from barnabas_broker.groups.records import CommittedOffset, GroupKey, Name, OffsetKey
-from barnabas_broker.groups.states import GroupState
-from barnabas_broker.hosted_group import HostedGroup
+from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
+from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
+from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
 
@@ -355,7 +355,7 @@ class ShardMachine(RuleBasedStateMachine):
 
 def make_small(patch: Any) -> None:
     """Have small batches, and tasks that let others go first at every occasion."""
-    patch.setattr("barnabas_broker.coordinator_shard.BATCH_BYTES_MAX", 150)
-    patch.setattr("barnabas_broker.coordinator_upkeep.BATCH_BYTES_MAX", 150)
-    patch.setattr("barnabas_broker.time_slices.SLICE_S", 0)
-    patch.setattr("barnabas_broker.coordinator.STANDBY_ENTRIES", 2)
+    patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.groups.upkeep.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
+    patch.setattr("barnabas_broker.coordinators.groups.coordinator.STANDBY_ENTRIES", 2)

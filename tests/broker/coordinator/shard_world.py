@@ -16,15 +16,21 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any, cast
 
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.coordinator import Coordinator
-from barnabas_broker.coordinator_replay import Replay
-from barnabas_broker.coordinator_shard import Shard, ShardState
-from barnabas_broker.events import EventHistory
-from barnabas_broker.groups.location import OFFSETS_TOPIC
-from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest, SavedGroup, SyncRequest
-from barnabas_broker.groups.offsets import record_of, size_of
-from barnabas_broker.groups.records import (
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
+from barnabas_broker.coordinators.groups.replay import Replay
+from barnabas_broker.coordinators.groups.shard import Shard, ShardState
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.groups.state_machine.messages import (
+    Answer,
+    JoinAnswer,
+    JoinRequest,
+    SavedGroup,
+    SyncRequest,
+)
+from barnabas_broker.coordinators.groups.state_machine.offsets import record_of, size_of
+from barnabas_broker.coordinators.groups.state_machine.records import (
     CommittedOffset,
     GroupKey,
     Name,
@@ -35,18 +41,18 @@ from barnabas_broker.groups.records import (
     encode_group,
     encode_group_key,
 )
-from barnabas_broker.groups.room import OFFSET_BYTES
-from barnabas_broker.groups.states import GroupState
-from barnabas_broker.hosted_group import HostedGroup
-from barnabas_broker.log_starts import encode_start
-from barnabas_broker.partition import Partition
-from barnabas_broker.partition_host import PendingAppend
-from barnabas_broker.producer_state import ProducerTable
-from barnabas_broker.timers import Timers
+from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.partition.contracts import PendingAppend
+from barnabas_broker.partition.log_starts import encode_start
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.producer_state import ProducerTable
+from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image import Topic
+from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
+from barnabas_metadata_quorum.image.image import Topic
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Buffer, Entry

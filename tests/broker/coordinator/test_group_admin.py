@@ -4,10 +4,10 @@ from itertools import count
 
 import pytest
 
-from barnabas_broker.coordinator_shard import ShardState
-from barnabas_broker.groups.location import OFFSETS_TOPIC, partition_for
-from barnabas_broker.groups.records import OffsetKey, decode_key, decode_offset
-from barnabas_broker.handlers.find_coordinator import KEYS_MAX
+from barnabas_broker.coordinators.groups.shard import ShardState
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, partition_for
+from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey, decode_key, decode_offset
+from barnabas_broker.server.handlers.find_coordinator import KEYS_MAX
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.groups import location
-from barnabas_broker.groups.location import java_hash, offsets_topic, partition_for
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups.state_machine import location
+from barnabas_broker.coordinators.groups.state_machine.location import java_hash, offsets_topic, partition_for
 
 
 # From Java: String.hashCode of each.

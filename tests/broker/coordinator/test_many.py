@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 from steps import outcome as outcome_of
 
-from barnabas_broker.coordinator_shard import ANSWERS_STEP, APPLIED_STEP, DELETED_STEP, GROUPS_STEP, Shard
-from barnabas_broker.groups.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
-from barnabas_broker.groups.records import MEMBERS_STEP, CommittedOffset, GroupKey, OffsetKey
-from barnabas_broker.groups.room import GROUP_BYTES, OFFSET_BYTES
-from barnabas_broker.groups.states import GroupState
-from barnabas_broker.hosted_group import HostedGroup
-from barnabas_broker.timers import DUE_MAX
+from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
+from barnabas_broker.coordinators.groups.shard import ANSWERS_STEP, APPLIED_STEP, DELETED_STEP, GROUPS_STEP, Shard
+from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
+from barnabas_broker.coordinators.groups.state_machine.records import MEMBERS_STEP, CommittedOffset, GroupKey, OffsetKey
+from barnabas_broker.coordinators.groups.state_machine.room import GROUP_BYTES, OFFSET_BYTES
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.timing.timers import DUE_MAX
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .shard_world import Outcome, World
@@ -27,7 +27,7 @@ TURNS_MAX = 3
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr("barnabas_broker.time_slices.SLICE_S", 0)
+    monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
     world = World({"group.initial.rebalance.delay.ms": 500})
     try:
         yield world

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.handlers.join_group import PROTOCOLS_MAX
+from barnabas_broker.server.handlers.join_group import PROTOCOLS_MAX
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest

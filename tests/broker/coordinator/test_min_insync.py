@@ -2,9 +2,9 @@
 
 from functools import partial
 
-from barnabas_broker.groups.location import OFFSETS_TOPIC
-from barnabas_broker.groups.records import OffsetKey
-from barnabas_broker.partition import Partition
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_commit import (
@@ -12,7 +12,7 @@ from barnabas_clients.protocol.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from barnabas_metadata_quorum.commands import AlterConfigs, ConfigChange, ConfiguredTopic
+from barnabas_metadata_quorum.controller.commands import AlterConfigs, ConfigChange, ConfiguredTopic
 from broker.wire_client import Wire
 
 from .conftest import QUICK

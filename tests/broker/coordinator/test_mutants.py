@@ -22,72 +22,72 @@ from .shard_machine import ShardMachine, make_small
 
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "compaction writes what has a newer record under way": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "if name in self.under_way:",
         "if False:",
     ),
     "a deadline that came early is not armed again": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "            else:\n                self.settle(hosted)\n        except AssertionError",
         "            else:\n                pass\n        except AssertionError",
     ),
     "a group whose deletion is under way is forgotten": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "hosted.is_removed = True\n        if hosted.deadline",
         "hosted.is_removed = True\n        self._replay.saved.pop(hosted.group_id, 0)\n        if hosted.deadline",
     ),
     "what is committed counts when it may be answered": (
-        "partition",
+        "partition.partition",
         "if self.observer is not None and not self.is_witness:",
         "if self.observer is not None and not self.min_insync > copies_of_committed(self.group.configuration):",
     ),
     "a later leader's entries are taken for one's own": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         " and self.partition.log.term_at(commit_index) == self.term:",
         ":",
     ),
     "what is known is said to be more": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "return self._replay\n",
         "self._replay.applied_index += 1\n        return self._replay\n",
     ),
     "a deletion covers only what is committed": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "places += [name[1:] for name in coming if isinstance(name, OffsetKey) and name[1:] not in known]",
         "pass",
     ),
     "a deletion leaves a group's record that is under way": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "in self._replay.saved or GroupKey(group_id) in coming",
         "in self._replay.saved",
     ),
     "a group is forgotten while something of it is under way": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "            and not self.under_way.of_group(group_id)\n",
         "",
     ),
     "an offset that is in use expires": (
-        "coordinator_upkeep",
+        "coordinators.groups.upkeep",
         "if place in known and not (coming and",
         "if place in known and not (False and",
     ),
     "a group that is in use expires": (
-        "coordinator_upkeep",
+        "coordinators.groups.upkeep",
         "and not coming and not hosted.saves:",
         "and not hosted.saves:",
     ),
     "compaction does not wait for what is under way": (
-        "coordinator_upkeep",
+        "coordinators.groups.upkeep",
         "        if not await shard.wait_committed():\n            return False\n        slices",
         "        slices",
     ),
     "a log that was cut is read on as if nothing had gone": (
-        "coordinator_replay",
+        "coordinators.groups.replay",
         "            self._forget()\n            self.applied_index",
         "            self.applied_index",
     ),
     "nobody is listened to anew after a stall": (
-        "coordinator_shard",
+        "coordinators.groups.shard",
         "                hosted.group.restart_sessions(now_ms)\n                self.settle(hosted)\n",
         "                pass\n",
     ),

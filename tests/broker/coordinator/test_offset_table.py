@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.offsets import Membership, OffsetTable, expired, size_of
-from barnabas_broker.groups.records import CommittedOffset, OffsetKey
+from barnabas_broker.coordinators.groups.state_machine.offsets import Membership, OffsetTable, expired, size_of
+from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 
 ONE, OTHER = bytes([1] * 16), bytes([2] * 16)
 OFFSETS = {("t", 0): CommittedOffset(5, commit_timestamp_ms=1_000)}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.messages import SavedGroup, SavedMember
-from barnabas_broker.groups.records import (
+from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup, SavedMember
+from barnabas_broker.coordinators.groups.state_machine.records import (
     CommittedOffset,
     GroupKey,
     OffsetKey,

@@ -2,8 +2,8 @@
 
 from typing import Any, cast
 
-from barnabas_broker.coordinator_replay import Replay
-from barnabas_broker.groups.records import CommittedOffset, OffsetKey
+from barnabas_broker.coordinators.groups.replay import Replay
+from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, OffsetKey
 
 from .shard_world import Log
 

@@ -7,10 +7,10 @@ from typing import cast
 
 from steps import outcome
 
-from barnabas_broker.connections import Exchange, Limits, Listener
-from barnabas_broker.context import BrokerContext
-from barnabas_broker.coordinator_shard import Shard
-from barnabas_broker.handlers.group_routing import Refused, Steps, begun, route
+from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.server.connections import Exchange, Limits, Listener
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.server.handlers.group_routing import Refused, Steps, begun, route
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.heartbeat import HeartbeatResponse
 from barnabas_clients.protocol.registry import Message

@@ -6,15 +6,21 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.coordinator_shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.location import OFFSETS_TOPIC
-from barnabas_broker.groups.messages import Effects
-from barnabas_broker.groups.offsets import record_of
-from barnabas_broker.groups.records import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, GroupKey, OffsetKey
-from barnabas_broker.groups.states import GroupState
-from barnabas_broker.partition import SWEPT_MIN
-from barnabas_broker.partition_host import PendingAppend
+from barnabas_broker.coordinators.groups.shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.groups.state_machine.messages import Effects
+from barnabas_broker.coordinators.groups.state_machine.offsets import record_of
+from barnabas_broker.coordinators.groups.state_machine.records import (
+    NO_TIMESTAMP,
+    NO_TOPIC_ID,
+    CommittedOffset,
+    GroupKey,
+    OffsetKey,
+)
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.partition.contracts import PendingAppend
+from barnabas_broker.partition.partition import SWEPT_MIN
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .shard_world import Member, Outcome, World
@@ -467,7 +473,7 @@ class TestLimits:
     def test_large_commit_is_as_few_batches_as_its_size_allows_and_answered_once(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("barnabas_broker.coordinator_shard.BATCH_BYTES_MAX", 1_000)
+        monkeypatch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 1_000)
         shard, outcome, begin = world.lead(), Outcome(), world.log.last_index
         changes = [(KEY._replace(partition=index), CommittedOffset(index, metadata="x" * 150)) for index in range(20)]
         size_bytes = sum(len(key) + len(value or b"") for key, value in (record_of(*one) for one in changes))
@@ -500,7 +506,7 @@ class TestLimits:
             commit_offset(world, shard, offset)
             shard.is_compacting = False  # It has ended, and something else keeps the log long.
         assert begun == [shard]
-        monkeypatch.setattr("barnabas_broker.coordinator_shard.COMPACT_BYTES", 400)
+        monkeypatch.setattr("barnabas_broker.coordinators.groups.shard.COMPACT_BYTES", 400)
         for offset in range(5):
             commit_offset(world, shard, offset)
             shard.is_compacting = False

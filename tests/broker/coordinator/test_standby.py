@@ -2,12 +2,12 @@
 
 import pytest
 
-from barnabas_broker import coordinator as coordinator_module
-from barnabas_broker.coordinator import Coordinator
-from barnabas_broker.coordinator_replay import Replay
-from barnabas_broker.coordinator_shard import Shard
-from barnabas_broker.groups.location import OFFSETS_TOPIC
-from barnabas_broker.partition import Partition
+from barnabas_broker.coordinators.groups import coordinator as coordinator_module
+from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.replay import Replay
+from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 from broker.wire_client import Wire
 

@@ -5,8 +5,8 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.records import GroupKey, Name, OffsetKey
-from barnabas_broker.groups.under_way import UnderWay
+from barnabas_broker.coordinators.groups.state_machine.records import GroupKey, Name, OffsetKey
+from barnabas_broker.coordinators.groups.state_machine.under_way import UnderWay
 
 NAMES: list[Name] = [
     GroupKey("g"),

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas_broker import coordinator_upkeep
-from barnabas_broker.coordinator import Coordinator
-from barnabas_broker.coordinator_shard import COMPACT_BYTES, Shard
+from barnabas_broker.coordinators.groups import upkeep as coordinator_upkeep
+from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.shard import COMPACT_BYTES, Shard
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode

@@ -7,8 +7,8 @@ twice, none that was never given. Time passes only in `advance`, which ticks at 
 from collections.abc import Mapping
 from itertools import count
 
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.messages import (
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.messages import (
     Answer,
     Effects,
     Fact,
@@ -19,8 +19,8 @@ from barnabas_broker.groups.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from barnabas_broker.groups.room import UNLIMITED_BYTES
-from barnabas_broker.groups.states import GroupEvent, GroupState
+from barnabas_broker.coordinators.groups.state_machine.room import UNLIMITED_BYTES
+from barnabas_broker.coordinators.groups.state_machine.states import GroupEvent, GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 SESSION_MS = 10_000

@@ -6,10 +6,10 @@ request gets, and when the group says that somebody is gone it wants a reason.
 
 from dataclasses import dataclass, field
 
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.messages import SavedGroup
-from barnabas_broker.groups.phases import NEW_MEMBER_JOIN_TIMEOUT_MS
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
+from barnabas_broker.coordinators.groups.state_machine.phases import NEW_MEMBER_JOIN_TIMEOUT_MS
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 SESSION_MS = 10_000

@@ -1,8 +1,8 @@
 """What a group holds, counted anew from everything that can be seen of it."""
 
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.members import Member
-from barnabas_broker.groups.room import GROUP_BYTES, MEMBER_BYTES, PENDING_ID_BYTES
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.members import Member
+from barnabas_broker.coordinators.groups.state_machine.room import GROUP_BYTES, MEMBER_BYTES, PENDING_ID_BYTES
 
 __all__ = ["recount"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import Desk

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.messages import (
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.messages import (
     Effects,
     GroupConfig,
     JoinAnswer,
@@ -17,9 +17,9 @@ from barnabas_broker.groups.messages import (
     SyncAnswer,
     SyncRequest,
 )
-from barnabas_broker.groups.phases import SESSION_GRAIN_MS
-from barnabas_broker.groups.records import encode_group, encode_group_key
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.phases import SESSION_GRAIN_MS
+from barnabas_broker.coordinators.groups.state_machine.records import encode_group, encode_group_key
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import Desk

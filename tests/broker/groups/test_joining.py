@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas_broker.groups.messages import GroupConfig, JoinedMember
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig, JoinedMember
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import RANGE, REBALANCE_MS, SESSION_MS, Desk

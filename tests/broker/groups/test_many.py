@@ -8,13 +8,24 @@ from typing import Self
 import pytest
 from steps import outcome
 
-from barnabas_broker.groups.group import MEMBERS_STEP, Group
-from barnabas_broker.groups.members import Member, Members
-from barnabas_broker.groups.messages import Effects, GroupConfig, JoinAnswer, SavedGroup, SavedMember, SyncRequest
-from barnabas_broker.groups.phases import GONE_MAX, NAMED_MAX
-from barnabas_broker.groups.records import MEMBERS_STEP as RECORD_STEP
-from barnabas_broker.groups.records import decode_group_in_steps, encode_group, encode_group_in_steps
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.group import MEMBERS_STEP, Group
+from barnabas_broker.coordinators.groups.state_machine.members import Member, Members
+from barnabas_broker.coordinators.groups.state_machine.messages import (
+    Effects,
+    GroupConfig,
+    JoinAnswer,
+    SavedGroup,
+    SavedMember,
+    SyncRequest,
+)
+from barnabas_broker.coordinators.groups.state_machine.phases import GONE_MAX, NAMED_MAX
+from barnabas_broker.coordinators.groups.state_machine.records import MEMBERS_STEP as RECORD_STEP
+from barnabas_broker.coordinators.groups.state_machine.records import (
+    decode_group_in_steps,
+    encode_group,
+    encode_group_in_steps,
+)
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import REBALANCE_MS, SESSION_MS, Desk

@@ -5,8 +5,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.groups.members import Member, Members, subscribed_topics
-from barnabas_broker.groups.messages import JoinRequest
+from barnabas_broker.coordinators.groups.state_machine.members import Member, Members, subscribed_topics
+from barnabas_broker.coordinators.groups.state_machine.messages import JoinRequest
 
 from .desk import Desk
 

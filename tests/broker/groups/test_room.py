@@ -5,12 +5,12 @@ That the account equals a recount after whatever happens is an invariant of `tes
 
 import pytest
 
-from barnabas_broker.groups.group import Group
-from barnabas_broker.groups.members import sizes_of
-from barnabas_broker.groups.messages import GroupConfig, JoinedMember
-from barnabas_broker.groups.records import encode_group, encode_group_key
-from barnabas_broker.groups.room import MEMBER_BYTES, PENDING_ID_BYTES, Room
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.members import sizes_of
+from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig, JoinedMember
+from barnabas_broker.coordinators.groups.state_machine.records import encode_group, encode_group_key
+from barnabas_broker.coordinators.groups.state_machine.room import MEMBER_BYTES, PENDING_ID_BYTES, Room
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import RANGE, REBALANCE_MS, Desk

@@ -2,9 +2,14 @@
 
 from itertools import count
 
-from barnabas_broker.groups.messages import GroupConfig
-from barnabas_broker.groups.phases import NEW_MEMBER_JOIN_TIMEOUT_MS, PENDING_IDS_MAX, PENDING_WAIT_MS, SESSION_GRAIN_MS
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig
+from barnabas_broker.coordinators.groups.state_machine.phases import (
+    NEW_MEMBER_JOIN_TIMEOUT_MS,
+    PENDING_IDS_MAX,
+    PENDING_WAIT_MS,
+    SESSION_GRAIN_MS,
+)
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import REBALANCE_MS, SESSION_MS, Desk

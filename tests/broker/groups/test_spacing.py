@@ -1,8 +1,8 @@
 """Rebalances are spaced: the rule alone, then what members of a group notice of it."""
 
-from barnabas_broker.groups.messages import GroupConfig
-from barnabas_broker.groups.spacing import BURST_COUNT, BURST_WINDOW_MS, Spacing
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig
+from barnabas_broker.coordinators.groups.state_machine.spacing import BURST_COUNT, BURST_WINDOW_MS, Spacing
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import Desk

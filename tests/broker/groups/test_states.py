@@ -1,7 +1,7 @@
 """The transition table is exactly what groups do: each step in it is walked by a story here, and no other."""
 
-from barnabas_broker.groups.messages import GroupConfig
-from barnabas_broker.groups.states import TRANSITIONS, GroupEvent, GroupState, may_follow
+from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig
+from barnabas_broker.coordinators.groups.state_machine.states import TRANSITIONS, GroupEvent, GroupState, may_follow
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import REBALANCE_MS, SESSION_MS, Desk, RecordingGroup

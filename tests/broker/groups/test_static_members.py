@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.groups.states import GroupState
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .desk import SESSION_MS, Desk

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 
 from barnabas_broker.node import Node
-from barnabas_broker.partition import Partition
+from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
-from barnabas_metadata_quorum.image import Image, Topic
-from barnabas_metadata_quorum.image import Partition as Placement
+from barnabas_metadata_quorum.image.image import Image, Topic
+from barnabas_metadata_quorum.image.image import Partition as Placement
 
 WAIT_S = 25.0
 WINDOW = 20

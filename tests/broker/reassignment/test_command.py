@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.cli_app import run
+from barnabas_broker.cli.parser.app import run
 from barnabas_broker.testing import Cluster, RunningCluster
 
 from .moving import arrived, create, in_sync, partition_of
@@ -119,7 +119,7 @@ def test_a_mistake_is_one_line(
 ) -> None:
     if six_brokers.cluster.nodes[1].metadata.image.topic_named("typed") is None:
         six_brokers.run(lambda cluster: create(cluster, "typed", 1))
-    from barnabas_broker.cli import main
+    from barnabas_broker.cli.entry import main
 
     assert main(["reassign", *words]) != 0
     said = capsys.readouterr().err

@@ -5,7 +5,7 @@ import contextlib
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas_broker.handlers import alter_partition_reassignments
+from barnabas_broker.server.handlers import alter_partition_reassignments
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.protocol.alter_partition_reassignments import (
@@ -18,7 +18,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from barnabas_metadata_quorum.commands import RefusalReason, Refused
+from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
 from broker.wire_client import Wire
 
 from .moving import arrived, create

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from broker.bad_disks import kinds
 
 from .moving import (

@@ -4,9 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from barnabas_broker.reassignment import Movable, Moves
-from barnabas_metadata_quorum.commands import FinishMoves
-from barnabas_metadata_quorum.image import Move, Partition
+from barnabas_broker.replicas.reassignment import Movable, Moves
+from barnabas_metadata_quorum.controller.commands import FinishMoves
+from barnabas_metadata_quorum.image.image import Move, Partition
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.raft.membership import Configuration, configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId

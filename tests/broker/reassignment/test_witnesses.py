@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.cli_app import run as barnabas
+from barnabas_broker.cli.parser.app import run as barnabas
+from barnabas_broker.config.witness_rows import WITNESSES, decode_witnesses
 from barnabas_broker.testing import Cluster, RunningCluster
-from barnabas_broker.witness_rows import WITNESSES, decode_witnesses
 from barnabas_clients import Admin, Producer
-from barnabas_clients.admin_client import ConfigResource
+from barnabas_clients.admin.client import ConfigResource
 from barnabas_clients.protocol.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

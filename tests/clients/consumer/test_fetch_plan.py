@@ -5,14 +5,14 @@ from types import MappingProxyType
 import pytest
 
 from barnabas_clients.assignors import RANGE
-from barnabas_clients.cluster_view import BrokerAddress, ClusterView, PartitionView, TopicView
-from barnabas_clients.consumer_settings import ConsumerSettings, assignors_of
-from barnabas_clients.fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
-from barnabas_clients.partition_queue import PartitionQueue
+from barnabas_clients.cluster.view import BrokerAddress, ClusterView, PartitionView, TopicView
+from barnabas_clients.consumer.decoder import FetchedRecords
+from barnabas_clients.consumer.fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares
+from barnabas_clients.consumer.partition_queue import PartitionQueue
+from barnabas_clients.consumer.settings import ConsumerSettings, assignors_of
+from barnabas_clients.consumer.subscription import Subscription
 from barnabas_clients.protocol.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from barnabas_clients.protocol.leader_hints import NodeEndpoint
-from barnabas_clients.record_decoder import FetchedRecords
-from barnabas_clients.subscription import Subscription
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 

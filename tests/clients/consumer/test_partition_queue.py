@@ -5,10 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas_clients.consumer_errors import NoOffsetError
-from barnabas_clients.consumer_record import ConsumerRecord
-from barnabas_clients.partition_queue import COMMITTED, PartitionQueue
-from barnabas_clients.record_decoder import FetchedRecords
+from barnabas_clients.consumer.decoder import FetchedRecords
+from barnabas_clients.consumer.errors import NoOffsetError
+from barnabas_clients.consumer.partition_queue import COMMITTED, PartitionQueue
+from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 

@@ -10,8 +10,8 @@ from clients.groups.storing_coordinator import StoringCoordinator
 from clients.virtual import run_virtually, serving_virtually
 
 from barnabas_clients import Consumer, TopicPartition
-from barnabas_clients.connections import Cluster
-from barnabas_clients.coordinator_client import Coordinator, look_up_offsets
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.groups.coordinator import Coordinator, look_up_offsets
 from barnabas_clients.protocol.errors import ErrorCode, TopicAuthorizationFailedError
 from barnabas_clients.protocol.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest

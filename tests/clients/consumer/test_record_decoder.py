@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from records.strategies import batch_of_deltas
 
-from barnabas_clients.record_decoder import CorruptRecordsError, FetchedRecords
+from barnabas_clients.consumer.decoder import CorruptRecordsError, FetchedRecords
 from barnabas_clients.topic_partition import TopicPartition
 from barnabas_raftlog.errors import CorruptBatchError
 from barnabas_raftlog.records.builder import NewRecord, build_batch

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Consumer
-from barnabas_clients.cluster_view import ClusterView, PartitionView, TopicView
-from barnabas_clients.partition_queue import PartitionQueue
+from barnabas_clients.cluster.view import ClusterView, PartitionView, TopicView
+from barnabas_clients.consumer.partition_queue import PartitionQueue
+from barnabas_clients.consumer.topic_places import KEPT_S, TOPICS_MAX, TopicPlaces
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.topic_partition import TopicPartition
-from barnabas_clients.topic_places import KEPT_S, TOPICS_MAX, TopicPlaces
 
 Answer = dict[str, tuple[bytes | None, int]]
 """What metadata may say: the id and the number of partitions of each topic that it knows."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import cluster_handle
 import pytest
 
-from barnabas_clients import admin
+from barnabas_clients.admin import topics as admin
 from barnabas_clients.assignors import COOPERATIVE_STICKY
-from barnabas_clients.connections import Cluster
-from barnabas_clients.coordinator_client import Coordinator, fetch_offsets
-from barnabas_clients.group_session import GroupSession, GroupSettings
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.groups.coordinator import Coordinator, fetch_offsets
+from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .fake_coordinator import TOPIC, Recorder

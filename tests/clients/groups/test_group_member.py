@@ -16,7 +16,7 @@ from barnabas_clients.assignors import (
     decode_subscription,
     encode_assignment,
 )
-from barnabas_clients.group_member import TRANSITIONS, GroupMember, GroupSettings, Situation, Verdict
+from barnabas_clients.groups.member import TRANSITIONS, GroupMember, GroupSettings, Situation, Verdict
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.protocol.join_group import JoinGroupResponse, JoinGroupResponseMember
 from barnabas_clients.protocol.sync_group import SyncGroupResponse

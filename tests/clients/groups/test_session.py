@@ -10,9 +10,9 @@ from clients.fake_broker import Answer, FakeBroker, serving
 
 from barnabas_clients.assignors import COOPERATIVE_STICKY, RANGE, Assignor
 from barnabas_clients.backoff import Backoff
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError
-from barnabas_clients.group_session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.protocol.errors import ErrorCode, FencedInstanceIdError, GroupAuthorizationFailedError
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest
 from barnabas_clients.protocol.join_group import JoinGroupRequest

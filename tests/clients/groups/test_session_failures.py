@@ -10,9 +10,9 @@ from clients.conftest import Run
 from clients.fake_broker import FakeBroker, serving
 
 from barnabas_clients.backoff import Backoff
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
-from barnabas_clients.group_session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.protocol.find_coordinator import FindCoordinatorRequest
 from barnabas_clients.protocol.heartbeat import HeartbeatRequest

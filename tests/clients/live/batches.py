@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.errors import error_for
 from barnabas_clients.protocol.produce import (
     PartitionProduceData,

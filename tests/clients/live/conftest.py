@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from cancellation import open_sockets, sockets_close, tasks_end
 
-from barnabas_clients import admin
-from barnabas_clients.connections import Cluster
+from barnabas_clients.admin import topics as admin
+from barnabas_clients.cluster.cluster import Cluster
 
 TIMEOUT_S = 30.0
 MakeTopic = Callable[..., Awaitable[str]]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from barnabas_clients import TopicPartition
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from barnabas_raftlog.records.builder import NewRecord, build_batch

@@ -4,7 +4,7 @@ import pytest
 from cancellation import sweep
 
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, TopicPartition
-from barnabas_clients.admin_client import OffsetChange, ResetTo
+from barnabas_clients.admin.client import OffsetChange, ResetTo
 from barnabas_clients.protocol.errors import (
     GroupIdNotFoundError,
     KafkaError,

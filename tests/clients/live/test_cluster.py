@@ -2,8 +2,8 @@
 
 from cancellation import sweep
 
-from barnabas_clients import admin
-from barnabas_clients.connections import Cluster
+from barnabas_clients.admin import topics as admin
+from barnabas_clients.cluster.cluster import Cluster
 
 from .conftest import TIMEOUT_S, MakeTopic
 

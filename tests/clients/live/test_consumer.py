@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from barnabas_clients import Admin
-from barnabas_clients.consumer import Consumer
-from barnabas_clients.consumer_errors import NotAssignedError
-from barnabas_clients.consumer_record import ConsumerRecord
+from barnabas_clients.consumer.consumer import Consumer
+from barnabas_clients.consumer.errors import NotAssignedError
+from barnabas_clients.consumer.record import ConsumerRecord
 from barnabas_clients.errors import DeadlineExceededError
 from barnabas_clients.protocol.errors import OffsetOutOfRangeError
 from barnabas_clients.topic_partition import TopicPartition

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_clients.consumer import Consumer
-from barnabas_clients.consumer_errors import NoOffsetError
+from barnabas_clients.consumer.consumer import Consumer
+from barnabas_clients.consumer.errors import NoOffsetError
 from barnabas_clients.errors import CommitFailedError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from cancellation import sweep
 
-from barnabas_clients import admin
-from barnabas_clients.admin_groups import describe_groups
+from barnabas_clients.admin import topics as admin
+from barnabas_clients.admin.groups import describe_groups
 from barnabas_clients.assignors import ASSIGNORS, COOPERATIVE_STICKY, RANGE, Assignor
-from barnabas_clients.connections import Cluster
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import CommitFailedError
-from barnabas_clients.group_session import GroupSession, GroupSettings
+from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.protocol.errors import FencedInstanceIdError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 

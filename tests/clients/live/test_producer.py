@@ -7,10 +7,10 @@ import pytest
 from cancellation import sweep
 
 from barnabas_clients import Producer
-from barnabas_clients.connections import Cluster
-from barnabas_clients.delivery import RecordsLostError
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
-from barnabas_clients.partitioner import partition_of
+from barnabas_clients.producer.delivery import RecordsLostError
+from barnabas_clients.producer.partitioner import partition_of
 from barnabas_clients.protocol.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_raftlog.records.reader import Record, read_records

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, Hangup
 
-from barnabas_clients.delivery import Receipt
 from barnabas_clients.errors import ClientError
+from barnabas_clients.producer.delivery import Receipt
+from barnabas_clients.producer.sequences import SEQUENCE_MODULUS, Outcome
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -25,7 +26,6 @@ from barnabas_clients.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from barnabas_clients.sequences import SEQUENCE_MODULUS, Outcome
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import Record, read_records
 from barnabas_raftlog.wire.schema import Records

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from barnabas_clients.sequences import SEQUENCE_MODULUS, Outcome
+from barnabas_clients.producer.sequences import SEQUENCE_MODULUS, Outcome
 
 REMEMBERED_COUNT = 5
 

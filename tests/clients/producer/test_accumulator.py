@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_clients.accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
-from barnabas_clients.sequences import Identity, Sequences
+from barnabas_clients.producer.accumulator import (
+    RECORD_OVERHEAD_BYTES,
+    Accumulator,
+    Batch,
+    PartitionQueue,
+    headers_size,
+)
+from barnabas_clients.producer.sequences import Identity, Sequences
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.compression import Compression
 from barnabas_raftlog.records.header import verify

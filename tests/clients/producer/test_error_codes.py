@@ -6,13 +6,13 @@ import pytest
 from clients.fake_broker import Answer, FakeBroker, serving
 
 from barnabas_clients import Producer
-from barnabas_clients.delivery import Receipt
 from barnabas_clients.errors import ClientError
-from barnabas_clients.produce_exchange import outcome_of
+from barnabas_clients.producer.delivery import Receipt
+from barnabas_clients.producer.exchange import outcome_of
+from barnabas_clients.producer.sequences import Outcome
 from barnabas_clients.protocol.error_codes import RETRIABLE, ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas_clients.sequences import Outcome
 from barnabas_raftlog.records.reader import Record
 
 from .leaders import Fate, Leaders, Sent, check

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 import cluster_handle
 import pytest
 
-from barnabas_clients import Producer, admin
-from barnabas_clients.connections import Cluster
+from barnabas_clients import Producer
+from barnabas_clients.admin import topics as admin
+from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_raftlog.records.reader import read_records
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 
-from barnabas_clients import Producer, accumulator
-from barnabas_clients.delivery import Delivery, RecordsLostError
+from barnabas_clients import Producer
 from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
+from barnabas_clients.producer import accumulator
+from barnabas_clients.producer.delivery import Delivery, RecordsLostError
+from barnabas_clients.producer.sequences import Outcome
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import InvalidRecordError, MessageTooLargeError
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -22,7 +24,6 @@ from barnabas_clients.protocol.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas_clients.sequences import Outcome
 from barnabas_raftlog.records.compression import Compression, compress
 from barnabas_raftlog.records.header import parse_header
 from barnabas_raftlog.records.reader import read_records
@@ -238,7 +239,7 @@ async def test_a_batch_that_cannot_be_encoded_fails_alone(
                 assert not caught.value.may_be_done
                 assert isinstance(caught.value.__cause__, ValueError)
         assert leader.values == [b"good", b"better"]
-        told = [record for record in caplog.records if record.name == "barnabas_clients.producer_sender"]
+        told = [record for record in caplog.records if record.name == "barnabas_clients.producer.sender"]
         assert [record.getMessage() for record in told] == ["a batch for t-0 cannot be encoded"] * 2
         assert all(record.exc_info for record in told)
         assert producer.metrics().buffered_bytes == 0

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_clients.delivery import Delivery, Receipt, RecordsLostError
 from barnabas_clients.errors import ClientError, DeadlineExceededError
+from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
+from barnabas_clients.producer.sequences import SEQUENCE_MODULUS
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.produce import ProduceRequest
-from barnabas_clients.sequences import SEQUENCE_MODULUS
 from barnabas_raftlog.records.reader import Record
 
 from .leaders import Ending, Fate, Sent, check

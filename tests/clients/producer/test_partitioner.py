@@ -6,11 +6,11 @@ from aiokafka.partitioner import murmur2 as oracle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_clients.accumulator import Accumulator
-from barnabas_clients.partitioner import murmur2, partition_of
+from barnabas_clients.producer.accumulator import Accumulator
+from barnabas_clients.producer.partitioner import murmur2, partition_of
+from barnabas_clients.producer.sequences import Identity
+from barnabas_clients.producer.topic_queues import TopicQueues
 from barnabas_clients.protocol.errors import UnknownTopicOrPartitionError
-from barnabas_clients.sequences import Identity
-from barnabas_clients.topic_queues import TopicQueues
 
 # Kafka's own tests (UtilsTest.testMurmur2), as signed numbers.
 KNOWN = {

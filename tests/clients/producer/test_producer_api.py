@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Producer
-from barnabas_clients.delivery import Receipt, RecordsLostError
 from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.producer.delivery import Receipt, RecordsLostError
 from barnabas_clients.protocol.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from barnabas_raftlog.records.reader import Record
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from sim.mutants import in_place
 
-from barnabas_clients import accumulator, produce_exchange, producer_sender, sequences
-from barnabas_clients.delivery import Delivery, Receipt, RecordsLostError
 from barnabas_clients.errors import ClientError
+from barnabas_clients.producer import accumulator, sender, sequences
+from barnabas_clients.producer import exchange as produce_exchange
+from barnabas_clients.producer.delivery import Delivery, Receipt, RecordsLostError
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.protocol.produce import ProduceRequest
@@ -172,7 +173,7 @@ def test_what_a_producer_says_is_true_whatever_happens(seed: int) -> None:
 # (module, a text of it, what it says instead)
 MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
     "a lost connection is taken for a refusal before the append": (
-        producer_sender,
+        sender,
         "self._settle(under_way, Outcome.UNKNOWN, failure)",
         "self._settle(under_way, Outcome.NOT_NOW, failure)",
     ),
@@ -192,7 +193,7 @@ MUTANTS: dict[str, tuple[ModuleType, str, str]] = {
         "    if code in _NOT_NOW or code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:",
     ),
     "every failure says that nothing was done": (
-        producer_sender,
+        sender,
         "error.may_be_done = under_way.may_be_appended",
         "pass",
     ),

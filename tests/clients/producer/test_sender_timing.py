@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_clients.delivery import RecordsLostError
 from barnabas_clients.errors import DeadlineExceededError
-from barnabas_clients.producer_sender import REST_S
+from barnabas_clients.producer.delivery import RecordsLostError
+from barnabas_clients.producer.sender import REST_S
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.metadata import MetadataRequest
@@ -478,7 +478,7 @@ def test_without_acks_a_flush_says_that_the_broker_has_read_everything() -> None
 
 def test_failures_that_nobody_awaits_are_logged_once_until_a_delivery_works(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(1, partitions=2)
-    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer")
+    caplog.set_level(logging.WARNING, logger="barnabas_clients.producer.producer")
 
     def refuse(_: int, records: list[Record]) -> Fate:
         return Fate(ErrorCode.INVALID_RECORD, is_taken=False) if records[0].value == b"bad" else Fate()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_clients import sequences
-from barnabas_clients.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome
+from barnabas_clients.producer import sequences
+from barnabas_clients.producer.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome
 
 from .test_sequences_model import IN_FLIGHT_MAX, ProducerMachine
 

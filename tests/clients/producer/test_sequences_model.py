@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas_clients import sequences
-from barnabas_clients.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome, Sequences, UnderWay, Verdict
+from barnabas_clients.producer import sequences
+from barnabas_clients.producer.sequences import EPOCH_MAX, SEQUENCE_MODULUS, Outcome, Sequences, UnderWay, Verdict
 
 from .naive_leader import Copy, NaiveLeader
 

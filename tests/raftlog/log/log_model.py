@@ -1,7 +1,7 @@
 """What one log should hold after anything that can happen to it: the naive model of `test_crashes`, on lists."""
 
-from barnabas_raftlog.log.operations import Gate
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.segments.operations import Gate
 
 Item = tuple[int, bytes]  # term, frame
 # In place of tickets: in page-cache mode the journal hears of what was cut when its turn comes in the write queue.

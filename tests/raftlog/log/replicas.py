@@ -13,23 +13,23 @@ from contextlib import suppress
 from typing import cast
 from uuid import UUID
 
-from barnabas_broker.partition import Partition
-from barnabas_broker.partition_host import PartitionLog, PendingAppend
-from barnabas_broker.producer_state import OutOfOrderSequenceError
-from barnabas_broker.replica_state import load_replica_state
+from barnabas_broker.partition.contracts import PartitionLog, PendingAppend
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.producer_state import OutOfOrderSequenceError
+from barnabas_broker.partition.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image import Topic
+from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
+from barnabas_metadata_quorum.image.image import Topic
 from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.catch_up.receiving import CatchUp
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.links.raft_frames import Heard, decode_frame
+from barnabas_raftlog.links.rpc import Handler, LinkDownError, RemoteError
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.multiraft.catch_up import CatchUp
-from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
-from barnabas_raftlog.multiraft.groups import MultiRaft
-from barnabas_raftlog.multiraft.rpc import Handler, LinkDownError, RemoteError
-from barnabas_raftlog.multiraft.wire import Heard, decode_frame
+from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId

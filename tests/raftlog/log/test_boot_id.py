@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
+from barnabas_raftlog.log.replica.appending import Mode
 
 from .memory_files import MemoryFiles
 from .node import Node, fill

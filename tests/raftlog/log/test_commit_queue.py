@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from barnabas_raftlog.log.commit_queue import MIDDLING_BYTES, PROMPT_S, SMALL_BYTES
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.journal.commit_queue import MIDDLING_BYTES, PROMPT_S, SMALL_BYTES
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import StorageConfig
 
 from .memory_files import MemoryFiles

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from barnabas_raftlog.log import compacted_log
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.compacted_log import Compacted, CompactionFailedError, CompactionLimits
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica import compacting as compacted_log
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log import compaction
-from barnabas_raftlog.log.compaction import KeyOffsets, compacted
+from barnabas_raftlog.log.replica import compaction
+from barnabas_raftlog.log.replica.compaction import KeyOffsets, compacted
 from barnabas_raftlog.records import reader
 from barnabas_raftlog.records.bounded import BatchBounds
 from barnabas_raftlog.records.builder import NewRecord, build_batch

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.raft.messages import Entry, GroupId, HardState
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, parse_header, stamp, verify

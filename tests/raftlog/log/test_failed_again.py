@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.checkpoint import decode, encode, encode_row
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 
 from .memory_files import Inode, MemoryFiles
 from .node import Node, fill, replayed

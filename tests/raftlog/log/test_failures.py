@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.records.header import parse_header
 
 from .frames import data_frame

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.forgery import TERMS_SKIPPED, TERMS_WITHOUT_ENTRY, mended_state
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.log.startup import Started, start
+from barnabas_raftlog.log.recovery.forgery import TERMS_SKIPPED, TERMS_WITHOUT_ENTRY, mended_state
+from barnabas_raftlog.log.recovery.startup import Started, start
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import INDEX_MAX, TERM_HONEST_MAX, TERM_MAX, HardState
 
 from .memory_files import CrashError, MemoryFiles

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.journal_entries import JournalEntries, Location
+from barnabas_raftlog.log.journal.entries import JournalEntries, Location
 
 STEPS = st.lists(
     st.one_of(

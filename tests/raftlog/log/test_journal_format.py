@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.journal_format import (
+from barnabas_raftlog.log.journal.format import (
     FILE_HEADER_BYTES,
     FileHeader,
     QueuedRecord,
@@ -16,7 +16,7 @@ from barnabas_raftlog.log.journal_format import (
     parse_file_header,
     stored_size,
 )
-from barnabas_raftlog.log.journal_scan import JournalRecord, JournalScan
+from barnabas_raftlog.log.journal.scan import JournalRecord, JournalScan
 
 GROUP = bytes(19) + b"\1"
 RECORDS = st.lists(

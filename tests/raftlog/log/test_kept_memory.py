@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_raftlog.log import cold_reads
-from barnabas_raftlog.log.cold_reads import ColdReads
-from barnabas_raftlog.log.frame_walk import check_frames, count_frames
+from barnabas_raftlog.log.segments import cold_reads
+from barnabas_raftlog.log.segments.cold_reads import ColdReads
+from barnabas_raftlog.log.segments.frame_walk import check_frames, count_frames
 from barnabas_raftlog.log.storage import StorageConfig
 from barnabas_raftlog.raft.messages import Buffer
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from cancellation import open_files
 
-from barnabas_raftlog.log import files
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.journal_format import SECTOR_BYTES
-from barnabas_raftlog.log.kernel_sync import ROOM_BYTES, KernelSync, open_kernel_sync
+from barnabas_raftlog.log.journal.format import SECTOR_BYTES
+from barnabas_raftlog.log.journal.kernel_sync import ROOM_BYTES, KernelSync, open_kernel_sync
+from barnabas_raftlog.log.machine import files
+from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.raft.messages import Buffer
 
 WAIT_S = 20.0

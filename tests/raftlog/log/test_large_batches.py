@@ -8,13 +8,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from barnabas_raftlog.log import journal
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.journal import LARGE_BYTES
-from barnabas_raftlog.log.journal_format import SECTOR_BYTES
-from barnabas_raftlog.log.sector_room import SectorRoom
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.log.write_queue import NOTHING_STORED
+from barnabas_raftlog.log.journal import journal
+from barnabas_raftlog.log.journal.format import SECTOR_BYTES
+from barnabas_raftlog.log.journal.journal import LARGE_BYTES
+from barnabas_raftlog.log.journal.sector_room import SectorRoom
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.segments.write_queue import NOTHING_STORED
 from barnabas_raftlog.raft.messages import Buffer
 
 from .memory_files import MemoryFiles

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_raftlog.log.leader_epochs import LeaderEpochs
+from barnabas_raftlog.log.segments.leader_epochs import LeaderEpochs
 
 
 class LeaderEpochsMachine(RuleBasedStateMachine):

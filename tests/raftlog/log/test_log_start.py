@@ -4,13 +4,13 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from barnabas_broker import log_starts
-from barnabas_broker.log_starts import LogStarts
-from barnabas_broker.producer_state import ProducerTable
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.cut_log import CutLog
-from barnabas_raftlog.log.recovery import ReplicaPlan
-from barnabas_raftlog.log.segment_install import FilledLog
+from barnabas_broker.partition import log_starts
+from barnabas_broker.partition.log_starts import LogStarts
+from barnabas_broker.partition.producer_state import ProducerTable
+from barnabas_raftlog.log.recovery.plan import ReplicaPlan
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.lending import FilledLog
+from barnabas_raftlog.log.replica.shortening import CutLog
 
 from .replicas import World
 
@@ -54,7 +54,7 @@ def a_start_counts_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
     encode = log_starts.encode_replica_state
-    patch.setattr("barnabas_broker.partition.encode_replica_state", lambda _, producers: encode(0, producers))
+    patch.setattr("barnabas_broker.partition.partition.encode_replica_state", lambda _, producers: encode(0, producers))
 
 
 def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
         yield
         return 0, ProducerTable()
 
-    patch.setattr("barnabas_broker.partition.decode_replica_state_in_steps", decode)
+    patch.setattr("barnabas_broker.partition.partition.decode_replica_state_in_steps", decode)
 
 
 MUTANTS: list[Patch] = [

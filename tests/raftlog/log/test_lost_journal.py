@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.checkpoint import decode, encode, encode_row
-from barnabas_raftlog.log.journal_note import PREFIX, Begun, JournalNote, read_note
+from barnabas_raftlog.log.journal.note import PREFIX, Begun, JournalNote, read_note
 
 from .memory_files import CrashError, MemoryFiles
 from .node import Node, fill, replayed

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.log.manifest import Manifest, SegmentFile, decode_manifest, encode_manifest, stem_of
+from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile, decode_manifest, encode_manifest, stem_of
 
 FILES = (
     SegmentFile(20, 11, 30, 15, 500, 7, 1000, 28),

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member, configuration_of
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame

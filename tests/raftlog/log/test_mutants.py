@@ -6,12 +6,13 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from barnabas_raftlog.log import operations, recovery
-from barnabas_raftlog.log.append_log import AppendLog
-from barnabas_raftlog.log.open_files import OpenFiles
-from barnabas_raftlog.log.pending import PendingIndexes
-from barnabas_raftlog.log.recovery import ReplicaPlan
-from barnabas_raftlog.log.tail_cache import LogTail
+from barnabas_raftlog.log.machine.open_files import OpenFiles
+from barnabas_raftlog.log.recovery import plan as recovery
+from barnabas_raftlog.log.recovery.plan import ReplicaPlan
+from barnabas_raftlog.log.replica.appending import AppendLog
+from barnabas_raftlog.log.replica.pending import PendingIndexes
+from barnabas_raftlog.log.segments import operations
+from barnabas_raftlog.log.segments.tail_cache import LogTail
 
 from .memory_files import MemoryFiles
 from .test_crashes import CrashMachine
@@ -84,7 +85,7 @@ def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) ->
 
         def run(self, files: object, opened: object) -> None: ...
 
-    patch.setattr("barnabas_raftlog.log.cut_log.Gate", NoGate)
+    patch.setattr("barnabas_raftlog.log.replica.shortening.Gate", NoGate)
 
 
 def truncations_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def snapshots_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_state_of_a_snapshot_is_lost(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("barnabas_raftlog.log.replica_recovery._Rebuild._save_state", lambda self, state: None)
+    patch.setattr("barnabas_raftlog.log.recovery.replica._Rebuild._save_state", lambda self, state: None)
 
 
 def an_older_vote_wins(patch: pytest.MonkeyPatch) -> None:

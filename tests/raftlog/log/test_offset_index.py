@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.offset_index import INTERVAL_BYTES, OffsetIndex, TimeIndex
-from barnabas_raftlog.log.segment import Segment, index_files_from, parse_stem
+from barnabas_raftlog.log.segments.offset_index import INTERVAL_BYTES, OffsetIndex, TimeIndex
+from barnabas_raftlog.log.segments.segment import Segment, index_files_from, parse_stem
 
 FRAMES = st.lists(st.tuples(st.integers(61, 3000), st.integers(0, 3), st.integers(0, 50)), max_size=40)
 

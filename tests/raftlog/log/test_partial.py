@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 
 from .node import Node, fill
 from .test_members import FIRST, restarted

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.append_log import Mode
 from barnabas_raftlog.log.checkpoint import decode
-from barnabas_raftlog.log.disk_errors import is_disk_full, is_passing, will_pass
-from barnabas_raftlog.log.open_files import FileHandle, OpenFiles
+from barnabas_raftlog.log.machine.disk_errors import is_disk_full, is_passing, will_pass
+from barnabas_raftlog.log.machine.open_files import FileHandle, OpenFiles
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.scrub import Scrub
-from barnabas_raftlog.log.segment_log import ReplicaLog
 
 from .memory_files import MemoryFiles
 from .node import SMALL, Node, fill, replayed

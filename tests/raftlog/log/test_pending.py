@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_raftlog.log.pending import PendingIndexes
+from barnabas_raftlog.log.replica.pending import PendingIndexes
 
 
 class PendingMachine(RuleBasedStateMachine):

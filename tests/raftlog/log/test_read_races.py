@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_raftlog.log.offset_index import OffsetIndex
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.segments.offset_index import OffsetIndex
 from barnabas_raftlog.raft.messages import GroupId
 
 from .node import Node, fill, group, replayed

@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas_raftlog.log.checkpoint import ReplicaRow
-from barnabas_raftlog.log.journal_entries import Location
-from barnabas_raftlog.log.recovery import ReplicaPlan, merge_hard_state
+from barnabas_raftlog.log.journal.entries import Location
+from barnabas_raftlog.log.recovery.plan import ReplicaPlan, merge_hard_state
 from barnabas_raftlog.raft.messages import HardState
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.retention import SegmentSpan, expired
+from barnabas_raftlog.log.replica.retention import SegmentSpan, expired
 
 NOW_MS = 1_000
 

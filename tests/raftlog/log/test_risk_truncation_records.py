@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 
 from .frames import data_frame
 from .node import Node, fill

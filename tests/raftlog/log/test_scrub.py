@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.scrub import Scrub
-from barnabas_raftlog.log.segment import Segment
+from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 from .memory_files import CrashError, Inode, MemoryFiles

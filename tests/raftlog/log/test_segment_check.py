@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.segment_check import SegmentCheck, SegmentPlace
+from barnabas_raftlog.log.segments.check import SegmentCheck, SegmentPlace
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
 
 from .frames import data_frame

@@ -5,11 +5,11 @@ import errno
 import msgspec
 import pytest
 
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.incoming import DamagedTransferError, Incoming, Prepared
-from barnabas_raftlog.log.manifest import Manifest, SegmentFile
-from barnabas_raftlog.log.segment_install import SegmentGoneError
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.lending import SegmentGoneError
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.transfer.incoming import DamagedTransferError, Incoming, Prepared
+from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 
 from .node import Node, fill, replayed
 

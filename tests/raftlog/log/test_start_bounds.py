@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_raftlog.log.journal_scan import WINDOW_BYTES
+from barnabas_raftlog.log.journal.scan import WINDOW_BYTES
 from barnabas_raftlog.log.storage import StorageConfig
 
 from .memory_files import MemoryFiles

@@ -6,9 +6,9 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from barnabas_raftlog.log.journal_format import RecordKind
-from barnabas_raftlog.log.journal_scan import JournalScan
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.journal.format import RecordKind
+from barnabas_raftlog.log.journal.scan import JournalScan
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.raft.messages import Buffer, Entry
 
 from .frames import data_frame

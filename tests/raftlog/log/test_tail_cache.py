@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas_raftlog.log.tail_cache import ENTRY_BYTES, LogTail, TailCache
+from barnabas_raftlog.log.segments.tail_cache import ENTRY_BYTES, LogTail, TailCache
 from barnabas_raftlog.raft.messages import Entry
 
 BOUND = 8 * ENTRY_BYTES

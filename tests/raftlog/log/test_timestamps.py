@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log import timestamps
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica import timestamps
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.log.storage import StorageConfig
-from barnabas_raftlog.log.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.builder import NewRecord, build_batch, write_header
 from barnabas_raftlog.records.header import BatchHeader, ControlKind, parse_header

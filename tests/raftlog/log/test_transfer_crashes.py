@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.log.append_log import Mode
-from barnabas_raftlog.log.incoming import DamagedTransferError, Incoming, Prepared
-from barnabas_raftlog.log.manifest import Manifest, SegmentFile
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.transfer.incoming import DamagedTransferError, Incoming, Prepared
+from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 
 from .memory_files import CrashError
 from .node import Node, fill, replayed

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from barnabas_raftlog.log.worker import ThreadWorker, run_in
+from barnabas_raftlog.log.machine.worker import ThreadWorker, run_in
 
 WAIT_S = 20.0
 

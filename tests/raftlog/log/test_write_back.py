@@ -5,9 +5,9 @@ from random import Random
 
 from msgspec.structs import replace
 
-from barnabas_raftlog.log.operations import WRITE_BACK_BYTES, write_back_range
-from barnabas_raftlog.log.segment import Segment
-from barnabas_raftlog.log.write_queue import NOTHING_STORED
+from barnabas_raftlog.log.segments.operations import WRITE_BACK_BYTES, write_back_range
+from barnabas_raftlog.log.segments.segment import Segment
+from barnabas_raftlog.log.segments.write_queue import NOTHING_STORED
 
 from .memory_files import MemoryFiles
 from .node import ROOMY, Node, fill

@@ -1,8 +1,8 @@
 """Transfers without anybody who sends: segments made up, and received as if they had come from a leader."""
 
-from barnabas_raftlog.log.incoming import Prepared
-from barnabas_raftlog.log.manifest import Manifest, SegmentFile
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.transfer.incoming import Prepared
+from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 from barnabas_raftlog.records.header import next_offset, parse_header, stamp
 from barnabas_raftlog.wire.crc32c import crc32c
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from barnabas_raftlog.multiraft.links import Links, NodeAddress
+from barnabas_raftlog.links.links import Links, NodeAddress
 from barnabas_raftlog.raft.messages import Fact
 
 LOOPBACK = NodeAddress("127.0.0.1", 0)

@@ -5,10 +5,10 @@ import random
 from collections.abc import Callable, Sequence
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
+from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.links.raft_frames import Heard, decode_frame
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
-from barnabas_raftlog.multiraft.groups import Group, MultiRaft
-from barnabas_raftlog.multiraft.wire import Heard, decode_frame
+from barnabas_raftlog.multiraft.multiraft import Group, MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import (
     NOBODY,

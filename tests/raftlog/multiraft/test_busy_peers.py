@@ -1,6 +1,6 @@
 """A node whose disk is behind: what it says, and what its leaders keep to themselves until it has caught up."""
 
-from barnabas_raftlog.multiraft.wire import METADATA_GROUP
+from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.raft.messages import AppendEntries, GroupId
 
 from .conftest import Runner, cluster

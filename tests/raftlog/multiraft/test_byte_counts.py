@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.multiraft.byte_counts import GAP_MS, NO_CONNECTION, ByteCounts, ByteWatch
+from barnabas_raftlog.links.byte_counts import GAP_MS, NO_CONNECTION, ByteCounts, ByteWatch
 
 PATIENCE_MS = 2_000
 MARK = 7

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from barnabas_raftlog.multiraft.catch_up import RETRY_MS, TRANSFERS_MAX, CatchUp
+from barnabas_raftlog.catch_up.receiving import RETRY_MS, TRANSFERS_MAX, CatchUp
+from barnabas_raftlog.links.rpc import LinkDownError
 from barnabas_raftlog.multiraft.group import Group
-from barnabas_raftlog.multiraft.groups import MultiRaft
-from barnabas_raftlog.multiraft.rpc import LinkDownError
+from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
 
 from .fakes import group_id

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft.catch_up_rate import TokenBucket
-from barnabas_raftlog.multiraft.catch_up_wire import (
+from barnabas_raftlog.catch_up.messages import (
     ManifestReply,
     ManifestRequest,
     ReadRequest,
@@ -15,6 +13,8 @@ from barnabas_raftlog.multiraft.catch_up_wire import (
     open_chunk,
     seal_chunk,
 )
+from barnabas_raftlog.catch_up.rate import TokenBucket
+from barnabas_raftlog.errors import MalformedMessageError
 
 
 def test_a_full_bucket_lets_its_burst_go_at_once() -> None:

@@ -8,10 +8,7 @@ from typing import Any, cast
 import pytest
 from raftlog.log.node import Node, fill, group
 
-from barnabas_raftlog.log.manifest import Manifest, SegmentFile, decode_manifest
-from barnabas_raftlog.log.segment_install import SegmentGoneError
-from barnabas_raftlog.multiraft.catch_up_source import CatchUpSource, Throttle
-from barnabas_raftlog.multiraft.catch_up_wire import (
+from barnabas_raftlog.catch_up.messages import (
     MANIFEST,
     READ,
     ManifestReply,
@@ -21,6 +18,9 @@ from barnabas_raftlog.multiraft.catch_up_wire import (
     encode,
     open_chunk,
 )
+from barnabas_raftlog.catch_up.sending import CatchUpSource, Throttle
+from barnabas_raftlog.log.replica.lending import SegmentGoneError
+from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile, decode_manifest
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.wire.crc32c import crc32c
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft.digests import DIGESTS_PER_FRAME, decode_digests, encode_digests
-from barnabas_raftlog.multiraft.framing import FrameKind, frame_of, read_header
+from barnabas_raftlog.links.digests import DIGESTS_PER_FRAME, decode_digests, encode_digests
+from barnabas_raftlog.links.framing import FrameKind, frame_of, read_header
 from barnabas_raftlog.raft.messages import TERM_MAX, GroupId, PeerDigest
 
 NUMBERS = st.integers(0, (1 << 62) - 1)

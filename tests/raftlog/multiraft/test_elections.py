@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from barnabas_raftlog.multiraft import candidacies, groups
-from barnabas_raftlog.multiraft.groups import HELD_MS
+from barnabas_raftlog.multiraft import candidacies
+from barnabas_raftlog.multiraft import multiraft as groups
+from barnabas_raftlog.multiraft.multiraft import HELD_MS
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import VoteRequest

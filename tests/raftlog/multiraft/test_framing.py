@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft.framing import (
+from barnabas_raftlog.links.framing import (
     ENTRY_HEADER_BYTES_MAX,
     FRAME_BYTES_MAX,
     FrameSplitter,

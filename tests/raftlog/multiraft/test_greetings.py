@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from barnabas_raftlog.multiraft import driver as driver_module
-from barnabas_raftlog.multiraft.groups import MultiRaft
+from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import AppendEntries, PeerDigest, VoteRequest
 

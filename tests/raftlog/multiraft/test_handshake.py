@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft.framing import encode_frame, frame_of, read_header
-from barnabas_raftlog.multiraft.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
+from barnabas_raftlog.links.framing import encode_frame, frame_of, read_header
+from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
 
 DIALLER, ACCEPTOR = Identity("c", 1, 10), Identity("c", 2, 20)
 NONCE_1, NONCE_2 = b"1" * 16, b"2" * 16

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.multiraft import link_delay
-from barnabas_raftlog.multiraft.alarm import KernelAlarm, LoopAlarm, open_alarm
-from barnabas_raftlog.multiraft.link_delay import DelayedNetwork, LinkDelay
-from barnabas_raftlog.multiraft.wire import encode_messages
+from barnabas_raftlog.alarm import KernelAlarm, LoopAlarm, open_alarm
+from barnabas_raftlog.links import link_delay
+from barnabas_raftlog.links.link_delay import DelayedNetwork, LinkDelay
+from barnabas_raftlog.links.raft_frames import encode_messages
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
 from .conftest import Runner, cluster

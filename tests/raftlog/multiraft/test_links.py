@@ -12,17 +12,17 @@ import pytest
 from patching import patch_method
 
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_raftlog.multiraft import links as links_module
-from barnabas_raftlog.multiraft.admin import ask
-from barnabas_raftlog.multiraft.connection import BYTES_AT_ONCE, Connection
-from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
-from barnabas_raftlog.multiraft.handshake import HandshakeRefusedError
-from barnabas_raftlog.multiraft.link_delay import LinkDelay
-from barnabas_raftlog.multiraft.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
-from barnabas_raftlog.multiraft.liveness import Datagram, decode_datagram, encode_datagram
-from barnabas_raftlog.multiraft.peers import Peer
-from barnabas_raftlog.multiraft.rpc import Wire
-from barnabas_raftlog.multiraft.wire import SPLIT_MESSAGES, encode_messages
+from barnabas_raftlog.links import links as links_module
+from barnabas_raftlog.links.admin import ask
+from barnabas_raftlog.links.connection import BYTES_AT_ONCE, Connection
+from barnabas_raftlog.links.framing import FRAME_BYTES_MAX, FrameKind, encode_frame, frame_of, read_header
+from barnabas_raftlog.links.handshake import HandshakeRefusedError
+from barnabas_raftlog.links.link_delay import LinkDelay
+from barnabas_raftlog.links.links import LinkDownError, Links, NodeAddress, RemoteError, monotonic_ms
+from barnabas_raftlog.links.liveness import Datagram, decode_datagram, encode_datagram
+from barnabas_raftlog.links.peers import Peer
+from barnabas_raftlog.links.raft_frames import SPLIT_MESSAGES, encode_messages
+from barnabas_raftlog.links.rpc import Wire
 from barnabas_raftlog.raft.messages import GroupId, LeadershipEnded
 
 from .conftest import LOOPBACK, Runner, Watched, cluster, introduce

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.multiraft.byte_counts import ByteCounts
-from barnabas_raftlog.multiraft.liveness import (
+from barnabas_raftlog.links.byte_counts import ByteCounts
+from barnabas_raftlog.links.liveness import (
     DATAGRAM_BYTES_MAX,
     INTERVAL_MS,
     SENT_REMEMBERED,

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from proxy import Proxy, Way
 
-from barnabas_raftlog.multiraft.links import Links, NodeAddress
+from barnabas_raftlog.links.links import Links, NodeAddress
 
 from .conftest import LOOPBACK, Runner, Watched, close_all
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from barnabas_raftlog.multiraft.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
+from barnabas_raftlog.links.raft_frames import Addressed, decode_messages
 from barnabas_raftlog.multiraft.outbox import ENTRIES_BYTES_MAX, Outbox
-from barnabas_raftlog.multiraft.wire import Addressed, decode_messages
 from barnabas_raftlog.raft.membership import NOBODY
 from barnabas_raftlog.raft.messages import (
     AppendEntries,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.multiraft.catch_up_source import Throttle
-from barnabas_raftlog.multiraft.read_ahead import read_ahead
+from barnabas_raftlog.catch_up.read_ahead import read_ahead
+from barnabas_raftlog.catch_up.sending import Throttle
 
 FILE = bytes(random.Random(1).randbytes(200))
 

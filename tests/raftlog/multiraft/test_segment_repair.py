@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from raftlog.log.node import SMALL, Node, fill, group
 
+from barnabas_raftlog.catch_up.messages import ENTRIES, READ, EntriesRequest, encode
+from barnabas_raftlog.catch_up.repair import SegmentRepair
+from barnabas_raftlog.catch_up.sending import CatchUpSource, Throttle
 from barnabas_raftlog.errors import BarnabasError
-from barnabas_raftlog.log.segment_log import ReplicaLog
-from barnabas_raftlog.multiraft.catch_up_source import CatchUpSource, Throttle
-from barnabas_raftlog.multiraft.catch_up_wire import ENTRIES, READ, EntriesRequest, encode
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.multiraft.group import Group
-from barnabas_raftlog.multiraft.segment_repair import SegmentRepair
 from barnabas_raftlog.raft.messages import GroupId
 
 FRAMES = 60

@@ -10,7 +10,7 @@ from patching import patch_method
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft import greetings as greetings_module
-from barnabas_raftlog.multiraft import groups as groups_module
+from barnabas_raftlog.multiraft import multiraft as groups_module
 from barnabas_raftlog.multiraft import promises as promises_module
 from barnabas_raftlog.multiraft.driver import (
     BULK_PER_DRIVE,

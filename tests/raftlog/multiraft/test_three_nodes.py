@@ -9,12 +9,12 @@ from typing import Literal
 
 import pytest
 
-from barnabas_raftlog.log.files import OsFiles
-from barnabas_raftlog.log.segment_log import ReplicaLog
+from barnabas_raftlog.links.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.machine.worker import ThreadWorker
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.log.worker import ThreadWorker
-from barnabas_raftlog.multiraft.groups import Group, MultiRaft
-from barnabas_raftlog.multiraft.links import Links, NodeAddress, monotonic_ms
+from barnabas_raftlog.multiraft.multiraft import Group, MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_raftlog.errors import MalformedMessageError
-from barnabas_raftlog.multiraft import wire
-from barnabas_raftlog.multiraft.framing import FRAME_BYTES_MAX, frame_of, read_header
-from barnabas_raftlog.multiraft.wire import Addressed, decode_messages, encode_messages
+from barnabas_raftlog.links import raft_frames as wire
+from barnabas_raftlog.links.framing import FRAME_BYTES_MAX, frame_of, read_header
+from barnabas_raftlog.links.raft_frames import Addressed, decode_messages, encode_messages
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member
 from barnabas_raftlog.raft.messages import (
     INDEX_MAX,

@@ -62,7 +62,7 @@ class Distant(Group):
             check()
 
     def is_in_sync(self, node: int) -> bool:
-        """Tell it as the broker does (`replica_progress.in_sync`)."""
+        """Tell it as the broker does (`partition.in_sync`)."""
         follower = self.follower(node)
         return follower.live and follower.is_in_sync(self.now_ms, LAG_MS)
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from barnabas_clients.connection import Connection
+from barnabas_clients.cluster.connection import Connection
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_clients.protocol.registry import Message

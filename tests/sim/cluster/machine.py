@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from barnabas_broker.config import BrokerConfig
+from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.environment import NodeEnvironment
-from barnabas_broker.events import EventHistory
 from barnabas_broker.node import Node
-from barnabas_metadata_quorum.image import Image
+from barnabas_broker.status.events import EventHistory
+from barnabas_metadata_quorum.image.image import Image
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.kernel_sync import Syncer
-from barnabas_raftlog.log.worker import Worker
+from barnabas_raftlog.log.journal.kernel_sync import Syncer
+from barnabas_raftlog.log.machine.worker import Worker
 
 from .disk import PowerLostError, VirtualDisk, VirtualFiles
 from .loop import Clock, VirtualLoop

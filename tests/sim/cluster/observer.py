@@ -23,7 +23,7 @@ from typing import Any
 from unittest.mock import patch
 
 from barnabas_broker.node import Node
-from barnabas_metadata_quorum.image import Image
+from barnabas_metadata_quorum.image.image import Image
 from barnabas_raftlog.multiraft.driver import Driver
 from barnabas_raftlog.multiraft.group import Group
 from barnabas_raftlog.multiraft.outbox import Outbox

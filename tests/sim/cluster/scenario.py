@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from barnabas_broker import coordinator_shard
 from barnabas_broker import node as broker_node
-from barnabas_broker.config import BrokerConfig
-from barnabas_broker.failed_replicas import AGAIN_MS
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups import shard
+from barnabas_broker.replicas.failed_replicas import AGAIN_MS
 from barnabas_metadata_quorum import replica
-from barnabas_metadata_quorum.image import Image
-from barnabas_metadata_quorum.records import NOBODY
-from barnabas_raftlog.log import log_host
-from barnabas_raftlog.log.tail_cache import TailCache
+from barnabas_metadata_quorum.image.image import Image
+from barnabas_metadata_quorum.image.records import NOBODY
+from barnabas_raftlog.log import shared
+from barnabas_raftlog.log.segments.tail_cache import TailCache
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
 
@@ -460,8 +460,8 @@ def _limits_of(choice: Choice) -> Iterator[None]:
     with (
         patch.object(replica, "SNAPSHOT_RECORDS", choice.snapshot_records),
         patch.object(broker_node, "SEGMENT_BYTES", METADATA_SEGMENT_BYTES),
-        patch.object(log_host, "TailCache", lambda _: TailCache(service.tail_bytes)),
-        patch.object(coordinator_shard, "COMPACT_BYTES", service.rewrite_bytes or coordinator_shard.COMPACT_BYTES),
+        patch.object(shared, "TailCache", lambda _: TailCache(service.tail_bytes)),
+        patch.object(shard, "COMPACT_BYTES", service.rewrite_bytes or shard.COMPACT_BYTES),
     ):
         yield
 

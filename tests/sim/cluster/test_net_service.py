@@ -12,19 +12,21 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.handlers.fetch import _Fetch, _Look
-from barnabas_broker.partition import Partition as BrokerPartition
-from barnabas_broker.preferred_leaders import PreferredLeaders
-from barnabas_broker.reassignment import Moves
-from barnabas_broker.timers import Timers
-from barnabas_broker.waiting import CommitWaiters
-from barnabas_clients import ClientError, Consumer, produce_exchange, producer_sender
+from barnabas_broker.leadership.preferred_leaders import PreferredLeaders
+from barnabas_broker.partition.partition import Partition as BrokerPartition
+from barnabas_broker.partition.waiters import CommitWaiters
+from barnabas_broker.replicas.reassignment import Moves
+from barnabas_broker.server.handlers.fetch import _Fetch, _Look
+from barnabas_broker.timing.timers import Timers
+from barnabas_clients import ClientError, Consumer
+from barnabas_clients.consumer.reader import Reader
+from barnabas_clients.producer import exchange as produce_exchange
+from barnabas_clients.producer import sender
+from barnabas_clients.producer.sequences import Outcome
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_clients.reader import Reader
-from barnabas_clients.sequences import Outcome
-from barnabas_metadata_quorum import announcer
+from barnabas_metadata_quorum.leaders import announcer
+from barnabas_raftlog.links.links import Links
 from barnabas_raftlog.log.errors import StorageBusyError
-from barnabas_raftlog.multiraft.links import Links
 from barnabas_raftlog.raft.log_ends import LogEnds
 
 from . import mixed_reader
@@ -249,13 +251,13 @@ def be_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_silence_for_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = producer_sender.Sender._settle
+    settle = sender.Sender._settle
 
     def settle_wrongly(sender: Any, under_way: Any, outcome: Outcome, error: Any, **more: Any) -> None:
         is_lost = outcome is Outcome.UNKNOWN and isinstance(error, ClientError)
         settle(sender, under_way, Outcome.NOT_NOW if is_lost else outcome, error, **more)
 
-    monkeypatch.setattr(producer_sender.Sender, "_settle", settle_wrongly)
+    monkeypatch.setattr(sender.Sender, "_settle", settle_wrongly)
 
 
 def take_a_timeout_for_a_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +266,7 @@ def take_a_timeout_for_a_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     def guess(code: int) -> Outcome:
         return Outcome.APPENDED if code == ErrorCode.REQUEST_TIMED_OUT else outcome_of(code)
 
-    monkeypatch.setattr(producer_sender, "outcome_of", guess)
+    monkeypatch.setattr(sender, "outcome_of", guess)
 
 
 @pytest.mark.slow

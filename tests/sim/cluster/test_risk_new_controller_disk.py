@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from barnabas_raftlog.multiraft.groups import METADATA_GROUP
+from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP
 from barnabas_raftlog.raft.membership import Member
 
 from .admin import create_topic

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_raftlog.multiraft.byte_counts import ByteWatch
+from barnabas_raftlog.links.byte_counts import ByteWatch
 
 from .observer import observing
 from .scenario import Run, quiet

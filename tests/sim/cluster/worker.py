@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class VirtualWorker:
-    """One thread of one process (`barnabas_raftlog.log.worker.Worker`)."""
+    """One thread of one process (`barnabas_raftlog.log.machine.worker.Worker`)."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles, name: str) -> None:
         self._loop, self._files, self._name = loop, files, name
@@ -75,7 +75,7 @@ class VirtualWorker:
 
 
 class VirtualSyncer:
-    """What the kernel does for the loop (`barnabas_raftlog.log.kernel_sync.Syncer`): a worker that nobody sees."""
+    """What the kernel does for the loop (`kernel_sync.Syncer` of the journal): a worker that nobody sees."""
 
     def __init__(self, loop: VirtualLoop, files: VirtualFiles) -> None:
         self._files, self._worker = files, VirtualWorker(loop, files, "kernel")

@@ -1,0 +1,61 @@
+"""What the commands that administer a cluster share: a client for one command, and the names of partitions."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from barnabas_clients import Admin, TopicPartition
+from barnabas_clients.cluster.bootstrap import parse_bootstrap
+
+from .errors import CommandError, typed
+
+__all__ = ["check_bootstrap", "parse_topics", "with_admin"]
+
+T = TypeVar("T")
+
+
+def with_admin(bootstrap: str, timeout_s: float, use: Callable[[Admin], Awaitable[T]]) -> T:
+    """Connect, use the client, close it; every call has `timeout_s`.
+
+    Raises:
+        BarnabasError: what was asked for is refused, by a broker or by the client.
+    """
+    check_bootstrap(bootstrap)
+
+    async def main() -> T:
+        async with Admin(bootstrap, client_id="barnabas-cli", timeout_s=timeout_s) as admin:
+            with typed():
+                return await use(admin)
+
+    return asyncio.run(main())
+
+
+def check_bootstrap(bootstrap: str) -> None:
+    """Refuse what are no addresses, by the option's name.
+
+    Raises:
+        CommandError: a part is none.
+    """
+    try:
+        parse_bootstrap(bootstrap)
+    except ValueError as error:
+        raise CommandError(f"--bootstrap-server: {error}") from error
+
+
+def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]:
+    """Split words into topics, and partitions of topics: `orders`, `orders:0,1`.
+
+    Raises:
+        CommandError: what follows a colon is no list of partition numbers.
+    """
+    topics, partitions = [], []
+    for word in words:
+        topic, colon, numbers = word.partition(":")
+        if not colon:
+            topics.append(topic)
+            continue
+        for number in numbers.split(","):
+            if not (number.isascii() and number.isdecimal()):
+                raise CommandError(f"{word!r} names no partitions; write TOPIC or TOPIC:0,1,2")
+            partitions.append(TopicPartition(topic, int(number)))
+    return topics, partitions

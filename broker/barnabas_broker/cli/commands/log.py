@@ -1,0 +1,29 @@
+"""`barnabas log`: what is done to the data directory of a broker that is stopped."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from barnabas_broker.cli.output import say
+from barnabas_broker.environment import boot_id
+from barnabas_raftlog.log.machine.files import OsFiles
+from barnabas_raftlog.log.recovery.startup import start
+from barnabas_raftlog.log.shared import StorageConfig
+
+__all__ = ["mend"]
+
+
+def mend(directories: Sequence[Path]) -> int:
+    """Take out of each directory what no honest cluster has written, and say what that was."""
+    for directory in directories:
+        files = OsFiles()
+        started = start(files, str(directory), StorageConfig(), None, None, _no_new_id, boot_id(), mends=True)
+        files.close(started.lock_fd)
+        if not started.mended:
+            say(f"{directory}: nothing to mend")
+        else:
+            say(*(f"{directory}: {text}: mended" for text in started.mended))
+    return 0
+
+
+def _no_new_id() -> str:
+    raise AssertionError("only a directory that has its id is mended")

@@ -1,0 +1,43 @@
+"""`barnabas cluster token`: what another machine of the cluster is given to get its secret with."""
+
+from pathlib import Path
+
+from barnabas_broker.cli.errors import CommandError
+from barnabas_broker.cli.output import say
+from barnabas_broker.config.broker import BrokerConfig, ConfigError
+from barnabas_broker.local_cluster.files import ClusterFiles
+from barnabas_broker.local_cluster.joining import draw
+from barnabas_raftlog.errors import BarnabasError
+
+__all__ = ["issue"]
+
+
+def issue(data: Path | None, config_file: Path | None, valid_s: int) -> int:
+    """Print a token for one other machine; the broker of this one that answers keeps what it stands for."""
+    if (data is None) == (config_file is None):
+        raise CommandError("give either --data, of a cluster that `cluster start` made, or --config, of a broker")
+    configs = _configs(data, config_file)
+    reason = ""
+    for config in configs:
+        try:
+            token = draw(config, valid_s)
+        except BarnabasError as error:
+            reason = reason or str(error)
+        except TimeoutError:
+            reason = reason or "no answer"
+        else:
+            say(f"valid once, for {valid_s} s, while broker {config.node_id} runs", to_stderr=True)
+            say(str(token))
+            return 0
+    raise CommandError(f"no broker of this machine keeps a token: {reason}")
+
+
+def _configs(data: Path | None, config_file: Path | None) -> list[BrokerConfig]:
+    if data is not None:
+        files = ClusterFiles.load(data.absolute())
+        return [files.config(node_id) for node_id in files.local_ids]
+    assert config_file is not None
+    try:
+        return [BrokerConfig.from_bytes(config_file.read_bytes())]
+    except ConfigError as error:
+        raise CommandError(f"--config {config_file}: {error}") from error

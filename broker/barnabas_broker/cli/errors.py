@@ -1,0 +1,61 @@
+"""What a failed command looks like: one line on stderr and an exit status. Tracebacks are for our own bugs."""
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from barnabas_raftlog.errors import BarnabasError
+
+from .output import complain
+
+__all__ = ["CommandError", "guarded", "report", "typed"]
+
+FAILED, INTERRUPTED = 1, 130
+
+
+class CommandError(BarnabasError):
+    """What was asked for makes no sense, or cannot be done; the text is for whoever typed it."""
+
+
+@contextmanager
+def typed() -> Iterator[None]:
+    """Say in one line what a client refuses at the call: it is what was typed that is too long, or too large."""
+    try:
+        yield
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command and turn every expected failure into its line and status."""
+    try:
+        status = command()
+        sys.stdout.flush()
+    except BarnabasError as error:
+        return report(str(error), FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except SystemExit as end:
+        # So typer and rich end a process whose write failed for want of a reader; 1 would say that the command failed.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _nobody_reads()
+        raise
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            return _nobody_reads()
+        return report(f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED)
+    return status
+
+
+def _nobody_reads() -> int:
+    """End well: the reader of our output has had enough (`| head`). Nor must Python complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def report(text: str, status: int) -> int:
+    """Print one line, whatever the text looks like, and return the status."""
+    complain(" ".join(text.split()))
+    return status

@@ -1,0 +1,98 @@
+"""The commands of `barnabas group`: names, options, help."""
+
+from typing import Annotated
+
+import typer
+
+from .options import PLAIN, Bootstrap, Group, Json, Timeout
+
+__all__ = ["group"]
+
+group = typer.Typer(help="List, describe, reset and delete consumer groups.", **PLAIN)  # type: ignore[arg-type]
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", help="Only this topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
+    ),
+]
+
+
+@group.command("list")
+def group_list(
+    bootstrap: Bootstrap,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state (Stable, Empty, ...).", metavar="STATE")
+    ] = None,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """List the groups, their states and their coordinators."""
+    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.list_(bootstrap, timeout, state or [], as_json=as_json)
+
+
+@group.command("describe")
+def group_describe(name: Group, bootstrap: Bootstrap, as_json: Json = False, timeout: Timeout = 30.0) -> int:
+    """Show where a group stands: committed offsets, lag, and who reads what."""
+    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.describe(bootstrap, name, timeout, as_json=as_json)
+
+
+@group.command("reset-offsets")
+def group_reset_offsets(  # noqa: PLR0913, PLR0917 - one parameter is one option
+    name: Group,
+    bootstrap: Bootstrap,
+    topic: Topics = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_time: Annotated[str | None, typer.Option(help="To the first record at or after a time.", metavar="T")] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(help="To the first record not older than 90s, 1h30m, 2d, ...", metavar="D")
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(help="To an offset.", metavar="N")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="So many records on; back, if negative.", metavar="N")] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this only show it.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show it, as without --execute.")] = False,
+    as_json: Json = False,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Move the positions of a group that has no members. Without --topic: wherever it has committed."""
+    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+
+    target = commands.target_from(
+        to_time, by_duration, to_offset, shift_by, to_earliest=to_earliest, to_latest=to_latest
+    )
+    return commands.reset_offsets(
+        bootstrap, name, target, topic or [], timeout, execute=execute and not dry_run, as_json=as_json
+    )
+
+
+@group.command("delete-offsets")
+def group_delete_offsets(
+    name: Group,
+    bootstrap: Bootstrap,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic", help="This topic, or some of its partitions; may be repeated.", metavar="TOPIC[:P,...]"
+        ),
+    ],
+    timeout: Timeout = 30.0,
+) -> int:
+    """Make a group forget its positions in topics that none of its members reads."""
+    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.delete_offsets(bootstrap, name, topic, timeout)
+
+
+@group.command("delete")
+def group_delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP")], bootstrap: Bootstrap, timeout: Timeout = 30.0
+) -> int:
+    """Delete groups that have no members, with all that they have committed."""
+    from barnabas_broker.cli.commands import group as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.delete(bootstrap, names, timeout)

@@ -1,0 +1,148 @@
+"""`barnabas produce` and `barnabas consume`: names, options, help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Bootstrap, Timeout, Topic
+
+__all__ = ["consume", "produce"]
+
+Null = Annotated[str | None, typer.Option("--null", help="A key or value that reads so is null.", metavar="TEXT")]
+Shown = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", help="Say on stderr how far it is; by default on a terminal."),
+]
+
+
+def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
+    topic: Topic,
+    bootstrap: Bootstrap,
+    form: Annotated[
+        str, typer.Option("--format", help="What a line is: raw (a value) or json (a record).", metavar="FORM")
+    ] = "raw",
+    key_separator: Annotated[
+        str | None, typer.Option(help="Stands between key and value in raw lines.", metavar="TEXT")
+    ] = None,
+    null: Null = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="A header for every record; may be repeated.", metavar="NAME=VALUE")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="Send everything to this partition.", metavar="P", min=0)
+    ] = None,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Send JSON records to the partitions they name.")
+    ] = False,
+    acks: Annotated[str, typer.Option(help="Who must have a record: all, 1 (the leader), 0 (nobody).")] = "all",
+    compression: Annotated[str, typer.Option(help="none, gzip, snappy, lz4 or zstd.", metavar="TYPE")] = "none",
+    file: Annotated[Path | None, typer.Option(help="Read this instead of standard input.", metavar="FILE")] = None,
+    max_request_size: Annotated[
+        int, typer.Option(help="Largest request, and so the largest record.", metavar="BYTES", min=1024)
+    ] = 1_048_576,
+    progress: Shown = None,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Write records to a topic: one for each line of standard input. It ends with the input, or at Ctrl-C.
+
+    Key, value and headers in JSON are strings, null, or {"base64": "..."}: {"key": "k", "value": "v"}.
+    """
+    from barnabas_broker.cli.commands import produce as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.produce(
+        commands.ProduceOrder(
+            topic=topic,
+            bootstrap=bootstrap,
+            form=form,
+            key_separator=key_separator,
+            null=null,
+            headers=header or [],
+            partition=partition,
+            keep_partitions=keep_partitions,
+            acks=acks,
+            compression=compression,
+            file=file,
+            request_bytes_max=max_request_size,
+            progress=progress,
+            timeout_s=timeout,
+        )
+    )
+
+
+def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
+    bootstrap: Bootstrap,
+    group: Annotated[
+        str | None, typer.Option(help="Share the topics with the members of this group.", metavar="GROUP")
+    ] = None,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Start at the first record; a group, where it has no position.")
+    ] = False,
+    from_time: Annotated[
+        str | None, typer.Option(help="Start at the first record at or after a time, or 15m ago.", metavar="T")
+    ] = None,
+    offset: Annotated[int | None, typer.Option(help="Start at this offset; back from the end, if negative.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="raw (values), json, or a template as '{offset} {key}: {value}'.", metavar="FORM"
+        ),
+    ] = "raw",
+    key_separator: Annotated[
+        str | None, typer.Option(help="Write keys too, and this behind them.", metavar="TEXT")
+    ] = None,
+    headers: Annotated[bool, typer.Option("--headers", help="Write headers too: name:value,... and a tab.")] = False,
+    null: Annotated[str, typer.Option(help="Written for null.", metavar="TEXT")] = "",
+    escape: Annotated[
+        bool | None,
+        typer.Option("--escape/--no-escape", help="Show control characters as escapes; by default on a terminal."),
+    ] = None,
+    max_records: Annotated[int | None, typer.Option(help="End after so many records.", metavar="N", min=1)] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")
+    ] = False,
+    idle_exit: Annotated[
+        float | None, typer.Option(help="End when nothing has come for so long.", metavar="S", min=0.1)
+    ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
+    ] = False,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
+    ] = False,
+    progress: Shown = None,
+    timeout: Timeout = 30.0,
+) -> int:
+    """Read topics and write their records to standard output, from now on, until Ctrl-C.
+
+    In a group what has been written is committed, every five seconds and at the end.
+    """
+    from barnabas_broker.cli.commands import consume as commands  # noqa: PLC0415 - loaded by those who use it
+
+    return commands.consume(
+        commands.ConsumeOrder(
+            topics=topics,
+            bootstrap=bootstrap,
+            group_id=group,
+            from_beginning=from_beginning,
+            from_time=from_time,
+            offset=offset,
+            partitions=partition or [],
+            form=form,
+            key_separator=key_separator,
+            headers=headers,
+            null=null,
+            escape=escape,
+            max_records=max_records,
+            exit_at_end=exit_at_end,
+            idle_exit_s=idle_exit,
+            read_committed=read_committed,
+            skip_corrupt=skip_corrupt,
+            progress=progress,
+            timeout_s=timeout,
+        )
+    )

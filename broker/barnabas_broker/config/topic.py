@@ -1,0 +1,89 @@
+"""What holds for a topic now: what was set for it, else this broker's setting behind that, else our default. Pure.
+
+`topic_settings` makes plain values of it once per topic and change, so that nobody parses a string on the way of a
+request. The values were checked when they were set; a broker's setting may be wider than what a topic may set.
+
+Internal topics are kept by those who write to them, so nothing of theirs is ever deleted by age or size.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from barnabas_metadata_quorum.topic_configs import KEEPING, TOPIC_CONFIGS
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.records.header import BATCH_BYTES_MAX
+
+from .broker import BrokerConfig
+
+__all__ = ["BEHIND_TOPICS", "TopicSettings", "kept_by_itself", "topic_settings"]
+
+BEHIND_TOPICS: Mapping[str, str] = {
+    "cleanup.policy": "log.cleanup.policy",
+    "flush.mode": "flush.mode",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+}
+"""The broker's setting behind each configuration of a topic, where there is one."""
+
+
+class TopicSettings(NamedTuple):
+    """One topic's configuration as values. A negative retention is none."""
+
+    flush_mode: str
+    max_message_bytes: int
+    timestamp_after_max_ms: int
+    min_insync_replicas: int
+    segment_bytes: int
+    segment_ms: int
+    retention_ms: int
+    retention_bytes: int
+    is_compacted: bool
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+
+
+def kept_by_itself(topic: str, name: str) -> str | None:
+    """Return the value that a configuration has for a topic because it is internal, or None."""
+    if topic not in INTERNAL_TOPICS or name not in KEEPING:
+        return None
+    kept = {"cleanup.policy": "", "retention.ms": "-1", "retention.bytes": "-1"}
+    return kept.get(name, TOPIC_CONFIGS[name].default)
+
+
+def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig) -> TopicSettings:
+    """Return what holds for the topic of that name with `configs` on this broker."""
+
+    def value(name: str) -> str:
+        kept = kept_by_itself(topic, name)
+        if kept is not None:
+            return kept
+        if name in configs:
+            return configs[name]
+        behind = BEHIND_TOPICS.get(name)
+        return TOPIC_CONFIGS[name].default if behind is None else str(getattr(config, behind.replace(".", "_")))
+
+    policy = {item.strip() for item in value("cleanup.policy").split(",")}
+    is_deleted = "delete" in policy
+    return TopicSettings(
+        flush_mode=value("flush.mode"),
+        # What was set when nobody looked at it may be more than fits between brokers.
+        max_message_bytes=min(int(value("max.message.bytes")), BATCH_BYTES_MAX),
+        timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+        min_insync_replicas=int(value("min.insync.replicas")),
+        segment_bytes=int(value("segment.bytes")),
+        segment_ms=int(value("segment.ms")),
+        retention_ms=int(value("retention.ms")) if is_deleted else -1,
+        retention_bytes=int(value("retention.bytes")) if is_deleted else -1,
+        is_compacted="compact" in policy,
+        delete_retention_ms=int(value("delete.retention.ms")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+    )

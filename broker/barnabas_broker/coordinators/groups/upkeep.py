@@ -1,0 +1,198 @@
+"""What goes from the coordinator's log by itself: expired offsets, unused groups, deleted topics, old records.
+
+Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. What
+has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
+its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names what went, because to a
+consumer that comes back it looks like a loss.
+
+*What is under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
+still what is committed, and is not the deleted topic's either, if there is another topic of that name by now. A
+tombstone would come behind it, and take an offset that was acknowledged. The next round looks again.
+
+*Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
+they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
+rounds, so that a broker whose image lags never takes the offsets of a topic that it has not heard of yet.
+
+*Compaction.* A log that is much larger than what it says would take long to replay. Its leader writes what counts once
+more behind the log's end, and when that is committed, the log's beginning goes (on every replica). Both sides of the
+cut tell the same, so a replay from anywhere, or a leader that is lost half-way, finds nothing else. The order of
+records is kept: a name that has a newer record under way is not written again, because that record is behind the cut
+already.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
+
+from barnabas_broker.coordinators.groups.state_machine.offsets import Membership, expired
+from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, OffsetKey
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.partition.waiters import Deadline
+from barnabas_broker.timing.slices import Slices, taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+
+from .hosted_group import HostedGroup
+from .shard import BATCH_BYTES_MAX, Change, Shard, ShardHost, ShardState
+
+__all__ = ["Upkeep"]
+
+LOOKED_STEP = 500  # offsets of a group between two looks at the clock
+Place = tuple[str, int]  # topic and partition
+
+
+class Upkeep:
+    """See the module. One round at a time; it begins when this broker first leads an offsets partition."""
+
+    def __init__(
+        self,
+        host: ShardHost,
+        metadata: MetadataService,
+        shards: Callable[[], list[Shard]],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        interval_ms: int,
+        retention_ms: int,
+    ) -> None:
+        self._host, self._metadata, self._shards, self._spawn = host, metadata, shards, spawn
+        self._interval_ms, self._retention_ms = interval_ms, retention_ms
+        self._deadline: Deadline[Callable[[], None]] | None = None
+        self._is_started = False
+        self._missing: set[bytes] = set()
+
+    def start(self) -> None:
+        """Begin to look, unless that has been done."""
+        if not self._is_started:
+            self._is_started = True
+            self._schedule()
+
+    def close(self) -> None:
+        if self._deadline is not None:
+            self._host.timers.cancel(self._deadline)
+
+    def forget_topics(self, topics: Sequence[tuple[str, bytes]]) -> None:
+        """Delete the offsets of topics, given by name and id, that were just deleted."""
+        if self._shards():
+            self._spawn(self._forget(topics))
+
+    async def round(self) -> None:
+        """Look at every group of this broker once."""
+        missing: set[bytes] = set()
+        slices = Slices()
+        for shard in self._shards():
+            async for group_id, places, is_whole in self._places_of(shard, list(shard.groups), slices):
+                hosted = shard.groups.get(group_id)
+                if hosted is not None and not hosted.is_deleting:
+                    self._look_at(shard, hosted, places, missing, is_whole=is_whole)
+        self._missing = missing
+
+    async def compact(self, shard: Shard) -> None:
+        """Append all that counts once more, then drop the log's beginning before that."""
+        log = shard.partition.log
+        size_bytes, start_offset = log.size_bytes, log.log_end_offset
+        if await self._rewrite(shard):
+            try:
+                shard.partition.drop_before(start_offset)
+            except (NotLeaderError, StorageFailedError):
+                pass  # The records are there twice; that harms nobody, and a later leader will do it.
+            else:
+                text = f"{size_bytes} bytes up to offset {start_offset} say what {shard.live_bytes} bytes behind it do"
+                self._host.tell("coordinator log compacted", str(shard), text)
+        shard.is_compacting = False
+
+    async def _rewrite(self, shard: Shard) -> bool:
+        """Return whether everything that was committed before the log's present end is committed again behind it."""
+        # First what is under way: it is behind the end, or it is committed before the rewriting begins.
+        if not await shard.wait_committed():
+            return False
+        slices = Slices()
+        names = await taken(shard.names_in_steps())
+        position = 0
+        while position < len(names):
+            end = position
+            size_bytes = 0
+            while end < len(names) and size_bytes < BATCH_BYTES_MAX:
+                size_bytes += shard.size_of(names[end])
+                end += 1
+            encoded = await shard.encode_large(names[position:end])
+            if shard.rewrite(names[position:end], encoded) is not ErrorCode.NONE or not await shard.wait_committed():
+                return False
+            position = end
+            await slices.breathe()
+        return True
+
+    def _schedule(self) -> None:
+        self._deadline = self._host.timers.add(self._interval_ms, self._begin)
+
+    def _begin(self) -> None:
+        self._spawn(self._run())
+
+    async def _run(self) -> None:
+        await self.round()
+        self._schedule()
+
+    async def _places_of(
+        self, shard: Shard, group_ids: Sequence[str], slices: Slices
+    ) -> AsyncIterator[tuple[str, list[Place], bool]]:
+        """Yield the places of groups' offsets, some of one group at a time, and whether these are all that it has.
+
+        Others run in between: what was there may be gone, and something else be in its place. It ends if the shard is
+        not served here any more.
+        """
+        for group_id in group_ids:
+            places = list(shard.offsets.of_group(group_id))
+            for begin in range(0, max(len(places), 1), LOOKED_STEP):
+                if shard.state is not ShardState.ACTIVE:
+                    return
+                yield group_id, places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
+                await slices.breathe()
+
+    def _look_at(
+        self, shard: Shard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
+    ) -> None:
+        coming = shard.under_way.of_group(hosted.group_id)
+        known, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
+        offsets = {
+            place: known[place]
+            for place in places
+            if place in known and not (coming and OffsetKey(hosted.group_id, *place) in coming)
+        }
+        gone = dict.fromkeys(expired(offsets, membership_of(hosted), self._host.wall_ms(), self._retention_ms))
+        expired_count = len(gone)
+        for place, value in offsets.items():
+            if value.topic_id != NO_TOPIC_ID and value.topic_id not in topics:
+                missing.add(value.topic_id)
+                if value.topic_id in self._missing:
+                    gone[place] = None
+        if expired_count:
+            names = ", ".join(sorted({topic for topic, _ in gone}))
+            text = f"{expired_count} of {len(known)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
+            self._host.tell_group("offsets expired", hosted.group_id, text)
+        is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
+        if is_whole and is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
+            shard.remove_group(hosted)
+        elif gone:
+            shard.write_offsets([(OffsetKey(hosted.group_id, *place), None) for place in gone], None)
+
+    async def _forget(self, topics: Sequence[tuple[str, bytes]]) -> None:
+        topic_ids = dict(topics)
+        slices = Slices()
+        for shard in self._shards():
+            async for group_id, places, _ in self._places_of(shard, list(shard.offsets.group_ids()), slices):
+                known = shard.offsets.of_group(group_id)
+                keys = [
+                    OffsetKey(group_id, topic, partition)
+                    for topic, partition in places
+                    if topic in topic_ids
+                    and (topic, partition) in known
+                    and known[topic, partition].topic_id in {NO_TOPIC_ID, topic_ids[topic]}
+                ]
+                changes: list[Change] = [(key, None) for key in keys if key not in shard.under_way]
+                if changes:
+                    shard.write_offsets(changes, None)
+
+
+def membership_of(hosted: HostedGroup) -> Membership:
+    """Return what expiry wants to know of a group."""
+    if hosted.group.state is not GroupState.EMPTY:
+        return Membership(has_members=True, subscribed=hosted.group.topics())
+    return Membership(has_members=False, empty_since_ms=hosted.changed_at_ms)

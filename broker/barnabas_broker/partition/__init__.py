@@ -1,0 +1,1 @@
+"""One replica of a partition, as Kafka sees it. Begin with `partition`."""

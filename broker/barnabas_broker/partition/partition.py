@@ -1,0 +1,618 @@
+"""One replica of one partition: a Raft group's listener that speaks Kafka's terms.
+
+Raft counts entries (`commit_index`, inclusive, from 1), clients count records (`high_watermark`, exclusive, from 0).
+The one conversion is `high_watermark_at`; nothing else here, or anywhere, computes one from the other.
+
+*Append* is one synchronous stretch: check the producer's sequence, propose, note the producer's batch. So the order
+of two produce requests is fixed by the order in which they are served, and a repetition that arrives a moment after
+its original is recognised. What `append` returns is the index to wait for: the batch's own, or the original's.
+
+*Turned away.* A producer sends further batches before it knows what became of the first. If that was refused for a
+reason that passes (leadership is handed on, the disk is busy or full, too few replicas are in sync), those behind it
+are refused for the same reason, until it comes again: clients bring all of them again, in order. Called out of order,
+they would give up, or begin a new epoch and may store something twice. A batch that is refused for what it is (too
+large, damaged) is not waited for: it need not come again.
+
+*Leadership.* A leader that is not confirmed takes appends (they count only when committed) but answers no reads:
+what it knows of the commit index may be older than what clients have seen. When leadership ends, whoever waits here
+is answered at once.
+
+*The start of the log* moves as everything else does: a leader proposes it, and when that commits every replica forgets
+what lies before (`drop_before`, `log_starts`). A replica that needs what is gone gets a snapshot: where its leader's
+log begins, and the state beside it (`snapshot`, `install`); then the entries from there on, as always.
+
+*In-sync replicas* are those voters, but for a witness, that are live and have reached the log's end within
+`replica.lag.time.max.ms`. They are reviewed by the host while something changes, and announced when they did. Only they
+count for `min.insync.replicas`: a replica that is still on its way in may have everything, and is not relied on.
+Observers that are in sync are announced with them, lest the partition be taken for under-replicated; they count for
+nothing.
+
+*A witness* (`is_witness`) votes and serves nobody. Where one leads, which it does only until the others have what it
+alone had, the partition has no leader as far as clients are concerned (the group says so, here as on the replicas). Who
+keeps state that rests on the partition is told nothing here, because the log lacks what the replicas have. One that is
+to be a replica begins anew with an empty log (`install`, of entry 0); it has served nobody, so for nobody anything goes
+back.
+
+The group's driver calls the `on_...` methods after a drive, in the order in which things happened; an entry that
+`append` has already noted is skipped there.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from barnabas_broker.config.topic import TopicSettings
+from barnabas_broker.timing.slices import taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.image.image import Topic
+from barnabas_metadata_quorum.leaders.table import NO_LEADER
+from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.state_file import StateOrMaker
+from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.raft.membership import Configuration
+from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
+from barnabas_raftlog.records.header import BatchHeader, ControlKind
+
+from .contracts import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
+from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
+from .log_starts import (
+    LogStarts,
+    decode_replica_state,
+    decode_replica_state_in_steps,
+    encode_replica_state,
+    encode_start,
+)
+from .producer_state import (
+    ANY_ID,
+    FORGOTTEN_AT_ONCE,
+    OutOfOrderSequenceError,
+    PerhapsForgottenError,
+    ProducerBatch,
+    ProducerImage,
+    ProducerTable,
+)
+from .replica_state import note_entries
+from .waiters import CommitWaiters
+
+__all__ = ["NotEnoughReplicasError", "Partition", "high_watermark_at"]
+
+SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
+"""Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
+what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
+SWEPT_MIN = 64  # waiters that have given up
+GAP_MS = 5_000
+"""For so long after a change of leaders, or after something was refused that may come again, a batch that does not
+follow its producer's last one is sent back, to be brought again behind the one that is missing, before it is called out
+of order. Clients wait for a second at most."""
+EVERYTHING_BYTES = EVERY_INDEX = 1 << 62
+TURNED_AWAY_MAX = 1_000
+"""Producers, per partition, that are remembered as turned away; beyond it the one is forgotten that was first."""
+
+
+class NotEnoughReplicasError(BarnabasError):
+    """Fewer replicas are in sync than `min.insync.replicas`; nothing was appended."""
+
+
+class _TurnedAway(NamedTuple):
+    """What a producer was refused for, and until when a gap in what it sends is put down to that."""
+
+    until_ms: int
+    kind: type[BarnabasError]
+    text: str
+
+
+def high_watermark_at(log: GroupLog, commit_index: int) -> int:
+    """Return the first offset after the committed prefix: the only place where an index becomes an offset."""
+    return log.offset_after(commit_index)
+
+
+class Partition:
+    """See the module. `high_watermark` never goes back; `isr` holds node ids, this one's included when it leads."""
+
+    __slots__ = (
+        "_gaps_until_ms",
+        "_given_up",
+        "_led_term",
+        "_prepared",
+        "_saved_size",
+        "_short",
+        "_turned_away",
+        "_waiters",
+        "changes",
+        "expiration_ms",
+        "group",
+        "high_watermark",
+        "host",
+        "index",
+        "is_confirmed",
+        "is_leader",
+        "is_refusing",
+        "isr",
+        "lag_ms_max",
+        "leader_id",
+        "log",
+        "message_bytes_max",
+        "min_insync",
+        "observer",
+        "observing",
+        "placement",
+        "producers",
+        "saved_index",
+        "settings",
+        "starts",
+        "term",
+        "timestamp_after_max_ms",
+        "topic_id",
+        "topic_name",
+    )
+
+    group: Group
+
+    def __init__(
+        self,
+        host: PartitionHost,
+        topic: Topic,
+        index: int,
+        log: PartitionLog,
+        producers: ProducerTable,
+        *,
+        min_insync: int,
+        message_bytes_max: int,
+        lag_ms_max: int,
+        expiration_ms: int,
+    ) -> None:
+        self.host, self.log, self.producers = host, log, producers
+        self.starts = LogStarts()  # what was loaded beside the log takes its place
+        self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
+        self.placement, self.observing = topic.partitions[index], topic.observers
+        self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
+        self.expiration_ms = expiration_ms
+        self.timestamp_after_max_ms = 1 << 63  # until it is configured
+        self.high_watermark = log.log_start_offset
+        self.changes = 0  # for those who read: how often there was another one than that there is more to read
+        self.term = 0
+        self.leader_id: int | None = None
+        self.is_leader = self.is_confirmed = False
+        self.isr: tuple[int, ...] = ()
+        self.is_refusing = False  # acks=all, for too few replicas in sync; said once, until they are enough again
+        self.observer: PartitionObserver | None = None
+        self.settings: TopicSettings | None = None
+        self._led_term = 0
+        self._waiters: CommitWaiters[PendingAppend] = CommitWaiters()
+        self._turned_away: dict[int, _TurnedAway] = {}  # in this leadership, and nothing was taken from them since
+        self._gaps_until_ms = 0  # until then a gap is taken for a batch that is still on its way
+        # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
+        self._short: list[tuple[int, PendingAppend]] = []
+        self._given_up = 0  # those of both lists, at least, that wait no more
+        self.saved_index, self._saved_size = 0, log.size_bytes
+        self._prepared: tuple[bytes, tuple[int, ProducerTable]] | None = None  # a state, and the same decoded
+
+    def __repr__(self) -> str:
+        return f"{self.topic_name}-{self.index}"
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Everybody who holds it or is about to, as the metadata says; the first one should lead."""
+        return self.placement.replicas
+
+    @property
+    def electable(self) -> tuple[int, ...]:
+        """The replicas that may lead now, in their order: those that are on their way in cannot yet."""
+        return electable(self.group.configuration, self.replicas)
+
+    @property
+    def is_witness(self) -> bool:
+        """True while this node votes here and keeps no copy to rely on."""
+        return self.group.is_witness
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Go by `settings` from now on. What is on its way is not looked at again."""
+        self.settings = settings
+        self.min_insync, self.message_bytes_max = settings.min_insync_replicas, settings.max_message_bytes
+        self.timestamp_after_max_ms = settings.timestamp_after_max_ms
+        if not self.is_witness:
+            self.log.limit_segments(settings.segment_bytes)
+        if self.is_leader:
+            # Who waits for more replicas than are asked for now need not.
+            self.host.review_soon(self)
+
+    # What requests do.
+
+    def append(
+        self, header: BatchHeader, frame: bytearray | memoryview, *, needs_replicas: bool = False
+    ) -> tuple[int, int]:
+        """Append a checked batch unless it is a repetition; return its (or the original's) base offset and index.
+
+        `needs_replicas`: only while as many replicas are in sync as `min.insync.replicas` asks for.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+            NotEnoughReplicasError: they are not, or a batch before this one was refused for that.
+            OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
+            StorageFailedError: nothing was appended; or so it was with a batch before this one.
+        """
+        producers, producer_id = self.producers, header.producer_id
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
+        try:
+            if needs_replicas and not self.has_enough_replicas:
+                raise NotEnoughReplicasError(f"in sync are {list(self.isr)}, min.insync.replicas is {self.min_insync}")
+            self.group.check_may_propose()
+        except (NotLeaderError, NotEnoughReplicasError) as error:
+            self._turn_away(producer_id, error)
+            raise
+        original = self._original(header) if producer_id >= 0 else None
+        if original is not None:
+            return original.base_offset, original.log_index
+        base_offset = self.log.log_end_offset
+        try:
+            index = self.group.propose(frame).index
+        except StorageFailedError as error:
+            self._turn_away(producer_id, error)
+            raise
+        if producer_id >= 0:
+            self._turned_away.pop(producer_id, None)
+            producers.append(
+                producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_offset_delta,
+                index,
+                base_offset,
+                self.host.wall_ms(),
+            )
+        else:
+            producers.skip(index)
+        return base_offset, index
+
+    def _original(self, header: BatchHeader) -> ProducerBatch | None:
+        """Return the batch of which this is a repetition; raise if it is not this one's turn."""
+        try:
+            return self.producers.check(
+                header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+        except OutOfOrderSequenceError as error:
+            self._send_back(header.producer_id, error)
+            if not isinstance(error, PerhapsForgottenError):
+                raise
+            return None
+
+    def _turn_away(self, producer_id: int, error: BarnabasError) -> None:
+        if producer_id < 0:
+            return
+        if len(self._turned_away) >= TURNED_AWAY_MAX and producer_id not in self._turned_away:
+            del self._turned_away[next(iter(self._turned_away))]
+        self._turned_away[producer_id] = _TurnedAway(self.host.now_ms() + GAP_MS, type(error), str(error))
+
+    def _send_back(self, producer_id: int, gap: OutOfOrderSequenceError) -> None:
+        """Raise if the batch before this one was turned away, or was by another replica, and will be brought again."""
+        now_ms = self.host.now_ms()
+        turned_away = self._turned_away.get(producer_id)
+        if turned_away is not None and now_ms < turned_away.until_ms:
+            if turned_away.kind is not NotLeaderError:
+                raise turned_away.kind(turned_away.text) from gap
+            raise NotLeaderError(self.leader_id) from gap
+        if now_ms < self._gaps_until_ms:
+            raise NotLeaderError(self.leader_id) from gap
+
+    def drop_before(self, offset: int) -> int:
+        """Let the log start at `offset` on every replica; return the index to wait for.
+
+        What is below is gone once that index has committed; room comes back a whole segment at a time, so a start
+        within the newest segment frees none. `offset` is from 0 to the high watermark; one that is not above the
+        present start changes nothing.
+
+        Raises:
+            NotLeaderError: another node leads, or nobody.
+            StorageFailedError: nothing was changed.
+        """
+        assert 0 <= offset <= self.high_watermark, (offset, self.high_watermark)
+        if not self.is_leader:
+            raise NotLeaderError(self.leader_id)
+        if offset <= self.log.log_start_offset:
+            return self.producers.commit_index
+        under_way = self.starts.index_for(offset)
+        if under_way is not None:
+            return under_way
+        entry = self.group.propose_control(ControlKind.PREFIX_TRUNCATION, encode_start(offset))
+        note_entries(self.producers, self.starts, (entry,), self.host.wall_ms())
+        return entry.index
+
+    def wait_for(self, index: int, waiter: PendingAppend) -> bool:
+        """Let `waiter` be told when enough replicas have `index`; False if they do, and it is not going to be."""
+        if index > self.producers.commit_index:
+            self._waiters.add(index, waiter)
+            return True
+        if not self._is_short(index):
+            return False
+        self._hold_short([(index, waiter)])
+        return True
+
+    def forget(self, waiter: PendingAppend) -> None:
+        """`waiter` has given up, and says so; thousands may do at once, so the lists are swept when it is worth it."""
+        assert waiter.is_closed
+        self._given_up += 1
+        if self._given_up >= SWEPT_MIN and 2 * self._given_up >= len(self._waiters) + len(self._short):
+            self._given_up = 0
+            self._waiters.sweep(_has_given_up)
+            self._short = [pair for pair in self._short if not pair[1].is_closed]
+
+    def bytes_since(self, start_offset: int) -> int | None:
+        """Return how many bytes can be read from `start_offset` on; None: not known without asking the disk."""
+        try:
+            start_offset = max(start_offset, self.log.log_start_offset)
+            frames = self.log.read(start_offset, self.high_watermark, EVERYTHING_BYTES)
+        except StorageFailedError:
+            return None
+        return None if frames is None else sum(map(len, frames))
+
+    @property
+    def can_serve(self) -> bool:
+        """True while this node leads and a majority has confirmed it since anything could have gone wrong."""
+        return self.is_confirmed and self.group.confirmed
+
+    @property
+    def not_leading_code(self) -> ErrorCode:
+        """What a client is told of a partition that this node does not lead."""
+        failed = self.group.failed is not None
+        return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    @property
+    def is_handing_over(self) -> bool:
+        """True while this node leads, and takes nothing because another is about to."""
+        return self.is_leader and self.group.core.transfer_target is not None
+
+    @property
+    def follows(self) -> bool:
+        """True while this replica knows its leader and may serve what that one has committed."""
+        if self.is_leader or self.leader_id is None or self.group.failed is not None:
+            return False
+        return self.host.node_id in self.group.configuration.node_ids and not self.is_witness
+
+    def readable_elsewhere(self, now_ms: int) -> list[tuple[int, int]]:
+        """Return who else could serve reads now, and where its log ends; only a leader knows."""
+        return readable_elsewhere(self.group, self.log, now_ms, self.lag_ms_max)
+
+    @property
+    def has_enough_replicas(self) -> bool:
+        """Whether acks=all may be accepted now."""
+        return self.copies_in_sync >= self.min_insync
+
+    @property
+    def copies_in_sync(self) -> int:
+        """How many replicas are in sync; observers are none."""
+        return len(set(self.isr).intersection(self.replicas))
+
+    def review(self, now_ms: int) -> bool:
+        """Look at the in-sync replicas, announce a change, and return whether to look again without being told."""
+        if not self.is_confirmed:
+            return False
+        self._announce_in_sync(now_ms)
+        if self._short:
+            self._finish_short()
+        forgotten = self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
+        # Who lacks something may leave without a further word. Whoever is live should come back in sync; the core may
+        # hear of that later than the links.
+        if self._short or forgotten == FORGOTTEN_AT_ONCE or lacks_something(self.group, self.isr):
+            return True
+        return any(
+            replica not in self.isr and self.host.is_live(replica) for replica in (*self.replicas, *self.observing)
+        )
+
+    def has_caught_up(self, node_id: int) -> bool:
+        """Tell whether that replica would take over quickly: it had everything at most an election timeout ago."""
+        return self.group.has_caught_up(node_id)
+
+    @property
+    def successors(self) -> tuple[int, ...]:
+        """The other replicas that may lead now and would take over quickly, in their order."""
+        own = self.host.node_id
+        return tuple(node_id for node_id in self.electable if node_id != own and self.has_caught_up(node_id))
+
+    def transfer(self, node_id: int) -> None:
+        """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""
+        self.group.transfer(node_id)
+
+    def save_producers(self) -> None:
+        """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash.
+
+        It is kept with an entry that this replica surely has after a crash, though it may say more than that: others
+        may have made durable, and so committed, what is still on its way to this disk. Who writes it encodes it, as of
+        this call.
+        """
+        if self.producers.commit_index < self.starts.known_index:
+            return  # What is saved is ahead of the log, and stays true.
+        if self.log.log_end_offset == 0:
+            return  # Nobody has ever written: there is nothing to know.
+        self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
+        committed = self.producers.committed()
+        if committed.applied_index > 0:
+            index = max(self.log.first_index - 1, min(committed.applied_index, self.log.durable_index))
+            self.log.save_state(index, self._encoder(committed))
+
+    def end(self, code: ErrorCode) -> None:
+        """Answer whoever waits: this replica serves nothing any more."""
+        self.is_leader = self.is_confirmed = False
+        if self.observer is not None:
+            self.observer.on_ended()
+        self._fail_waiters(code)
+        self._wake()
+
+    # What the driver of the group tells (GroupListener).
+
+    def on_appended(self, entries: Sequence[Entry]) -> None:
+        note_entries(self.producers, self.starts, entries, self.host.wall_ms())
+        if self.is_leader:
+            self.host.review_soon(self)
+
+    def on_truncated(self, index: int) -> None:
+        self.producers.truncate_from(index)
+        self.starts.truncate_from(index)
+        if self._waiters:
+            self.host.fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def on_committed(self, commit_index: int) -> None:
+        self.producers.commit_index = commit_index
+        high_watermark = high_watermark_at(self.log, commit_index)
+        assert high_watermark >= self.high_watermark
+        read_until, started_at = self.high_watermark, self.log.log_start_offset
+        self.high_watermark = high_watermark
+        if self.starts.commit(commit_index):
+            self._drop_prefix(commit_index)
+        # First whoever keeps state that rests on this: it is committed, however long its answers are held back.
+        if self.observer is not None and not self.is_witness:
+            self.observer.on_committed(commit_index)
+        if self._waiters:
+            if self.min_insync > copies_of_committed(self.group.configuration):
+                self._hold_short([(commit_index, waiter) for waiter in self._waiters.take_committed(commit_index)])
+                self._finish_short()
+            else:
+                self.host.finish(self._waiters.take_committed(commit_index))
+        if self._is_save_due(commit_index):
+            self.save_producers()
+        if self.log.log_start_offset != started_at:
+            self._wake()
+        else:
+            self.host.gained(self, read_until)
+
+    def on_configuration(self, configuration: Configuration) -> None:
+        """Who is in sync is asked of the group; but a witness that ceases to be one has segments like the others."""
+        if self.settings is not None and not self.is_witness:
+            self.log.limit_segments(self.settings.segment_bytes)
+
+    def on_failed(self, error: StorageFailedError) -> None:
+        self.host.on_failed(self, error)
+
+    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
+        led_term = self._led_term if self.is_leader else 0
+        was_confirmed = self.is_confirmed and led_term == term
+        self.term, self.leader_id, self.is_leader, self.is_confirmed = term, leader_id, is_leader, confirmed
+        if self.observer is not None:
+            self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
+        if led_term and (not is_leader or led_term != term):
+            self.host.announce(self, led_term, NO_LEADER, ())
+            self._fail_waiters(self.not_leading_code)
+        if is_leader and led_term != term:
+            self._led_term = term
+            self.is_refusing = False
+            self._turned_away.clear()
+            self._gaps_until_ms = self.host.now_ms() + (GAP_MS if self.log.log_end_offset else 0)
+            # Until a majority has answered nobody knows better; a batch that too few have does not commit.
+            self.isr = self.electable
+        if confirmed and not was_confirmed:
+            self.isr = ()
+            self._announce_in_sync(self.host.now_ms())
+            self.host.review_soon(self)
+        if not is_leader and leader_id is not None:
+            self.host.hear(self, term, leader_id)
+        self._wake()
+
+    def install(self, snapshot: InstallSnapshot) -> None:
+        index = snapshot.snapshot_index
+        self._wake()
+        if index == 0:
+            self._begin_anew()
+            return
+        try:
+            start_offset, producers = self._decoded(bytes(snapshot.data))
+        except BarnabasError:
+            # Of another version. The log is what counts; without the table a repetition may pass for something new.
+            start_offset, producers = 0, ProducerTable()
+            producers.forgotten_id_max = ANY_ID
+        producers.applied_index = max(producers.applied_index, index)
+        producers.commit_index = index
+        self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)
+        self.saved_index, self._saved_size = index, self.log.size_bytes
+
+    async def prepare(self, state: bytes) -> None:
+        """Read in pieces what `install` is about to be given; cancelled, that reads it again."""
+        with suppress(BarnabasError):
+            self._prepared = state, await taken(decode_replica_state_in_steps(state))
+
+    def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
+        """Return where this log begins: whoever lacks something before that, needs everything after it."""
+        if self.producers.commit_index < self.starts.known_index:
+            return None  # It is not known yet what the state was as of anything that is committed: ask again.
+        index = self.log.first_index - 1
+        term = self.log.term_at(index)
+        assert term is not None, index
+        return index, term, self._encoder(self.producers.committed())
+
+    # Inside.
+
+    def _wake(self) -> None:
+        self.changes += 1
+        self.host.wake(self)
+
+    def _begin_anew(self) -> None:
+        self.producers, self.starts, self.saved_index, self._saved_size = ProducerTable(), LogStarts(), 0, 0
+        self.high_watermark = 0
+
+    def _drop_prefix(self, commit_index: int) -> None:
+        """Let the log start where that was committed, and forget what nobody needs any more."""
+        # It lies beyond the log only where a loss of power took from a majority what was committed with it.
+        log, offset = self.log, min(self.starts.offset, self.high_watermark)
+        if log.has_segments_before(offset):
+            # What is deleted cannot be replayed.
+            self.save_producers()
+        log.drop_before(offset, commit_index)
+        self._saved_size = min(self._saved_size, log.size_bytes)
+
+    def _encoder(self, committed: ProducerImage) -> Callable[[], bytes]:
+        # A replica that was just opened may know of a committed start that it has not applied yet.
+        return partial(encode_replica_state, self.starts.offset_as_of(committed.commit_index), committed)
+
+    def _decoded(self, state: bytes) -> tuple[int, ProducerTable]:
+        prepared, self._prepared = self._prepared, None
+        return prepared[1] if prepared is not None and prepared[0] == state else decode_replica_state(state)
+
+    def _is_save_due(self, commit_index: int) -> bool:
+        entries = commit_index - self.saved_index
+        if entries < SAVE_ENTRIES and self.log.size_bytes - self._saved_size < SAVE_BYTES:
+            return False
+        # Writing the table must stay small beside what was written to the log meanwhile.
+        return entries * 4 >= len(self.producers)
+
+    def _announce_in_sync(self, now_ms: int) -> None:
+        about = (self.group, self.replicas, self.observing, self.host.node_id)
+        isr = in_sync(*about, now_ms, self.lag_ms_max)
+        if isr != self.isr:
+            self.isr = isr
+            self.is_refusing = self.is_refusing and not self.has_enough_replicas
+            self.host.announce(self, self._led_term, self.host.node_id, isr)
+
+    def _is_short(self, index: int) -> bool:
+        """Tell whether fewer replicas than the topic asks for have `index`, which is committed."""
+        return index > self._enough_index()
+
+    def _enough_index(self) -> int:
+        """Return up to which index, of those that are committed, as many replicas as the topic asks for have all."""
+        if self.min_insync <= copies_of_committed(self.group.configuration) or not self.is_leader:
+            return EVERY_INDEX
+        return copied_index(self.group, self.log, self.replicas, self.host.node_id, self.min_insync)
+
+    def _hold_short(self, pairs: Sequence[tuple[int, PendingAppend]]) -> None:
+        """Let these wait for more copies of what is committed: no commit will come, who has it is asked at each review.
+
+        A review must be asked for here. All in-sync followers may have had everything at the last one, and the copy
+        that is missing be this node's own, which is not durable yet.
+        """
+        self._short.extend(pairs)
+        self.host.review_soon(self)
+
+    def _finish_short(self) -> None:
+        short, enough_index = self._short, self._enough_index()
+        self._short = [pair for pair in short if pair[0] > enough_index and not pair[1].is_closed]
+        if len(self._short) < len(short):
+            self.host.finish([waiter for index, waiter in short if index <= enough_index])
+
+    def _fail_waiters(self, code: ErrorCode) -> None:
+        short, self._short = self._short, []
+        if short or self._waiters:
+            self.host.fail([*(pair[1] for pair in short), *self._waiters.take_all()], code)
+
+
+def _has_given_up(waiter: PendingAppend) -> bool:
+    return waiter.is_closed

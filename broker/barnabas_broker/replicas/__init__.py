@@ -1,0 +1,1 @@
+"""All replicas that this broker holds. Begin with `partitions`."""

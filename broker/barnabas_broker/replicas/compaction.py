@@ -1,0 +1,123 @@
+"""Compaction of topics with `cleanup.policy=compact`: which partition next, how fast, and what came of it.
+
+Every `log.cleaner.backoff.ms` all partitions of this broker are looked at; one at a time is compacted, by this replica
+for itself and whoever leads (`barnabas_raftlog.log.replica.compacting`). The work on records is done in a thread, which
+still takes the interpreter from the loop while it runs: so a quarter of the time is work and the rest is pause, and no
+more is read than `log.cleaner.io.max.bytes.per.second`. A large partition takes as long as it takes. When something was
+written anew, a checkpoint follows, which lets the old files go.
+
+A witness keeps only what a replica lacks: there is nothing to compact.
+
+An event says what was compacted, and one how many batches were kept as they are because they cannot be read or hold
+more than is opened here. A partition for which there is no room on the disk is said too, and tried again in the
+next round; nothing is lost by that.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.waiters import Deadline
+from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.slices import Slices
+from barnabas_broker.timing.timers import Timers
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.log.replica.compacting import CompactionFailedError, CompactionLimits
+from barnabas_raftlog.log.replica.compaction import KEY_BYTES
+
+from .partitions import Partitions
+
+__all__ = ["Compaction"]
+
+REST = 3  # times as long as the work
+REST_S_MAX = 1.0  # a piece of 256 KiB takes milliseconds; what takes longer was not work but waiting for the disk
+
+
+class Compaction:
+    """See the module. One round at a time; owned by the broker."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        events: EventHistory,
+        timers: Timers,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        config: BrokerConfig,
+    ) -> None:
+        self._partitions, self._events, self._timers, self._spawn = partitions, events, timers, spawn
+        self._interval_ms = config.log_cleaner_backoff_ms
+        self._keys_max = max(1, config.log_cleaner_dedupe_buffer_size // KEY_BYTES)
+        self._bytes_per_s = config.log_cleaner_io_max_bytes_per_second
+        self._deadline: Deadline[Callable[[], None]] | None = None
+        self._resumed_s = 0.0
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._deadline = self._timers.add(self._interval_ms, self._begin)
+
+    def close(self) -> None:
+        if self._deadline is not None:
+            self._timers.cancel(self._deadline)
+
+    async def round(self) -> None:
+        """Look at every replica of this broker once, and compact what is due.
+
+        Cancellation: what was written anew so far counts.
+        """
+        slices, is_changed = Slices(), False
+        self._resumed_s = asyncio.get_running_loop().time()
+        for partition in self._partitions:
+            settings = partition.settings
+            is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
+            if settings is not None and settings.is_compacted and not is_kept_otherwise:
+                is_changed |= await self._compact(partition)
+            await slices.breathe()
+        if is_changed:
+            self._partitions.checkpoint()
+
+    async def _compact(self, partition: Partition) -> bool:
+        settings = partition.settings
+        assert settings is not None
+        limits = CompactionLimits(
+            keys_max=self._keys_max,
+            min_dirty_ratio=settings.min_cleanable_dirty_ratio,
+            min_lag_ms=settings.min_compaction_lag_ms,
+            max_lag_ms=settings.max_compaction_lag_ms,
+            delete_retention_ms=settings.delete_retention_ms,
+        )
+        try:
+            done = await partition.log.compact(
+                limits, partition.producers.commit_index, self._partitions.wall_ms(), self._pause
+            )
+        except CompactionFailedError as error:
+            self._events.add("compaction failed", str(partition), str(error))
+            return False
+        except StorageFailedError:
+            return False  # Said and mended by the scrub, if that can be done.
+        if done is not None and done.unread_count:
+            text = f"{done.unread_count} that cannot be read or hold too much, the first at offset {done.unread_offset}"
+            self._events.add("batches not compacted", str(partition), text)
+        if done is None or not done.segment_count:
+            return False
+        text = (
+            f"{done.segment_count} segments: {done.records_after} of {done.records_before} records left,"
+            f" {done.bytes_after} of {done.bytes_before} bytes"
+        )
+        self._events.add("log compacted", str(partition), text)
+        return True
+
+    async def _pause(self, size_bytes: int) -> None:
+        loop = asyncio.get_running_loop()
+        worked_s = loop.time() - self._resumed_s
+        await asyncio.sleep(max(size_bytes / self._bytes_per_s, min(worked_s * REST, REST_S_MAX)))
+        self._resumed_s = loop.time()
+
+    def _begin(self) -> None:
+        self._spawn(self._run())
+
+    async def _run(self) -> None:
+        await self.round()
+        self.start()

@@ -1,0 +1,139 @@
+"""Replicas whose logs have failed are made anew and filled by their leaders.
+
+A log fails for good when its newest file is found damaged in what had been synced, or cannot be written. It is never
+cut silently, and nobody is served from it. What it held is with the others, so the replica is deleted but for its vote,
+made again, empty, and filled like any that is behind. Until it has caught up it is *uncertain* (`raft.uncertainty`):
+nothing that it acknowledged, or will, helps to elect anybody or to commit anything.
+
+First the leader is asked, over `METHOD`. It ceases to count what this replica has acknowledged, makes sure that it
+still leads, and says whether enough others hold everything that is committed: as many as a majority, or, where there
+are not so many, all. Until some leader says so nothing is deleted, for this may be the last copy.
+
+A disk that goes on failing must not be written to all day: a replica is made anew once in `AGAIN_MS`.
+
+Limits: one row a failed replica, and one a replica that was made anew within `AGAIN_MS`; one question at a time, and a
+round of them every `RETRY_S` for as long as any replica is out.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas_broker.partition.in_sync import is_held_without
+from barnabas_broker.partition.partition import Partition
+from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
+from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
+from barnabas_raftlog.raft.messages import GroupId
+
+from .hosted_topic import GROUP_ID_BYTES, place_of
+
+__all__ = ["AGAIN_MS", "METHOD", "FailedReplicas", "NodeLinks"]
+
+METHOD = "replica failed"
+AGAIN_MS = 60_000
+RETRY_S = 1.0
+CALL_S = 5.0
+_YES, _NO = b"\1", b"\0"
+
+
+class NodeLinks(Protocol):
+    """The part of `Links` that is used here."""
+
+    def is_live(self, node_id: int) -> bool: ...
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+
+
+class FailedReplicas:
+    """Owned by `Partitions`, on the loop.
+
+    Args:
+        node_id: This node.
+        links: To other nodes, which serve `answer` as `METHOD`.
+        leadership: Who leads a partition (topic id, number), as far as is known.
+        find: The replica here, by the same.
+        now_ms: The monotonic clock.
+        make_anew: Deletes a replica and makes it again; called with the group and its leader.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        links: NodeLinks,
+        leadership: Callable[[bytes, int], Leadership | None],
+        find: Callable[[bytes, int], Partition | None],
+        now_ms: Callable[[], int],
+        make_anew: Callable[[GroupId, int], None],
+    ) -> None:
+        self._node_id, self._links, self._now_ms = node_id, links, now_ms
+        self._leadership, self._find, self._make_anew = leadership, find, make_anew
+        self._errors: dict[GroupId, StorageFailedError] = {}
+        self._made_ms: dict[GroupId, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def status(self) -> dict[GroupId, str]:
+        """Return why each of those that are out of service has failed."""
+        return {group_id: str(error) for group_id, error in self._errors.items()}
+
+    def note(self, group_id: GroupId, error: StorageFailedError) -> None:
+        """The log of this replica has failed."""
+        self._errors[group_id] = error
+        if self._task is None and self._timer is None and not self._is_closed:
+            self._begin()
+
+    def forget(self, group_id: GroupId) -> None:
+        """This replica is none of this broker's any more."""
+        self._errors.pop(group_id, None)
+
+    async def close(self) -> None:
+        """Ask no more. Idempotent."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._work())
+        self._task.add_done_callback(self._on_worked)
+
+    def _on_worked(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled():
+            task.result()  # A mistake of ours: the loop's exception handler says so.
+        if self._errors and not self._is_closed:
+            self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._begin)
+
+    async def _work(self) -> None:
+        now_ms = self._now_ms()
+        self._made_ms = {group_id: made for group_id, made in self._made_ms.items() if made > now_ms - AGAIN_MS}
+        for group_id in [group_id for group_id in self._errors if group_id not in self._made_ms]:
+            known = self._leadership(*place_of(group_id))
+            leader_id = self._node_id if known is None else known.leader_id
+            if leader_id in {NO_LEADER, self._node_id} or not self._links.is_live(leader_id):
+                continue
+            try:
+                is_held = await self._links.call(leader_id, METHOD, group_id, CALL_S) == _YES
+            except (BarnabasError, TimeoutError):
+                continue  # Another one leads by now, or nobody: it is asked again.
+            if is_held and self._errors.pop(group_id, None) is not None:
+                self._made_ms[group_id] = now_ms
+                self._make_anew(group_id, leader_id)
+
+    async def answer(self, source: int, body: bytes) -> bytes:
+        """Tell node `source`, whose replica has failed, whether it can be done without.
+
+        Raises:
+            NotLeaderError: this node does not lead that partition.
+            TimeoutError: no majority has confirmed that it does.
+        """
+        partition = self._find(*place_of(GroupId(body))) if len(body) == GROUP_ID_BYTES else None
+        if partition is None or not partition.can_serve:
+            raise NotLeaderError(None)
+        partition.group.discount(source)
+        async with asyncio.timeout(CALL_S):
+            await partition.group.confirm()
+        return _YES if is_held_without(partition.group, partition.log, source) else _NO

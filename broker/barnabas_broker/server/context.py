@@ -1,0 +1,251 @@
+"""What a request handler may use: the broker's parts, and a few questions that several handlers ask."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Iterable
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID, uuid4
+
+from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.leadership.cut_off import somebody_else
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.replicas.compaction import Compaction
+from barnabas_broker.replicas.hosted_topic import HostedTopic
+from barnabas_broker.replicas.partitions import Partitions
+from barnabas_broker.replicas.retention import Retention
+from barnabas_broker.status.events import EventHistory, FetchCounters
+from barnabas_broker.timing.pieces import let_go
+from barnabas_broker.timing.timers import Timers
+from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.create_topics import CreateTopicsResponse
+from barnabas_clients.protocol.describe_configs import DescribeConfigsResponse
+from barnabas_clients.protocol.describe_groups import DescribeGroupsResponse
+from barnabas_clients.protocol.describe_log_dirs import DescribeLogDirsResponse
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.leader_hints import NodeEndpoint
+from barnabas_clients.protocol.list_groups import ListGroupsResponse
+from barnabas_clients.protocol.list_partition_reassignments import ListPartitionReassignmentsResponse
+from barnabas_clients.protocol.metadata import MetadataResponse
+from barnabas_clients.protocol.offset_fetch import OffsetFetchResponse
+from barnabas_clients.protocol.registry import APIS, Message, encode_response, encode_response_in_steps
+from barnabas_metadata_quorum.active_controller import Clocks
+from barnabas_metadata_quorum.image.image import Broker, Image
+from barnabas_metadata_quorum.service import MetadataService
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.loop_meter import LoopMeter
+
+from .connections import Exchange, Listener
+
+__all__ = ["SMALL_BYTES", "BrokerContext", "Leader", "code_of", "in_words", "respond", "respond_in_steps"]
+
+T = TypeVar("T")
+
+SMALL_BYTES = 16 << 10
+"""A request up to this size names few enough things to be decoded at once, and to have its answer encoded at once."""
+WORDS_CHARACTERS_MAX = 1_000
+_WIDE = frozenset(
+    {
+        CreateTopicsResponse,
+        DescribeConfigsResponse,
+        DescribeGroupsResponse,
+        DescribeLogDirsResponse,
+        ListGroupsResponse,
+        ListPartitionReassignmentsResponse,
+        MetadataResponse,
+        OffsetFetchResponse,
+    }
+)
+"""Answers that may be long though the question is short."""
+
+
+class Leader(NamedTuple):
+    """Who leads a partition as far as this broker has heard from the leader itself; -1 is nobody, or unknown."""
+
+    leader_id: int
+    epoch: int
+    isr: tuple[int, ...]
+
+
+NOBODY = Leader(-1, -1, ())
+
+
+class BrokerContext:
+    """One broker's parts, put together by `node`. Owned by the loop."""
+
+    listener: Listener
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataService,
+        partitions: Partitions,
+        events: EventHistory,
+        clock: Callable[[], int],
+        on_fatal: Callable[[BaseException], None],
+        new_id: Callable[[], UUID] = uuid4,
+        meter: LoopMeter | None = None,
+    ) -> None:
+        self.config, self.metadata, self.partitions, self.events = config, metadata, partitions, events
+        self.node_id, self.cluster_id = config.node_id, config.cluster_id
+        self.now_ms, self.on_fatal, self.new_id = clock, on_fatal, new_id
+        self.meter = meter or LoopMeter()
+        self.timers = Timers(clock, self.meter)
+        clocks = Clocks(clock, partitions.wall_ms)
+        self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter)
+        interval_ms = config.log_retention_check_interval_ms
+        self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
+        self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)
+        self.fetches = FetchCounters()
+        self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
+        self.is_stopping = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their beginning
+
+    @property
+    def image(self) -> Image:
+        return self.metadata.image
+
+    def topic(self, name: str, topic_id: bytes, *, by_id: bool) -> HostedTopic | None:
+        """Return a topic by the one of its two names that the request's version carries."""
+        return self.partitions.topics_by_id.get(topic_id) if by_id else self.partitions.topics.get(name)
+
+    def leader_of(self, hosted: HostedTopic, index: int) -> Leader:
+        """Return the newest leader known: announced, there, and not silent for a moment.
+
+        A leader that has just died is nobody, not itself: told so, clients ask again in a tenth of a second and
+        find its successor; sent to a dead address, they try that for a second first.
+        """
+        leadership = self.partitions.leadership(hosted.topic.topic_id, index)
+        if leadership is None:
+            return NOBODY
+        broker = self.image.brokers.get(leadership.leader_id)
+        if broker is None or not self.is_there(broker) or self.partitions.absences.is_doubtful(leadership.leader_id):
+            return Leader(-1, leadership.term, leadership.isr)
+        return Leader(leadership.leader_id, leadership.term, leadership.isr)
+
+    def where_to_ask(self, hosted: HostedTopic, index: int) -> Leader:
+        """Return whom a client should turn to: the leader, or, while this node is cut off from it, a guess.
+
+        Only for answers that say where to look. Whoever is refused is told a leader that is known, or none.
+        """
+        leader = self.leader_of(hosted, index)
+        placement = hosted.topic.partitions[index]
+        if leader.leader_id >= 0 or not self.partitions.is_cut_off(placement.voters):
+            return leader
+        replicas = placement.replicas
+        last = self.partitions.leadership(hosted.topic.topic_id, index)
+        last_leader = -1 if last is None else last.leader_id
+        in_sync = tuple(replica for replica in leader.isr if replica in replicas)  # observers lead nothing
+        return leader._replace(leader_id=somebody_else(self.node_id, last_leader, in_sync, replicas))
+
+    def partition_leader(self, partition: Partition) -> Leader:
+        """As `leader_of`, for a partition with a replica here."""
+        hosted = self.partitions.topics_by_id.get(partition.topic_id)
+        return NOBODY if hosted is None else self.leader_of(hosted, partition.index)
+
+    def is_there(self, broker: Broker) -> bool:
+        """Tell whether clients may be sent to `broker`.
+
+        One that was fenced for its silence and is heard again is there before the controller has its next heartbeat:
+        its groups may elect it the moment its links are back, and nobody else would be named in its place.
+        """
+        if not broker.fenced:
+            return True
+        is_heard = broker.node_id == self.node_id or self.partitions.is_live(broker.node_id)
+        return broker.has_served and not broker.shutting_down and is_heard
+
+    def brokers(self) -> list[Broker]:
+        """Return the brokers that clients may be sent to, by id."""
+        return [broker for _, broker in sorted(self.image.brokers.items()) if self.is_there(broker)]
+
+    def known_brokers(self) -> list[Broker]:
+        """Return the brokers that clients should know, by id: also those that left a moment ago."""
+        left = self.partitions.absences.has_just_left
+        brokers = sorted(self.image.brokers.items())
+        return [known for node_id, known in brokers if self.is_there(known) or left(node_id)]
+
+    def endpoints(self, leader_ids: Iterable[int]) -> list[NodeEndpoint]:
+        """Return where the brokers among `leader_ids` are, by id, each once (KIP-951)."""
+        brokers = self.image.brokers
+        known = [brokers[leader_id] for leader_id in sorted(set(leader_ids)) if leader_id in brokers]
+        return [NodeEndpoint(node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in known]
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run what must wait, and end the node if it fails. Bounded by the unanswered requests of all connections."""
+        self.start_task(coroutine, self._on_done)
+
+    def start_task(
+        self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[asyncio.Task[T]], None], name: str = ""
+    ) -> None:
+        """Run a request that must wait, and hand it to `on_done` when it is over; `close` cancels it.
+
+        `name` is what it is called where it is told what took long.
+        """
+        task = asyncio.get_running_loop().create_task(self.meter.measured(coroutine, name))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(on_done)
+
+    async def close(self) -> None:
+        """Cancel what is still waiting."""
+        self.retention.close()
+        self.compaction.close()
+        await self.coordinator.close()
+        self.timers.close()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.on_fatal(error)
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """Return what clients are told of an error that nobody expected."""
+    is_disk = isinstance(error, StorageFailedError)
+    return ErrorCode.KAFKA_STORAGE_ERROR if is_disk else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def in_words(text: str | None) -> str | None:
+    """Return what a client is told of an error: cut, as it may quote the client, and old versions have little room."""
+    return text if text is None or len(text) <= WORDS_CHARACTERS_MAX else f"{text[:WORDS_CHARACTERS_MAX]}..."
+
+
+def respond(exchange: Exchange, response: Message, request: Message | None = None) -> None:
+    """Encode the response in the version of the request, at once or in steps, and send it when its turn comes.
+
+    Nobody needs `request` any more: if it is large it is let go in steps, too.
+    """
+    if exchange.size_bytes <= SMALL_BYTES and type(response) not in _WIDE:
+        exchange.answer(encode_response(exchange.api_key, exchange.version, exchange.correlation_id, response))
+    else:
+        respond_in_steps(exchange, _made(response), request)
+
+
+def respond_in_steps(exchange: Exchange, steps: Generator[None, None, Message], request: Message | None = None) -> None:
+    """Make the response in steps, encode it in steps, and send it when its turn comes; then let go of both."""
+
+    def failed(error: Exception) -> None:
+        exchange.give_up(f"an answer cannot be encoded: {error}")
+
+    name = f"answer to {APIS[exchange.api_key].name}"
+    exchange.turns.begin(Work(exchange, _answer_in_steps(exchange, steps, request), failed, name=name))
+
+
+def _made(response: Message) -> Generator[None, None, Message]:
+    yield from ()
+    return response
+
+
+def _answer_in_steps(
+    exchange: Exchange, steps: Generator[None, None, Message], request: Message | None = None
+) -> Generator[None, None, None]:
+    response = yield from steps
+    how = (exchange.api_key, exchange.version, exchange.correlation_id)
+    exchange.answer((yield from encode_response_in_steps(*how, response)), keeps_frame=request is not None)
+    yield from let_go(response)
+    if request is not None:
+        yield from let_go(request)
+        exchange.forget_frame()

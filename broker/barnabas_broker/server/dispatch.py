@@ -1,0 +1,286 @@
+"""From a request's bytes to its handler and back: the table of APIs, and what happens to errors.
+
+A handler gets the decoded request and returns the response; or a coroutine of one, if it must wait for others; or a
+generator of either, if it may have much to do, which yields between small pieces (`turns`); or None when it answers the
+exchange itself, now or later (produce and fetch, which park without a task). A large request is decoded in such pieces,
+too, and refused if it names more than `ELEMENTS_MAX` things.
+
+- A version that we do not speak, or a key that we do not know, closes the connection with a logged reason, as Kafka
+  does; only ApiVersions answers in version 0 with what we speak, because its reader is about to find out. What clients
+  say there of themselves must look like a name and a version, or they are told INVALID_REQUEST and nothing else.
+- A malformed request closes its own connection with a logged reason. Bytes that follow a whole request in its frame are
+  ignored, as Kafka ignores them: librdkafka 2.16 leaves three behind when it asks for the metadata of all topics.
+- An error that nobody expected is logged with its traceback and answered UNKNOWN_SERVER_ERROR where the API can say so,
+  KAFKA_STORAGE_ERROR if it is the disk's. So is one that comes up when the request has waited and is looked at again
+  (`barnabas_raftlog.callbacks`, the only other module that catches `Exception`). Failed assertions pass: they are ours,
+  and stop the process (`BrokerContext.on_fatal`).
+
+Produce is advertised from version 0, because librdkafka turns features off otherwise (KAFKA-18659); versions 0 to 2
+are refused like any other that we do not speak.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Coroutine, Generator
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+from barnabas_broker.server.handlers import (
+    alter_configs,
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    list_offsets,
+    list_partition_reassignments,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    produce,
+    sync_group,
+)
+from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.registry import APIS, Message, read_request_header, response_frame
+from barnabas_raftlog.errors import MalformedMessageError
+from barnabas_raftlog.printable import printable
+from barnabas_raftlog.raft.messages import Buffer
+
+from .connections import Exchange
+from .context import SMALL_BYTES, BrokerContext, code_of, respond
+
+__all__ = ["Dispatcher", "Outcome", "Route"]
+
+logger = logging.getLogger(__name__)
+
+Later = Coroutine[Any, Any, Message | None]
+Steps = Generator[None, None, Message | Later | None]
+Outcome = Message | None | Steps | Later
+Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
+Refuse = Callable[[Any, ErrorCode], Message | None]
+
+PRODUCE, API_VERSIONS = 0, 18
+SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
+SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
+_is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
+ELEMENTS_MAX = 100_000
+"""Of a request, in all its arrays together."""
+
+
+class Route(NamedTuple):
+    """How one API is served: the versions that we say, the first that we mean, and who does it.
+
+    `refuse` makes the response that says one error code for everything asked; None where there is no way to.
+    """
+
+    key: int
+    advertised: range
+    served_from: int
+    handle: Handle
+    refuse: Refuse
+
+
+def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
+    if exchange.version >= SOFTWARE_SINCE:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_is_software(name) and _is_software(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
+        logger.info("client %s is %s", exchange.connection.peer, exchange.connection.software)
+    _answer_what_we_speak(exchange, exchange.version, ErrorCode.NONE)
+    return None
+
+
+def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> None:
+    """Answer an ApiVersions request. Floods of them must not have the same encoded each time."""
+    body = [_what_we_speak(version, code)]
+    exchange.answer(response_frame(API_VERSIONS, version, exchange.correlation_id, ApiVersionsResponse, body))
+
+
+@cache
+def _what_we_speak(version: int, code: ErrorCode) -> Buffer:
+    """Return the encoded response. No cluster-wide features exist yet, so none are claimed."""
+    keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
+    (body,) = ApiVersionsResponse(error_code=code, api_keys=keys).encode(version)
+    return body
+
+
+ROUTES = {
+    route.key: route
+    for route in (
+        Route(0, range(14), 3, produce.handle, produce.refuse),
+        Route(1, range(4, 19), 4, fetch.handle, fetch.refuse),
+        Route(2, range(1, 12), 1, list_offsets.handle, list_offsets.refuse),
+        Route(3, range(14), 0, metadata.handle, metadata.refuse),
+        Route(8, range(2, 11), 2, offset_commit.handle, offset_commit.refuse),
+        Route(9, range(1, 11), 1, offset_fetch.handle, offset_fetch.refuse),
+        Route(10, range(7), 0, find_coordinator.handle, find_coordinator.refuse),
+        Route(11, range(10), 0, join_group.handle, join_group.refuse),
+        Route(12, range(5), 0, heartbeat.handle, heartbeat.refuse),
+        Route(13, range(6), 0, leave_group.handle, leave_group.refuse),
+        Route(14, range(6), 0, sync_group.handle, sync_group.refuse),
+        Route(15, range(7), 0, describe_groups.handle, describe_groups.refuse),
+        Route(16, range(6), 0, list_groups.handle, list_groups.refuse),
+        Route(API_VERSIONS, range(5), 0, _api_versions, lambda _, code: ApiVersionsResponse(error_code=code)),
+        Route(19, range(2, 8), 2, create_topics.handle, create_topics.refuse),
+        Route(20, range(1, 7), 1, delete_topics.handle, delete_topics.refuse),
+        Route(21, range(3), 0, delete_records.handle, delete_records.refuse),
+        Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
+        Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
+        Route(32, range(1, 5), 1, describe_configs.handle, describe_configs.refuse),
+        Route(33, range(3), 0, alter_configs.handle, alter_configs.refuse),
+        Route(35, range(1, 6), 1, describe_log_dirs.handle, describe_log_dirs.refuse),
+        Route(37, range(4), 0, create_partitions.handle, create_partitions.refuse),
+        Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
+        Route(44, range(2), 0, alter_configs.handle, alter_configs.refuse),
+        Route(45, range(2), 0, alter_partition_reassignments.handle, alter_partition_reassignments.refuse),
+        Route(46, range(1), 0, list_partition_reassignments.handle, list_partition_reassignments.refuse),
+        Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
+        Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
+    )
+}
+_ROUTES = sorted(ROUTES.items())
+
+
+class Dispatcher:
+    """Serves exchanges for one broker."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+        self._counts = {
+            (key, version): 0
+            for key, route in ROUTES.items()
+            for version in route.advertised
+            if version >= route.served_from
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests that reached their handler so far, by the API's name."""
+        counts = dict.fromkeys((APIS[key].name for key in ROUTES), 0)
+        for (key, _), count in self._counts.items():
+            counts[APIS[key].name] += count
+        return counts
+
+    @property
+    def counts_by_version(self) -> dict[str, int]:
+        """The same by name and version, as in "Produce v9"; those that nobody has sent are left out."""
+        return {f"{APIS[key].name} v{version}": count for (key, version), count in self._counts.items() if count}
+
+    def serve(self, exchange: Exchange) -> None:
+        """Decode and handle one request; what the handler does before it waits happens before this returns."""
+        frame = exchange.frame
+        assert frame is not None
+        try:
+            header = read_request_header(frame)
+            exchange.api_key, exchange.version = key, version = header.api_key, header.api_version
+            exchange.correlation_id, exchange.client_id = header.correlation_id, header.client_id
+            route = ROUTES.get(key)
+            if route is None or version not in route.advertised or version < route.served_from:
+                self._refuse_version(exchange, route)
+                return
+            exchange.meter.what = APIS[key].name
+            if len(frame) > SMALL_BYTES:
+                self._take_turns(exchange, self._decode(route, exchange, frame, header.body_position))
+                return
+            request = APIS[key].request.decode(frame, version, header.body_position, exact=False)
+        except MalformedMessageError as error:
+            exchange.give_up(f"malformed request: {error}")
+            return
+        self._handle(route, exchange, request)
+
+    def _decode(self, route: Route, exchange: Exchange, frame: bytearray, position: int) -> Generator[None, None, None]:
+        """Decode and handle a request that may name a great many things."""
+        decode = APIS[route.key].request.decode_in_steps
+        try:
+            request = yield from decode(frame, exchange.version, position, exact=False, elements_max=ELEMENTS_MAX)
+        except MalformedMessageError as error:
+            exchange.give_up(f"malformed request: {error}")
+        else:
+            if route.key != PRODUCE:  # Records are views of what was received; all else was copied.
+                exchange.forget_frame()
+            self._handle(route, exchange, request)
+
+    def _handle(self, route: Route, exchange: Exchange, request: Message) -> None:
+        self._counts[route.key, exchange.version] += 1
+        try:
+            self._conclude(route, exchange, request, route.handle(self._broker, exchange, request))
+        except AssertionError as error:
+            self._broker.on_fatal(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the one place for requests; see the module
+            self._fail(route, exchange, request, error)
+
+    def _conclude(self, route: Route, exchange: Exchange, request: Message, outcome: Outcome) -> None:
+        if outcome is None:
+            return
+        if isinstance(outcome, Message):
+            respond(exchange, outcome, request)
+        elif isinstance(outcome, Generator):
+            self._take_turns(exchange, self._finish_in_steps(route, exchange, request, outcome))
+        else:
+            name = APIS[route.key].name
+            self._broker.start_task(outcome, partial(self._finish, route, exchange, request), name)
+
+    def _take_turns(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
+        key = exchange.api_key
+        is_sent = key == PRODUCE
+        work = Work(exchange, steps, self._broker.on_fatal, outlives=is_sent, is_prompt=is_sent, name=APIS[key].name)
+        exchange.turns.begin(work)
+
+    def _finish_in_steps(
+        self, route: Route, exchange: Exchange, request: Message, steps: Steps
+    ) -> Generator[None, None, None]:
+        try:
+            self._conclude(route, exchange, request, (yield from steps))
+        except AssertionError as error:
+            self._broker.on_fatal(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the same place, for those who take turns
+            self._fail(route, exchange, request, error)
+        yield  # To free what a large request held takes milliseconds, too: not in the turn in which it was answered.
+
+    def _finish(self, route: Route, exchange: Exchange, request: Message, task: asyncio.Task[Message | None]) -> None:
+        if task.cancelled():
+            return
+        try:
+            if (response := task.result()) is not None:
+                respond(exchange, response, request)
+        except AssertionError as error:
+            self._broker.on_fatal(error)
+        except Exception as error:  # noqa: BLE001 - the same place, for those who wait
+            self._fail(route, exchange, request, error)
+
+    def _fail(self, route: Route, exchange: Exchange, request: Message, error: Exception) -> None:
+        name = f"{APIS[exchange.api_key].name} v{exchange.version}"
+        logger.error("%s from %s failed", name, exchange.connection, exc_info=error)
+        response = None if exchange.is_answered else route.refuse(request, code_of(error))
+        if response is None:
+            exchange.give_up(f"{name} failed and cannot say so")
+        else:
+            respond(exchange, response)
+
+    def _refuse_version(self, exchange: Exchange, route: Route | None) -> None:
+        if exchange.api_key == API_VERSIONS:
+            _answer_what_we_speak(exchange, 0, ErrorCode.UNSUPPORTED_VERSION)
+            return
+        known = APIS.get(exchange.api_key)
+        name = known.name if known is not None and route is not None else f"API key {exchange.api_key}"
+        exchange.give_up(f"{name} v{exchange.version} is not supported")

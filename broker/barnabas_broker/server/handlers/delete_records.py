@@ -1,0 +1,143 @@
+"""DeleteRecords: let the logs of partitions start later. What lies before is gone.
+
+The leader of a partition proposes the new start to its replicas, and the answer waits until a majority has it: from
+then on no leader of this partition will ever show what was deleted. (Kafka waits until every replica that is alive has
+deleted.) A replica that is down deletes when it is back.
+
+The low watermark in the answer is where the log starts now, which may be above what was asked for. An offset of -1 is
+the high watermark; one beyond that is OFFSET_OUT_OF_RANGE; one below the present start changes nothing. Internal topics
+are refused: what is in them belongs to the coordinators, who tidy up for themselves. Of a partition that is named twice
+the last one counts, as in Kafka.
+"""
+
+import asyncio
+from functools import partial
+
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.timing.pieces import distinct
+from barnabas_broker.timing.slices import Slices, made, taken
+from barnabas_clients.protocol.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+from barnabas_raftlog.log.errors import StorageBusyError
+
+from .create_topics import limit_s
+from .list_offsets import led_partition
+
+__all__ = ["handle", "refuse"]
+
+HIGH_WATERMARK = -1
+AWAITED_AT_ONCE = 500  # partitions
+
+
+class _Wait:
+    """One partition's new start, on its way to a majority (PendingAppend)."""
+
+    def __init__(self, partition: Partition, answered: "asyncio.Future[ErrorCode]") -> None:
+        self.partition, self.answered = partition, answered
+        self.is_closed = False
+
+    def on_committed(self) -> None:
+        self.on_failed(ErrorCode.NONE)
+
+    def on_failed(self, code: ErrorCode) -> None:
+        if not self.answered.done():
+            self.answered.set_result(code)
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Propose all, then wait for all; cancelled, what was proposed may still take effect."""
+    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
+    topics, until_ms, slices = [], broker.now_ms() + int(limit_s(request.timeout_ms) * 1000), Slices()
+    try:
+        for topic in request.topics:
+            once = await taken(distinct(topic.partitions, _index))
+            results = await made(partial(_begin, broker, topic, waits), once)
+            if results:
+                topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+            await slices.breathe()
+        for first in range(0, len(waits), AWAITED_AT_ONCE):
+            left_s = max(0, until_ms - broker.now_ms()) / 1000
+            await asyncio.wait([wait.answered for wait, _ in waits[first : first + AWAITED_AT_ONCE]], timeout=left_s)
+        while waits:
+            _end(broker, *waits.pop())
+            await slices.breathe()
+    finally:
+        for wait, result in waits:
+            _end(broker, wait, result)
+    return DeleteRecordsResponse(topics=topics)
+
+
+def refuse(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    """Answer every partition with `code`."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_refused(asked.partition_index, code) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _refused(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
+
+
+def _index(asked: DeleteRecordsPartition) -> int:
+    return asked.partition_index
+
+
+def _begin(
+    broker: BrokerContext,
+    topic: DeleteRecordsTopic,
+    waits: list[tuple[_Wait, DeleteRecordsPartitionResult]],
+    asked: DeleteRecordsPartition,
+) -> DeleteRecordsPartitionResult:
+    index = asked.partition_index
+    if topic.name in INTERNAL_TOPICS:
+        return _refused(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = led_partition(broker.partitions.topics.get(topic.name), index, -1)
+    if not isinstance(partition, Partition):
+        return _refused(index, partition)
+    # Before leadership is confirmed, the high watermark may be older than what clients have seen.
+    if broker.is_stopping or not partition.can_serve:
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    offset = partition.high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+    if not 0 <= offset <= partition.high_watermark:
+        return _refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    try:
+        awaited = partition.drop_before(offset)
+    except NotLeaderError:
+        return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    except StorageBusyError:
+        return _refused(index, ErrorCode.REQUEST_TIMED_OUT)
+    except StorageFailedError:
+        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=partition.log.log_start_offset)
+    wait = _Wait(partition, asyncio.get_running_loop().create_future())
+    if partition.wait_for(awaited, wait):
+        waits.append((wait, result))
+    return result
+
+
+def _end(broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResult) -> None:
+    """Wait no more, and say what became of it."""
+    wait.is_closed = True
+    wait.partition.forget(wait)
+    code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
+    if code is not ErrorCode.NONE:
+        result.error_code, result.low_watermark = code, -1
+        return
+    partition, result.low_watermark = wait.partition, wait.partition.log.log_start_offset
+    broker.events.add("records deleted", str(partition), f"asked to: it starts at {result.low_watermark}")

@@ -1,0 +1,134 @@
+"""DeleteTopics: have the controller delete topics by name, or since version 6 by id.
+
+Internal topics stay: to delete the offsets topic would be to forget every group of the cluster. A topic that is named
+twice, by name or id, is not deleted, and answered once. The controller is not asked for names that no topic can have.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext, in_words
+from barnabas_broker.timing.pieces import PIECE
+from barnabas_broker.timing.slices import Slices, made, taken
+from barnabas_clients.protocol.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.controller.commands import DeletedTopic, Refused, check_named
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
+from barnabas_raftlog.wire.schema import NO_UUID
+
+from .create_topics import NO_SUCH_NAME, code_of, limit_s
+
+__all__ = ["handle", "refuse"]
+
+
+async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete; this broker's own view includes it when the answer leaves."""
+    if not broker.config.delete_topic_enable:
+        return await _refused(request, ErrorCode.TOPIC_DELETION_DISABLED)
+    try:
+        check_named(len(request.topic_names) + len(request.topics))
+    except Refused as refused:
+        return await _refused(request, code_of(refused.reason), refused.message)
+    # Ten thousand names take a millisecond or two each time that they are gone through.
+    slices, topics = Slices(), broker.partitions.topics_by_id
+    all_ids = _ids(request)
+    all_names, kept = await taken(_sorted_out(_names(request)))
+    await slices.breathe()
+    internal = {one for one in all_ids if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
+    internal_names = INTERNAL_TOPICS.intersection(all_names)
+    await slices.breathe()
+    twice = _named_twice(broker, all_names, all_ids)
+    twice_ids = {*twice.values()}
+    await slices.breathe()
+    names = [name for name in all_names if name not in internal_names and name not in twice]
+    topic_ids = [one for one in all_ids if one not in internal and one not in twice_ids]
+    await slices.breathe()
+    kept += [_internal(name, NO_UUID) for name in sorted(internal_names)]
+    kept += [_internal(topics[one].topic.name, one) for one in sorted(internal) if one in topics]
+    kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]
+    if kept and not names and not topic_ids:
+        return DeleteTopicsResponse(responses=kept)
+    timeout_s = limit_s(request.timeout_ms)
+    try:
+        deleted = await broker.metadata.delete_topics(names, topic_ids, timeout_s)
+    except Refused as refused:
+        return await _refused(request, code_of(refused.reason), refused.message)
+    return DeleteTopicsResponse(responses=await made(_result, deleted) + kept)
+
+
+def refuse(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
+    """Answer every topic with `code`."""
+    named = [DeletableTopicResult(name=name, error_code=code) for name in _names(request)]
+    identified = [DeletableTopicResult(name=None, topic_id=one, error_code=code) for one in _ids(request)]
+    return DeleteTopicsResponse(responses=named + identified)
+
+
+async def _refused(request: DeleteTopicsRequest, code: ErrorCode, text: str | None = None) -> DeleteTopicsResponse:
+    message = in_words(text)
+
+    def named(name: str) -> DeletableTopicResult:
+        return DeletableTopicResult(name=name, error_code=code, error_message=message)
+
+    def identified(topic: DeleteTopicState) -> DeletableTopicResult:
+        return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message)
+
+    results = await made(named, request.topic_names)
+    return DeleteTopicsResponse(responses=results + await made(identified, request.topics))
+
+
+def _result(topic: DeletedTopic) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=code_of(topic.error),
+        error_message=in_words(topic.message or None),
+    )
+
+
+def _sorted_out(names: Sequence[str]) -> Generator[None, None, tuple[list[str], list[DeletableTopicResult]]]:
+    """Return the names that topics can have, and the answers for the others."""
+    possible, results = [], []
+    for number, name in enumerate(names, 1):
+        if name_complaint(name) is None:
+            possible.append(name)
+        else:
+            code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
+            results.append(DeletableTopicResult(name=name, error_code=code, error_message=text))
+        if not number % PIECE:
+            yield
+    return possible, results
+
+
+def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
+    text = f"{name} is internal: the cluster cannot do without it"
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, error_message=in_words(text)
+    )
+
+
+def _named_twice(broker: BrokerContext, names: list[str], topic_ids: list[bytes]) -> dict[str, bytes]:
+    """Return the names and ids of the topics that a request names more than once, be it by name and by id."""
+    by_name, by_id = broker.partitions.topics, broker.partitions.topics_by_id
+    named = [by_name[name].topic for name in names if name in by_name]
+    named += [by_id[one].topic for one in topic_ids if one in by_id]
+    times = Counter(topic.name for topic in named)
+    return {topic.name: topic.topic_id for topic in named if times[topic.name] > 1}
+
+
+def _named_more_than_once(name: str, topic_id: bytes) -> DeletableTopicResult:
+    text = "the request names this topic more than once"
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST, error_message=text)
+
+
+def _names(request: DeleteTopicsRequest) -> list[str]:
+    return [*request.topic_names, *(topic.name for topic in request.topics if topic.name is not None)]
+
+
+def _ids(request: DeleteTopicsRequest) -> list[bytes]:
+    return [topic.topic_id for topic in request.topics if topic.name is None and topic.topic_id != NO_UUID]

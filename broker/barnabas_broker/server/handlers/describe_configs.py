@@ -1,0 +1,121 @@
+"""DescribeConfigs: how topics and brokers are configured, and why.
+
+Topics are answered by any broker: what was set for them, and behind it what this broker was started with; and who the
+witnesses of their partitions are, if there are any. A broker answers for itself alone; an empty name asks for what
+applies to all brokers and was set while they ran, of which there is nothing. Loggers, client metrics and groups have no
+configuration here, and say so.
+"""
+
+from collections.abc import Generator, Hashable, Sequence
+
+from barnabas_broker.config.entries import ConfigEntry, broker_entries, topic_entries, witness_entries
+from barnabas_broker.config.witness_rows import encode_witnesses
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext, in_words
+from barnabas_broker.timing.pieces import distinct
+from barnabas_clients.protocol.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_metadata_quorum.topic_names import name_complaint
+
+__all__ = ["handle", "refuse"]
+
+TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
+
+
+class _RefusedError(Exception):
+    def __init__(self, code: ErrorCode, text: str | None) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
+def handle(
+    broker: BrokerContext, _: Exchange, request: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
+    """Describe each resource, once; of one that is named again with other keys, those that were named last count."""
+    results = []
+    for resource in (yield from distinct(request.resources, _key)):
+        results.append(_one(broker, resource, request))
+        yield
+    return DescribeConfigsResponse(results=results)
+
+
+def _key(resource: DescribeConfigsResource) -> Hashable:
+    name = resource.resource_name
+    return name if resource.resource_type == TOPIC else (resource.resource_type, name)
+
+
+def refuse(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
+    """Answer every resource with `code`."""
+    return DescribeConfigsResponse(results=[_result(resource, code, None) for resource in request.resources])
+
+
+def _result(resource: DescribeConfigsResource, code: ErrorCode, text: str | None) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=in_words(text),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _one(
+    broker: BrokerContext, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    try:
+        entries = _entries(broker, resource)
+    except _RefusedError as refused:
+        return _result(resource, refused.code, refused.text)
+    result = _result(resource, ErrorCode.NONE, None)
+    # An empty list of names asks for all of them, as in Kafka, although null is the way to say that.
+    wanted = set(resource.configuration_keys or ())
+    result.configs = [
+        DescribeConfigsResourceResult(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.is_read_only,
+            config_source=entry.source,
+            is_sensitive=entry.is_sensitive,
+            synonyms=_synonyms(entry) if request.include_synonyms else [],
+            config_type=entry.type,
+            documentation=entry.documentation if request.include_documentation else None,
+        )
+        for entry in entries
+        if not wanted or entry.name in wanted
+    ]
+    return result
+
+
+def _synonyms(entry: ConfigEntry) -> list[DescribeConfigsSynonym]:
+    return [DescribeConfigsSynonym(name=name, value=value, source=source) for name, value, source in entry.synonyms]
+
+
+def _entries(broker: BrokerContext, resource: DescribeConfigsResource) -> Sequence[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == TOPIC:
+        complaint = name_complaint(name)
+        if complaint is not None:
+            raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}")
+        hosted = broker.partitions.topics.get(name)
+        if hosted is None:
+            raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+        entries = topic_entries(name, hosted.topic.configs, broker.config)
+        return entries + witness_entries(encode_witnesses(hosted.topic.partitions))
+    if resource.resource_type != BROKER:
+        text = f"Resources of type {resource.resource_type} have no configuration here; topics (2) and brokers (4) have"
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, text)
+    if not name:
+        return ()
+    if name != str(broker.node_id):
+        digits = name.removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()):
+            raise _RefusedError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+        text = f"Unexpected broker id, expected {broker.node_id} or empty string, but received {name}"
+        raise _RefusedError(ErrorCode.INVALID_REQUEST, text)
+    return broker_entries(broker.config)

@@ -1,0 +1,89 @@
+"""DescribeGroups: members and assignments of groups that this broker coordinates.
+
+Subscriptions and assignments are shown of a stable group only, as in Kafka: in between they belong to two generations.
+A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since.
+"""
+
+from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext, in_words
+from barnabas_broker.timing.pieces import distinct
+from barnabas_broker.timing.slices import Slices, taken
+from barnabas_clients.protocol.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+from .group_routing import ShardFinder
+
+__all__ = ["handle", "refuse"]
+
+NOT_FOUND_SINCE = 6
+PIECE = 100  # members between two looks at the clock
+EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: there are no ACLs yet
+
+
+async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group, once; a coordinator that may have been deposed asks first."""
+    described, slices = [], Slices()
+    shards = ShardFinder(broker)
+    for group_id in await taken(distinct(request.groups, str)):
+        await slices.breathe()
+        shard = await shards.find(group_id)
+        if isinstance(shard, ErrorCode):
+            described.append(DescribedGroup(group_id=group_id, error_code=shard))
+            continue
+        hosted = shard.group(group_id)
+        if hosted is None:
+            described.append(_missing(group_id, exchange.version))
+            continue
+        result = await _described(group_id, hosted.group, slices)
+        if request.include_authorized_operations:
+            result.authorized_operations = EVERY_OPERATION
+        described.append(result)
+    return DescribeGroupsResponse(groups=described)
+
+
+def refuse(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    """Answer every group with `code`."""
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
+    )
+
+
+def _missing(group_id: str, version: int) -> DescribedGroup:
+    result = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if version >= NOT_FOUND_SINCE:
+        result.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        result.error_message = in_words(f"Group {group_id} not found.")
+    return result
+
+
+async def _described(group_id: str, group: Group, slices: Slices) -> DescribedGroup:
+    is_stable, protocol_name = group.state is GroupState.STABLE, group.protocol_name
+    result = DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(protocol_name or "") if is_stable else "",
+    )
+    for number, member in enumerate(list(group.members.values()), 1):
+        result.members.append(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+        )
+        if not number % PIECE:
+            await slices.breathe()
+            if (group.state, group.protocol_name) != (GroupState.STABLE, protocol_name):
+                is_stable = False  # What follows would be of another generation.
+    return result

@@ -1,0 +1,75 @@
+"""DescribeLogDirs: which partitions this broker holds, and how large their logs are.
+
+A broker has one directory. Partitions that are asked for and are not here are left out, as in Kafka; so are those of
+which this broker is only the witness, because tools count the rows as replicas. The size of the volume is not told
+(-1): to ask the operating system could block, and no tool needs it.
+"""
+
+from collections.abc import Generator, Sequence
+
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext
+from barnabas_clients.protocol.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from barnabas_clients.protocol.error_codes import ErrorCode
+
+__all__ = ["handle", "refuse"]
+
+PIECE = 500  # partitions between two yields
+
+
+def handle(
+    broker: BrokerContext, _: Exchange, request: DescribeLogDirsRequest
+) -> Generator[None, None, DescribeLogDirsResponse]:
+    """Answer without waiting for anybody."""
+    asked = None if request.topics is None else (yield from _asked(broker, request.topics))
+    result = DescribeLogDirsResult(log_dir=broker.config.log_dir)
+    for name, hosted in sorted(broker.partitions.topics.items()):
+        yield
+        if asked is not None and name not in asked:
+            continue
+        rows = []
+        for number, (index, partition) in enumerate(sorted(hosted.partitions.items()), 1):
+            if (asked is None or index in asked[name]) and not partition.is_witness:
+                rows.append(_row(index, partition))
+            if not number % PIECE:
+                yield
+        if rows:
+            result.topics.append(DescribeLogDirsTopic(name=name, partitions=rows))
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _row(index: int, partition: Partition) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=index,
+        partition_size=partition.log.size_bytes,
+        offset_lag=max(0, partition.log.log_end_offset - partition.high_watermark),
+    )
+
+
+def _asked(
+    broker: BrokerContext, topics: Sequence[DescribableLogDirTopic]
+) -> Generator[None, None, dict[str, set[int]]]:
+    """Return which partitions are asked for, of those topics that there are."""
+    asked: dict[str, set[int]] = {}
+    for topic in topics:
+        yield
+        if topic.topic not in broker.partitions.topics:
+            continue
+        indexes = asked.setdefault(topic.topic, set())
+        for first in range(0, len(topic.partitions), PIECE):
+            indexes.update(topic.partitions[first : first + PIECE])
+            yield
+    return asked
+
+
+def refuse(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Say it for the one directory, where every version has a place for it, and for the whole."""
+    return DescribeLogDirsResponse(error_code=code, results=[DescribeLogDirsResult(error_code=code)])

@@ -1,0 +1,525 @@
+"""Fetch: read batches from partitions, and wait for some if there are too few.
+
+A request is looked at once when it arrives. If it yields less than `min_bytes` and no error, it is parked on its
+partitions, and looked at again when they have gained what is missing (`FetchWaiters`), when one of them changes in
+another way, or for the last time when `max_wait_ms` is over; one of more than `PARKED_MAX` partitions only then.
+A partition that has more than the limits let it give gives nothing more for what it gains, and one that does not serve
+yet may serve after any commit. So thousands that wait for more than there will ever be cost nothing as it comes.
+Batches leave as the buffers that the log holds, untouched. To look at many partitions takes several turns of the loop
+(`turns`); what they gain meanwhile, behind the look, counts as well, and any other change has it look again.
+
+*Bytes* (KIP-74): `max_bytes`, or `fetch.max.bytes` if that is less, bounds the response and `partition_max_bytes` each
+partition, but the first partition with something to read gives at least one batch, else a large batch could never be
+read. First is who is named first, in memory or not: once one is met that must be read from disk, all after it wait for
+what it leaves. Clients name those last that gave something last, so every partition is the first one in its turn.
+
+*Room.* What an answer holds counts until the client has taken it (`transient_bytes`). Of what must be read from disk a
+client is given more only as it takes it (`cold_window`). Where others hold much, an answer is smaller; where there is
+no room at all, a fetch finds nothing, and waits until there is some.
+
+*What can be read* ends at the high watermark. From there to the end of the log a fetch waits; only beyond that is it
+OFFSET_OUT_OF_RANGE. A leader that is not confirmed yet gives nothing and lets the fetch wait. If it is not confirmed by
+the end of the wait, it says that it does not lead, and no high watermark: the one that it knows may be older than what
+its predecessor has told this very client. Isolation levels do not differ, because there are no transactions yet: the
+last stable offset is the high watermark.
+
+*Epochs* (KIP-320, KIP-595): a client with an older leader epoch is fenced, one with a newer is told that we do not know
+it; a client whose last fetched epoch ends before its offset here gets the diverging epoch instead of records.
+
+*Sessions* (KIP-227) are never opened: the session id in the response is 0, and clients then name their partitions each
+time. A request that continues a session gets FETCH_SESSION_ID_NOT_FOUND and starts over.
+
+*Racks* (KIP-392): a consumer that names its rack is sent to a replica there, if the leader is elsewhere and one is in
+sync (`read_replicas`); the answer has no records then, and does not wait. A replica that does not lead serves whoever
+names a rack, and nobody else, up to the high watermark that it knows, as long as it follows a leader. It judges a
+client's epoch by the term of that leader; of logs it judges only what it knows to be committed, for it may be behind.
+Beyond its own log it says OFFSET_NOT_AVAILABLE, upon which consumers turn to the leader. OFFSET_OUT_OF_RANGE would make
+those that take it for the leader, by metadata that is old or a guess, begin anew where `auto.offset.reset` says.
+
+Replicas of this cluster do not use this API, so a request in the name of one comes from outside and is refused.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Generator
+
+from barnabas_broker.partition.partition import Partition
+from barnabas_broker.partition.read_replicas import ReadReplica, preferred_replica
+from barnabas_broker.partition.waiters import Deadline
+from barnabas_broker.replicas.hosted_topic import HostedTopic
+from barnabas_broker.server.cold_window import ColdWindow
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext, code_of, respond
+from barnabas_broker.timing.pieces import emptied
+from barnabas_broker.timing.slices import Slices, taken
+from barnabas_broker.timing.turns import Work
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    PartitionData,
+)
+from barnabas_raftlog.callbacks import call_each
+from barnabas_raftlog.errors import StorageFailedError
+from barnabas_raftlog.raft.messages import Buffer
+from barnabas_raftlog.records.header import SIZE_PREFIX_BYTES, next_offset
+
+__all__ = ["handle", "refuse"]
+
+SESSIONS_SINCE = 7
+IDS_SINCE = 13
+HINTS_SINCE = 16
+RACKS_SINCE = 11
+REPLICA_STATE_SINCE = 15
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+PIECE = 16  # partitions that are looked at without giving others their turn
+RESULTS_PIECE = 500  # of which it is asked who leads
+PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
+
+Hopes = tuple[list[Partition], list[Partition], list[Partition]]
+
+
+class _Fetch:
+    """One request, looked at as often as needed (ParkedFetch)."""
+
+    __slots__ = ("broker", "deadline", "exchange", "is_cramped", "is_last_look", "is_looking", "is_short", "request")
+
+    def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
+        self.broker, self.exchange, self.request = broker, exchange, request
+        self.deadline: Deadline[Callable[[], None]] | None = None
+        self.is_last_look = request.max_wait_ms <= 0
+        self.is_cramped = self.is_looking = False
+        topics = request.topics
+        self.is_short = len(topics) < PIECE and sum([len(topic.partitions) for topic in topics]) < PIECE
+
+    def __repr__(self) -> str:
+        return f"a fetch from {self.exchange.connection}"
+
+    def on_woken(self) -> None:
+        self.look()
+
+    def on_error(self, error: Exception) -> None:
+        self.is_looking = False
+        self._stop_waiting()
+        if not self.exchange.is_answered:
+            respond(self.exchange, refuse(self.request, code_of(error)))
+
+    def look(self) -> None:
+        """Read what there is; answer, or park."""
+        self._stop_awaiting_room()
+        if self.is_short:
+            for _ in self._look():
+                pass
+            return
+        self.is_looking = True
+        self.exchange.turns.begin(Work(self.exchange, self._look(), self.on_error, name="Fetch"))
+
+    def _look(self) -> Generator[None, None, None]:
+        missed_bytes: int | None = 0
+        hopes: Hopes | None = None
+        while True:
+            look = _Look(self.broker, self.exchange.version, self.request, self.exchange.room_bytes)
+            yield from look.run()
+            if look.unread or self._is_enough(look):
+                break
+            self._set_deadline()
+            if self.is_short or len(look.partitions) > PARKED_MAX:
+                break
+            hopes = look.hopes()
+            missed_bytes = look.missed_bytes(hopes)
+            if missed_bytes is not None and look.size_bytes + missed_bytes < self.request.min_bytes:
+                break
+            yield
+        self.is_looking = False
+        if look.unread:
+            # From disk: a task, because it waits. It answers with what it finds: there is at least one batch.
+            self._stop_waiting()
+            self.exchange.hold()
+            window = self.exchange.cold_window()
+            look.bytes_left = min(look.bytes_left, window.look(*self.exchange.untaken_bytes()))
+            self.exchange.grow(look.bytes_left)
+            self.broker.start_task(self._read_cold(look, window), self._on_read)
+        elif self._is_enough(look):
+            yield from self._answer(look)
+        else:
+            self._park(look, self.request.min_bytes - look.size_bytes - (missed_bytes or 0), hopes)
+
+    def _is_enough(self, look: "_Look") -> bool:
+        is_enough = look.has_error or look.is_redirecting or look.size_bytes >= self.request.min_bytes
+        return is_enough or not look.partitions or self.is_last_look or self.broker.is_stopping
+
+    def _park(self, look: "_Look", missing_bytes: int, hopes: Hopes | None) -> None:
+        if look.is_cramped:
+            self.is_cramped = True
+            self.exchange.await_room(self._on_room)
+        if len(look.partitions) > PARKED_MAX:
+            return
+        waiters = self.broker.partitions.fetch_waiters
+        if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
+            waiters.park(self, look.partitions)
+        else:
+            gaining, eager, full = hopes or look.hopes()
+            waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
+
+    def _on_room(self) -> None:
+        self.broker.partitions.fetch_waiters.discard(self)
+        call_each((self,), _Fetch.look, _Fetch.on_error)
+
+    def _stop_awaiting_room(self) -> None:
+        if self.is_cramped:
+            self.is_cramped = False
+            self.exchange.forget_room()
+
+    def _set_deadline(self) -> None:
+        if self.deadline is None:
+            self.exchange.hold()
+            self.exchange.abandon = self._abandon
+            self.deadline = self.broker.timers.add(self.request.max_wait_ms, self._on_timeout)
+
+    def _on_timeout(self) -> None:
+        self.is_last_look = True
+        self.broker.partitions.fetch_waiters.discard(self)
+        if not self.is_looking and not self.exchange.is_answered:
+            call_each((self,), _Fetch.look, _Fetch.on_error)
+
+    def _abandon(self) -> None:
+        self.broker.partitions.fetch_waiters.discard(self)
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        self._stop_awaiting_room()
+        self.exchange.abandon = None
+        if self.deadline is not None:
+            self.broker.timers.cancel(self.deadline)
+
+    async def _read_cold(self, look: "_Look", window: ColdWindow) -> None:
+        await look.read_rest()
+        window.given_bytes = look.size_bytes
+        if not self.exchange.is_answered:
+            await taken(self._answer(look))
+
+    def _on_read(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            call_each((self,), lambda _: task.result(), _Fetch.on_error)
+
+    def _answer(self, look: "_Look") -> Generator[None, None, None]:
+        self._stop_waiting()
+        response = yield from look.response_in_steps(self.exchange.client_id or "")
+        if not self.exchange.is_answered:
+            respond(self.exchange, response, self.request)
+        if not self.is_short:
+            yield from look.let_go()
+
+
+class _Look:
+    """One pass over the partitions of a request.
+
+    `unread`: those with something to read, from the first one on whose batches are not in memory.
+    """
+
+    __slots__ = (
+        "broker",
+        "bytes_left",
+        "has_error",
+        "is_cramped",
+        "is_redirecting",
+        "partitions",
+        "rack",
+        "reads",
+        "request",
+        "seen",
+        "size_bytes",
+        "topics",
+        "unread",
+        "unserving",
+        "version",
+        "withheld",
+    )
+
+    def __init__(self, broker: BrokerContext, version: int, request: FetchRequest, room_bytes: int) -> None:
+        self.broker, self.version, self.request = broker, version, request
+        self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
+        self.is_cramped = room_bytes <= self.bytes_left
+        self.size_bytes = 0
+        self.has_error = self.is_redirecting = False
+        self.rack = request.rack_id if version >= RACKS_SINCE else ""
+        self.topics: list[FetchableTopicResponse] = []
+        self.partitions: list[Partition] = []
+        self.seen: list[tuple[int, int]] = []  # their `changes` and high watermarks when they were looked at
+        self.unserving: list[Partition] = []
+        self.withheld: list[Partition] = []  # those with something to read that gave nothing, for want of room
+        self.reads: list[tuple[Partition, FetchPartition, list[Buffer]]] = []
+        self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
+
+    def run(self) -> Generator[None, None, None]:
+        by_id, count = self.version >= IDS_SINCE, 0
+        for topic in self.request.topics:
+            hosted = self.broker.topic(topic.topic, topic.topic_id, by_id=by_id)
+            results = []
+            for asked in topic.partitions:
+                results.append(self._one(hosted, asked, by_id=by_id))
+                count += 1
+                if not count % PIECE:
+                    yield
+            count += 1
+            if not count % PIECE:
+                yield
+            if by_id:
+                self.topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=results))
+            else:
+                self.topics.append(FetchableTopicResponse(topic=topic.topic, partitions=results))
+
+    def missed_bytes(self, hopes: Hopes) -> int | None:
+        """Return how much those that may give more have gained since they were looked at, of which nobody was told.
+
+        `hopes` are this look's, and of now.
+
+        None: another change was missed, or it is not known.
+        """
+        ends: dict[Partition, int] = {}
+        for partition, (changes, end) in zip(self.partitions, self.seen, strict=True):
+            if partition.changes != changes:
+                return None
+            ends.setdefault(partition, end)
+        gaining, eager, _ = hopes
+        missed = 0
+        for partition in gaining:
+            if partition.high_watermark != ends[partition]:
+                count = partition.bytes_since(ends[partition])
+                if count is None:
+                    return None
+                missed += count
+        return None if any(partition.high_watermark != ends[partition] for partition in eager) else missed
+
+    def hopes(self) -> Hopes:
+        """Return what may give more for what it gains, what may for anything, and what gives nothing more by that.
+
+        Where limits have cut short what a partition gave, or left it nothing to give, what comes behind that is no
+        matter. One that is asked for several times is there as often, once for each.
+        """
+        full = list(self.withheld)
+        for partition, _, buffers in self.reads:
+            if _end_offset(buffers[-1]) < partition.high_watermark:
+                full.append(partition)
+        without = Counter(full + self.unserving)
+        gaining = list[Partition]()
+        for partition in self.partitions:
+            if without.get(partition):
+                without[partition] -= 1
+            else:
+                gaining.append(partition)
+        return gaining, self.unserving, full
+
+    def _one(self, hosted: HostedTopic | None, asked: FetchPartition, *, by_id: bool) -> PartitionData:
+        if hosted is None:
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._error(asked, unknown)
+        partition = hosted.partitions.get(asked.partition)
+        if partition is None:
+            known = 0 <= asked.partition < len(hosted.topic.partitions)
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._error(asked, code, hosted)
+        if self.broker.is_stopping or not (partition.is_leader or (self.rack and partition.follows)):
+            return self._error(asked, partition.not_leading_code, hosted)
+        if asked.current_leader_epoch >= 0 and asked.current_leader_epoch != partition.term:
+            older = asked.current_leader_epoch < partition.term
+            code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
+            return self._error(asked, code, hosted)
+        if self.rack and partition.can_serve:
+            elsewhere = self._preferred(partition, asked.fetch_offset)
+            if elsewhere is not None:
+                self.is_redirecting = True
+                return self._result(partition, asked, elsewhere)
+        return self._read(partition, asked)
+
+    def _preferred(self, partition: Partition, fetch_offset: int) -> int | None:
+        """Return which other replica this consumer should read from, if it should and that can be told."""
+        brokers, now_ms = self.broker.image.brokers, self.broker.now_ms()
+        me = brokers.get(self.broker.node_id)
+        if me is None or me.rack == self.rack or fetch_offset < partition.log.log_start_offset:
+            return None
+        try:
+            elsewhere = partition.readable_elsewhere(now_ms)
+        except StorageFailedError:
+            return None  # Where a follower's log ends may be in a segment that cannot be read.
+        replicas = [
+            ReadReplica(node_id, brokers[node_id].rack, end_offset)
+            for node_id, end_offset in elsewhere
+            if node_id in brokers and not brokers[node_id].fenced
+        ]
+        return preferred_replica(self.rack, me.rack, fetch_offset, replicas)
+
+    @staticmethod
+    def _result(partition: Partition, asked: FetchPartition, elsewhere: int = -1) -> PartitionData:
+        end = partition.high_watermark
+        return PartitionData(
+            partition_index=asked.partition,
+            high_watermark=end,
+            last_stable_offset=end,
+            log_start_offset=partition.log.log_start_offset,
+            preferred_read_replica=elsewhere,
+        )
+
+    def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
+        log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
+        result = self._result(partition, asked)
+        self.partitions.append(partition)
+        self.seen.append((partition.changes, end))
+        if partition.is_leader and not partition.can_serve:
+            # Not an error that ends the wait: it is about to be confirmed, or deposed.
+            self.unserving.append(partition)
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+            return result
+        if asked.last_fetched_epoch >= 0 and (partition.is_leader or start <= end):
+            found = log.epoch_end_offset(asked.last_fetched_epoch)
+            if found is not None and (found[0] < asked.last_fetched_epoch or found[1] < start):
+                result.diverging_epoch = EpochEndOffset(epoch=found[0], end_offset=found[1])
+                self.has_error = True
+                return result
+        if not log.log_start_offset <= start <= log.log_end_offset:
+            # Where a log starts is committed, and so true of all of them. Where this one ends need not be.
+            is_certain = partition.is_leader or start < log.log_start_offset
+            result.error_code = ErrorCode.OFFSET_OUT_OF_RANGE if is_certain else ErrorCode.OFFSET_NOT_AVAILABLE
+            self.has_error = True
+            return result
+        if start < end:
+            self._read_from_memory(partition, asked, result)
+        return result
+
+    def _read_from_memory(self, partition: Partition, asked: FetchPartition, result: PartitionData) -> None:
+        if self.unread:
+            self.unread.append((partition, asked, result))
+            return
+        bytes_max = self._bytes_max(asked)
+        if bytes_max is None:
+            self.withheld.append(partition)
+            return
+        try:
+            buffers = partition.log.read(asked.fetch_offset, result.high_watermark, bytes_max)
+        except StorageFailedError:
+            self._fail(result)
+            return
+        if buffers is None:
+            self.unread.append((partition, asked, result))
+        else:
+            self._take(partition, asked, result, buffers, bytes_max)
+
+    async def read_rest(self) -> None:
+        """Read what is left, in the order of the request: from disk what is not in memory."""
+        slices = Slices()
+        for partition, asked, result in self.unread:
+            await slices.breathe()
+            bytes_max = self._bytes_max(asked)
+            if bytes_max is None:
+                break
+            try:
+                buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)
+            except StorageFailedError:
+                self._fail(result)
+                continue
+            self._take(partition, asked, result, buffers, bytes_max)
+
+    def _bytes_max(self, asked: FetchPartition) -> int | None:
+        """Return how much a partition may give, one batch that is larger excepted; None: nothing, there is no room."""
+        if self.bytes_left < 0 or (not self.bytes_left and self.size_bytes):
+            return None
+        return max(0, min(asked.partition_max_bytes, self.bytes_left))
+
+    def _take(
+        self, partition: Partition, asked: FetchPartition, result: PartitionData, buffers: list[Buffer], bytes_max: int
+    ) -> None:
+        size_bytes = sum(map(len, buffers))
+        if not size_bytes:
+            return
+        if size_bytes > bytes_max and self.size_bytes:
+            self.withheld.append(partition)  # One batch, larger than what is left, and not the first: next time.
+            return
+        result.records = buffers
+        self.size_bytes += size_bytes
+        self.bytes_left -= size_bytes
+        self.reads.append((partition, asked, buffers))
+
+    def _fail(self, result: PartitionData) -> None:
+        self.has_error = True
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+
+    def _error(self, asked: FetchPartition, code: ErrorCode, hosted: HostedTopic | None = None) -> PartitionData:
+        self.has_error = True
+        result = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+        if hosted is not None and code in {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}:
+            leader = self.broker.leader_of(hosted, asked.partition)
+            if leader.leader_id >= 0:
+                result.current_leader = LeaderIdAndEpoch(leader_id=leader.leader_id, leader_epoch=leader.epoch)
+        return result
+
+    def let_go(self) -> Generator[None, None, None]:
+        """Free what only the look has needed; the answer is somebody else's by now."""
+        for rows in (self.partitions, self.seen, self.reads, self.unread):
+            yield from emptied(rows)
+
+    def response_in_steps(self, client_id: str) -> Generator[None, None, FetchResponse]:
+        """Note who read what, and return the answer."""
+        for number, (partition, asked, buffers) in enumerate(self.reads, 1):
+            size_bytes, end = sum(map(len, buffers)), _end_offset(buffers[-1])
+            self.broker.fetches.add(
+                client_id, partition.topic_name, partition.index, size_bytes, asked.fetch_offset, end
+            )
+            if not number % PIECE:
+                yield
+        response = FetchResponse(responses=self.topics)
+        if self.has_error and self.version >= HINTS_SINCE:
+            leader_ids = set[int]()
+            for topic in self.topics:
+                for number, result in enumerate(topic.partitions, 1):
+                    leader_ids.add(result.current_leader.leader_id)
+                    if not number % RESULTS_PIECE:
+                        yield
+                yield
+            response.node_endpoints = self.broker.endpoints(leader_ids)
+        return response
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    """Read, answer or park."""
+    version = exchange.version
+    replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_SINCE else request.replica_id
+    if replica_id >= 0:
+        return refuse(request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if version >= SESSIONS_SINCE and request.session_epoch not in {INITIAL_EPOCH, FINAL_EPOCH}:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    _Fetch(broker, exchange, request).look()
+    return None
+
+
+def refuse(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Answer every partition with `code`: versions before 7 have no other place for it."""
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _end_offset(buffer: Buffer) -> int:
+    """Return the offset after the last batch in `buffer`, which holds whole batches."""
+    position = 0
+    while True:
+        size = int.from_bytes(buffer[position + 8 : position + SIZE_PREFIX_BYTES], "big")
+        following = position + SIZE_PREFIX_BYTES + size
+        if following >= len(buffer):
+            return next_offset(buffer, position)
+        position = following

@@ -1,0 +1,152 @@
+"""FindCoordinator: which broker coordinates a group.
+
+The first request in the life of a cluster has the offsets topic made. A coordinator that has just died is about to
+have a successor: the request waits for that, for as long as an election may take, and only then says
+COORDINATOR_NOT_AVAILABLE. A client that is told so pauses before it asks again, and its whole group with it. A broker
+that is cut off would not hear of the election, and says so at once; it guesses at no coordinator as it does at leaders,
+because a group that goes to the wrong broker waits there. Who asks has often just lost its coordinator, before this
+broker has noticed: another broker is asked whether it is there before it is named.
+
+Transactional ids are refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as InitProducerId does: there is no
+transaction coordinator, and this is the one code on which every client stops at once and says so. Share groups are an
+INVALID_REQUEST, and so are more than `KEYS_MAX` groups in one request.
+"""
+
+from collections.abc import Coroutine, Generator, Sequence
+from typing import Any
+
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.replicas.hosted_topic import HostedTopic
+from barnabas_broker.replicas.partitions import ELECTION_S
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext, in_words
+from barnabas_broker.timing.pieces import PIECE
+from barnabas_broker.timing.slices import taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+__all__ = ["handle", "refuse"]
+
+GROUP, TRANSACTION = 0, 1
+MANY_SINCE = 4
+KEYS_MAX = 10_000
+PIECE_CHARACTERS = 32 << 10  # of keys between two yields: to hash so many takes a millisecond
+KEY_CHARACTERS = 1 << 10  # what a key costs beside its own
+
+Outcome = Generator[None, None, FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]]
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRequest) -> Outcome:
+    """Answer now, or when there is somebody to name."""
+    keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
+    if request.key_type == TRANSACTION:
+        code, text = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
+        return (yield from _refused(exchange, keys, code, text))
+    if request.key_type != GROUP:
+        return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here"))
+    if len(keys) > KEYS_MAX:
+        return (
+            yield from _refused(
+                exchange, keys, ErrorCode.INVALID_REQUEST, f"more than {KEYS_MAX} groups in one request"
+            )
+        )
+    homes = yield from _homes(broker, keys, [None] * len(keys))
+    found = yield from _find_all(broker, keys, homes)
+    if all(one.node_id == broker.node_id for one in found):
+        return _response(exchange, found)
+    elsewhere = {one.node_id for one in found if one.error_code == ErrorCode.NONE} - {broker.node_id}
+    return _ask(broker, exchange, list(keys), homes, sorted(elsewhere))
+
+
+def refuse(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoordinatorResponse:
+    """Answer every key with `code`; whichever of the two places the version has is the one that counts."""
+    found = [_nobody(key, code, "") for key in request.coordinator_keys]
+    return FindCoordinatorResponse(error_code=code, node_id=-1, port=-1, coordinators=found)
+
+
+async def _ask(
+    broker: BrokerContext, exchange: Exchange, keys: list[str], homes: list[int | None], elsewhere: list[int]
+) -> FindCoordinatorResponse:
+    """Name other brokers only when they have said that they are there, or have had the time to; see `pings`."""
+    await broker.partitions.pings.ask(elsewhere)
+    complaint = await broker.coordinator.ensure_topic()
+    if complaint is not None:
+        return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
+    hosted = broker.partitions.topics[OFFSETS_TOPIC]
+    homes = await taken(_homes(broker, keys, homes))
+    indexes = {index for index in homes if index is not None}  # A thousand groups have few partitions between them.
+    await broker.partitions.wait_while(
+        lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
+    )
+    return _response(exchange, await taken(_find_all(broker, keys, homes)))
+
+
+def _homes(
+    broker: BrokerContext, keys: Sequence[str], known: Sequence[int | None]
+) -> Generator[None, None, list[int | None]]:
+    """Return the partition of each group, None without an offsets topic; of those that are known it stays."""
+    homes: list[int | None] = []
+    characters = 0
+    for key, home in zip(keys, known, strict=True):
+        homes.append(broker.coordinator.partition_of(key) if home is None else home)
+        characters += KEY_CHARACTERS if home is not None else KEY_CHARACTERS + len(key)
+        if characters >= PIECE_CHARACTERS:
+            characters = 0
+            yield
+    return homes
+
+
+def _find_all(
+    broker: BrokerContext, keys: Sequence[str], homes: Sequence[int | None]
+) -> Generator[None, None, list[Coordinator]]:
+    found: list[Coordinator] = []
+    for key, home in zip(keys, homes, strict=True):
+        found.append(_find(broker, key, home))
+        if not len(found) % PIECE:
+            yield
+    return found
+
+
+def _find(broker: BrokerContext, group_id: str, index: int | None) -> Coordinator:
+    if index is None:
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, "the offsets topic does not exist yet")
+    hosted = broker.partitions.topics[OFFSETS_TOPIC]
+    known = broker.image.brokers.get(broker.leader_of(hosted, index).leader_id)
+    if known is None:
+        text = f"{OFFSETS_TOPIC}-{index} has no leader"
+        return _nobody(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+    return Coordinator(key=group_id, node_id=known.node_id, host=known.host, port=known.port, error_message="")
+
+
+def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:
+    """Tell whether a partition without a leader is about to have one that this broker will hear of."""
+    has_leader = broker.leader_of(hosted, index).leader_id >= 0
+    return not has_leader and not broker.partitions.is_cut_off(hosted.topic.partitions[index].voters)
+
+
+def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=in_words(text))
+
+
+def _refused(
+    exchange: Exchange, keys: Sequence[str], code: ErrorCode, text: str
+) -> Generator[None, None, FindCoordinatorResponse]:
+    found = []
+    for key in keys:
+        found.append(_nobody(key, code, text))
+        if not len(found) % PIECE:
+            yield
+    return _response(exchange, found)
+
+
+def _response(exchange: Exchange, found: list[Coordinator]) -> FindCoordinatorResponse:
+    if exchange.version >= MANY_SINCE:
+        return FindCoordinatorResponse(coordinators=found)
+    one = found[0]
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message or None,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )

@@ -1,0 +1,68 @@
+"""LeaveGroup: members leave a group, which others need not wait for their sessions to end to notice.
+
+Of very many who are named in one request some leave at a time, and the group goes on in between.
+"""
+
+from collections.abc import Sequence
+
+from barnabas_broker.coordinators.groups.shard import Shard, ShardState
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+from .group_routing import REASON_MAX, Outcome, Steps, route
+
+__all__ = ["handle", "refuse"]
+
+MANY_SINCE = 3
+PIECE = 250  # members between two yields
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest) -> Outcome:
+    """Answer now; what follows for the others does not concern those who leave."""
+    if not request.group_id:
+        return refuse(request, ErrorCode.INVALID_GROUP_ID)
+    leaving = request.members
+    if exchange.version < MANY_SINCE:
+        leaving = [MemberIdentity(member_id=request.member_id)]
+
+    def leave(shard: Shard) -> Steps:
+        rows = []
+        for begin in range(0, len(leaving), PIECE):
+            if begin:
+                yield
+            some = leaving[begin : begin + PIECE]
+            for one, error in zip(some, _leave(broker, shard, request.group_id, some), strict=True):
+                rows.append(
+                    MemberResponse(member_id=one.member_id, group_instance_id=one.group_instance_id, error_code=error)
+                )
+        if exchange.version < MANY_SINCE:
+            return LeaveGroupResponse(error_code=rows[0].error_code)
+        return LeaveGroupResponse(members=rows)
+
+    return route(broker, exchange, request.group_id, leave, lambda code: refuse(request, code))
+
+
+def _leave(
+    broker: BrokerContext, shard: Shard, group_id: str, leaving: Sequence[MemberIdentity]
+) -> Sequence[ErrorCode]:
+    if shard.state is not ShardState.ACTIVE:
+        return (ErrorCode.NOT_COORDINATOR,) * len(leaving)
+    hosted = shard.group(group_id)
+    if hosted is None:
+        return (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leaving)
+    asked = [(one.member_id, one.group_instance_id, (one.reason or "")[:REASON_MAX]) for one in leaving]
+    errors, effects = hosted.group.leave(asked, broker.now_ms())
+    shard.carry_out(hosted, effects)
+    return errors
+
+
+def refuse(_: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupResponse:
+    """Answer with `code` for all of them."""
+    return LeaveGroupResponse(error_code=code)

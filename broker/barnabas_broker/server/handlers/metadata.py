@@ -1,0 +1,256 @@
+"""Metadata: where the brokers are, which topics exist, and who leads their partitions.
+
+The answer comes from this broker's own image and leader table. Of topics that are named, the leaders are asked first
+whether they are there (`pings`): clients come here because theirs has just gone. "All topics", which asks nobody, is an
+empty list in version 0 and null since version 1, where an empty list means none.
+
+A topic that is asked for by name and does not exist is created if the client and the broker's configuration both say
+so. Kafka answers such a request with an error and lets the client come again; we wait until the new topic has leaders,
+for at most `CREATION_S`, so the first answer is usually the right one. Who asks for more than `NAMED_MAX` that do not
+exist is refused for all of these; so is, topic by topic, who asks for more than the cluster may have.
+
+A topic whose leader has just died is about to have another: a request that names it waits for that, for as long as an
+election may take. An answer without a leader would make librdkafka come back a whole second later; Kafka's brokers do
+not wait. When the election takes longer, nobody waits any more; nor does a broker let anybody wait that is cut off and
+would not hear of it: it names another replica (`leadership.cut_off`). A request that names more than `AWAITED_MAX`
+topics, or topics of more than `PARTITIONS_AWAITED_MAX` partitions together, is answered at once. A topic that is named
+twice is answered once.
+
+The controller id names a broker that takes requests, this one: any broker passes controller requests on.
+"""
+
+from collections.abc import Coroutine, Generator, Hashable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, offsets_topic
+from barnabas_broker.replicas.hosted_topic import HostedTopic
+from barnabas_broker.replicas.partitions import ELECTION_S
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.timing.pieces import distinct
+from barnabas_broker.timing.slices import made, taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas_metadata_quorum.controller.commands import NAMED_MAX, NewTopic, RefusalReason, Refused
+from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS, name_complaint
+from barnabas_raftlog.wire.schema import NO_UUID
+
+from .create_topics import leaders_of
+
+__all__ = ["handle", "refuse"]
+
+Outcome = Generator[None, None, MetadataResponse | Coroutine[Any, Any, MetadataResponse]]
+
+CREATION_S = 2.0
+AWAITED_MAX = 100  # Topics; who names more does not miss one leader, and is told what is known.
+PARTITIONS_AWAITED_MAX = 2_000  # To look whether each has a leader takes a microsecond, at every change again.
+PIECE = 32  # rows between two yields
+AUTO_SINCE = 4
+IDS_SINCE = 12
+CODES = {
+    None: ErrorCode.LEADER_NOT_AVAILABLE,
+    RefusalReason.TOPIC_ALREADY_EXISTS: ErrorCode.LEADER_NOT_AVAILABLE,
+    RefusalReason.INVALID_TOPIC: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    RefusalReason.INVALID_REPLICATION_FACTOR: ErrorCode.INVALID_REPLICATION_FACTOR,
+    RefusalReason.POLICY_VIOLATION: ErrorCode.POLICY_VIOLATION,
+}
+
+
+def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Outcome:
+    """Answer now, or after creating what is missing."""
+    version, asked = exchange.version, request.topics
+    if asked is None or (version == 0 and not asked):
+        return (yield from _everything(broker))
+    request.topics = asked = yield from distinct(asked, _key)
+    missing = yield from _missing(broker, asked)
+    may_create = request.allow_auto_topic_creation or version < AUTO_SINCE
+    if missing and may_create and broker.config.auto_create_topics_enable:
+        return _create(broker, request, version, missing)
+    if len(asked) <= AWAITED_MAX and _count(broker, request) <= PARTITIONS_AWAITED_MAX:
+        if _expects_leaders(broker, request):
+            return _await_leaders(broker, request, version)
+        if leaders := _leaders_elsewhere(broker, request):
+            return _ask_leaders(broker, request, version, leaders)
+    return (yield from _named(broker, request, version, {}))
+
+
+def refuse(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """Answer every named topic with `code`."""
+    topics = [
+        MetadataResponseTopic(name=topic.name or "", topic_id=topic.topic_id, error_code=code)
+        for topic in request.topics or ()
+    ]
+    return MetadataResponse(topics=topics, error_code=code)
+
+
+def _key(topic: MetadataRequestTopic) -> Hashable:
+    """Return what tells it from the others that are asked for: its name or its id, or both if there are both."""
+    if topic.name is None:
+        return topic.topic_id
+    return topic.name if topic.topic_id == NO_UUID else (topic.name, topic.topic_id)
+
+
+def _missing(broker: BrokerContext, asked: Iterable[MetadataRequestTopic]) -> Generator[None, None, list[str]]:
+    """Return the names of those that are asked for by name, are not there and could be."""
+    names = []
+    for number, topic in enumerate(asked, 1):
+        name = topic.name if topic.topic_id == NO_UUID else None
+        if name is not None and name not in broker.partitions.topics and name_complaint(name) is None:
+            names.append(name)
+        if not number % PIECE:
+            yield
+    return names
+
+
+def _hosted(broker: BrokerContext, request: MetadataRequest) -> Iterator[HostedTopic]:
+    """Yield those of the topics that a request names which there are."""
+    for topic in request.topics or ():
+        hosted = broker.topic(topic.name or "", topic.topic_id, by_id=topic.name is None)
+        if hosted is not None:
+            yield hosted
+
+
+def _count(broker: BrokerContext, request: MetadataRequest) -> int:
+    return sum([len(hosted.topic.partitions) for hosted in _hosted(broker, request)])
+
+
+def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:
+    return any(broker.partitions.expects_leader(hosted) for hosted in _hosted(broker, request))
+
+
+def _leaders_elsewhere(broker: BrokerContext, request: MetadataRequest) -> list[int]:
+    """Return the other brokers that would be named as leaders, as far as they are thought to be alive."""
+    partitions = broker.partitions
+    found = {
+        known.leader_id
+        for hosted in _hosted(broker, request)
+        for index in range(len(hosted.topic.partitions))
+        if (known := partitions.leadership(hosted.topic.topic_id, index)) is not None
+    }
+    return sorted(node_id for node_id in found - {broker.node_id} if partitions.is_live(node_id))
+
+
+async def _ask_leaders(
+    broker: BrokerContext, request: MetadataRequest, version: int, leaders: list[int]
+) -> MetadataResponse:
+    """Name leaders only when they have said that they are there, or have had the time to; see `pings`."""
+    await broker.partitions.pings.ask(leaders)
+    return await _await_leaders(broker, request, version)
+
+
+async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
+    await broker.partitions.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
+    return await taken(_named(broker, request, version, {}))
+
+
+async def _create(broker: BrokerContext, request: MetadataRequest, version: int, names: list[str]) -> MetadataResponse:
+    if len(names) > NAMED_MAX:
+        return await taken(_named(broker, request, version, {}, ErrorCode.POLICY_VIOLATION))
+    fates: dict[str, ErrorCode]
+    wanted = await made(partial(_new_topic, broker), names)
+    try:
+        created = await broker.metadata.create_topics(wanted, CREATION_S)
+    except Refused as refused:
+        fates = dict.fromkeys(names, CODES.get(refused.reason, ErrorCode.LEADER_NOT_AVAILABLE))
+    else:
+        fates = {topic.name: CODES.get(topic.error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for topic in created}
+        await leaders_of(broker, [topic.topic_id for topic in created if topic.error is None], CREATION_S)
+    return await taken(_named(broker, request, version, fates))
+
+
+def _new_topic(broker: BrokerContext, name: str) -> NewTopic:
+    if name == OFFSETS_TOPIC:
+        return offsets_topic(broker.config)
+    return NewTopic(name, broker.config.num_partitions, broker.config.replication_factor)
+
+
+def _everything(broker: BrokerContext) -> Generator[None, None, MetadataResponse]:
+    topics = []
+    for name in sorted(broker.partitions.topics):
+        hosted = broker.partitions.topics.get(name)
+        if hosted is not None:  # It may have been deleted meanwhile.
+            topics.append((yield from _topic(broker, hosted)))
+    return _response(broker, topics)
+
+
+def _named(
+    broker: BrokerContext,
+    request: MetadataRequest,
+    version: int,
+    fates: dict[str, ErrorCode],
+    fate_of_others: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> Generator[None, None, MetadataResponse]:
+    """Answer for each topic that was asked for. `fates` and `fate_of_others` are for names of topics that are none."""
+    topics = []
+    for topic in request.topics or ():
+        if topic.name is None or (topic.topic_id != NO_UUID and version >= IDS_SINCE):
+            found = broker.partitions.topics_by_id.get(topic.topic_id)
+            unknown = MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                name=None if version >= IDS_SINCE else "",
+                topic_id=topic.topic_id,
+            )
+        else:
+            found = broker.partitions.topics.get(topic.name)
+            code = fates.get(topic.name, fate_of_others)
+            if topic.name not in fates and name_complaint(topic.name):
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            unknown = MetadataResponseTopic(error_code=code, name=topic.name)
+        topics.append(unknown if found is None else (yield from _topic(broker, found)))
+        if not len(topics) % PIECE:
+            yield
+    return _response(broker, topics)
+
+
+def _response(broker: BrokerContext, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    brokers = [
+        MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
+        for known in broker.known_brokers()
+    ]
+    ids = [known.node_id for known in broker.brokers()]
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id if broker.node_id in ids else next(iter(ids), -1),
+        topics=topics,
+    )
+
+
+def _topic(broker: BrokerContext, hosted: HostedTopic) -> Generator[None, None, MetadataResponseTopic]:
+    topic = hosted.topic
+    available = {known.node_id for known in broker.brokers()}
+    partitions = []
+    for index, desired in enumerate(topic.partitions):
+        if not index % PIECE:
+            yield
+        leader = broker.where_to_ask(hosted, index)
+        # Java's consumer reads only from brokers that it is told to be replicas, so observers are among them, last.
+        shown = (*desired.replicas, *(one for one in topic.observers if one not in desired.voters))
+        has_leader = leader.leader_id >= 0
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=leader.leader_id,
+                leader_epoch=leader.epoch if has_leader else -1,
+                replica_nodes=shown,
+                isr_nodes=_known(leader.isr, shown),
+                offline_replicas=tuple(node_id for node_id in shown if node_id not in available),
+            )
+        )
+    is_internal = topic.name in INTERNAL_TOPICS
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=is_internal, partitions=partitions
+    )
+
+
+def _known(isr: Iterable[int], replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(node_id for node_id in isr if node_id in replicas)

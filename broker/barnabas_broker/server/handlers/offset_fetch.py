@@ -1,0 +1,197 @@
+"""OffsetFetch: the positions that a group has stored.
+
+A majority confirms this broker's leadership before it answers (ReadIndex), once for all groups of one partition, so a
+coordinator that was deposed and does not know it yet never hands out an old position. Only committed positions are
+shown. A group or a partition without one is answered with offset -1 and no error, as in Kafka.
+
+Positions that were committed for an earlier topic of the same name are not shown: that topic's offsets mean nothing
+now. All positions of a group are answered once, however often they are asked for; named ones each time, as in Kafka.
+"""
+
+from collections.abc import Generator, Hashable, Mapping, Sequence
+
+from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
+from barnabas_broker.server.connections import Exchange
+from barnabas_broker.server.context import BrokerContext
+from barnabas_broker.timing.pieces import distinct, let_go
+from barnabas_broker.timing.slices import Slices, made, taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from barnabas_raftlog.steps import at_once
+
+from .group_routing import CONFIRM_S, REQUEST_MS
+
+__all__ = ["handle", "refuse"]
+
+MANY_SINCE, IDS_SINCE, TOP_LEVEL_SINCE = 8, 10, 2
+PIECE = 100  # positions between two yields
+Asked = Sequence[tuple[str, bytes, Sequence[int]]] | None
+
+
+async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Confirm, then read."""
+    version = exchange.version
+    groups = request.groups
+    if version < MANY_SINCE:
+        topics = None if request.topics is None else await made(_as_since_many, request.topics)
+        groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
+    groups = await taken(distinct(groups, _key))
+    shards: dict[str, Shard | ErrorCode] = {}
+    confirmed: dict[Shard, ErrorCode] = {}
+    until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
+    for group in groups:
+        await slices.breathe()
+        is_late = broker.now_ms() >= until_ms
+        find = broker.coordinator.find_shard
+        shard = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
+        shards[group.group_id] = shard
+        if isinstance(shard, Shard) and shard not in confirmed:
+            confirmed[shard] = await shard.confirm(CONFIRM_S)
+    results = []
+    for group in groups:
+        await slices.breathe()
+        shard = shards[group.group_id]
+        code = confirmed[shard] if isinstance(shard, Shard) else shard
+        if isinstance(shard, Shard) and code is ErrorCode.NONE:
+            results.append(await taken(_read(broker, shard, group, by_id=version >= IDS_SINCE)))
+        else:
+            results.append(_failed(group, code))
+    if version >= MANY_SINCE:
+        return OffsetFetchResponse(groups=results)
+    return await taken(_single(results[0], request, version))
+
+
+def _key(group: OffsetFetchRequestGroup) -> Hashable:
+    """Return what it is answered once for: of few bytes that ask for everything, many would make a large answer."""
+    return group.group_id if group.topics is None else id(group)
+
+
+def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Answer every group with `code`; before version 2 there are only the partitions to say it."""
+    groups = [_failed(group, code) for group in request.groups]
+    return OffsetFetchResponse(error_code=code, topics=at_once(_failed_topics(request, code)), groups=groups)
+
+
+def _read(
+    broker: BrokerContext, shard: Shard, group: OffsetFetchRequestGroup, *, by_id: bool
+) -> Generator[None, None, OffsetFetchResponseGroup]:
+    if group.topics is None:
+        return (yield from _everything(broker, shard, group.group_id, by_id=by_id))
+    topics = []
+    for asked in group.topics:
+        hosted = broker.topic(asked.name, asked.topic_id, by_id=by_id)
+        name = asked.name if hosted is None else hosted.topic.name
+        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+        partitions = []
+        for index in asked.partition_indexes:
+            if hosted is None and by_id:
+                partitions.append(_none(index, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                value = shard.offsets.get_for(OffsetKey(group.group_id, name, index), topic_id)
+                partitions.append(_position(index, value))
+            if not len(partitions) % PIECE:
+                yield
+        yield
+        topics.append(OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _everything(
+    broker: BrokerContext, shard: Shard, group_id: str, *, by_id: bool
+) -> Generator[None, None, OffsetFetchResponseGroup]:
+    topics: dict[str, OffsetFetchResponseTopics] = {}
+    offsets: Mapping[tuple[str, int], CommittedOffset] = shard.offsets.of_group(group_id)
+    for number, ((name, index), value) in enumerate(sorted(offsets.items()), 1):
+        if not number % PIECE:
+            yield
+        hosted = broker.partitions.topics.get(name)
+        topic_id = NO_TOPIC_ID if hosted is None else hosted.topic.topic_id
+        is_other = NO_TOPIC_ID not in {topic_id, value.topic_id} and value.topic_id != topic_id
+        if is_other or (by_id and hosted is None):
+            continue
+        topic = topics.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=topic_id))
+        topic.partitions.append(_position(index, value))
+    return OffsetFetchResponseGroup(group_id=group_id, topics=list(topics.values()))
+
+
+def _position(index: int, value: CommittedOffset | None) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return _none(index, ErrorCode.NONE)
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def _none(index: int, code: ErrorCode) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, error_code=code)
+
+
+def _failed(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+
+
+def _as_since_many(topic: OffsetFetchRequestTopic) -> OffsetFetchRequestTopics:
+    """Return what versions before 8 ask for in the form of the later ones."""
+    return OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+
+
+def _failed_topics(
+    request: OffsetFetchRequest, code: ErrorCode
+) -> Generator[None, None, list[OffsetFetchResponseTopic]]:
+    topics = []
+    for topic in request.topics or ():
+        partitions = []
+        for index in topic.partition_indexes:
+            failed = OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, error_code=code)
+            partitions.append(failed)
+            if not len(partitions) % PIECE:
+                yield
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    return topics
+
+
+def _single(
+    result: OffsetFetchResponseGroup, request: OffsetFetchRequest, version: int
+) -> Generator[None, None, OffsetFetchResponse]:
+    """Return the answer in the form of versions 1 to 7, which know one group and no ids."""
+    code = ErrorCode(result.error_code)
+    if code is not ErrorCode.NONE:
+        failed = (yield from _failed_topics(request, code)) if version < TOP_LEVEL_SINCE else []
+        return OffsetFetchResponse(topics=failed, error_code=code)
+    topics = []
+    for topic in result.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(_plain(one))
+            if not len(partitions) % PIECE:
+                yield
+        topics.append(OffsetFetchResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    yield from let_go(result)
+    return OffsetFetchResponse(topics=topics)
+
+
+def _plain(one: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=one.partition_index,
+        committed_offset=one.committed_offset,
+        committed_leader_epoch=one.committed_leader_epoch,
+        metadata=one.metadata,
+        error_code=one.error_code,
+    )

@@ -1,0 +1,431 @@
+"""`Admin`: topics, records, configurations, groups and their offsets, in one object with one set of connections.
+
+The work is done by functions over a `Cluster` (topics.py, offsets.py, reassignments.py, groups.py),
+for those who have one already. What holds for every method:
+
+*Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
+the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. What was asked for may
+still happen.
+
+*Errors.* What a broker refuses is a `KafkaError` with Kafka's code, naming the topic, partition or group. After `close`
+there is `ClientClosedError`.
+
+*Cancellation.* Always safe. What was to change may have changed, or may a moment later.
+
+Several calls may be under way at once. Memory: what the answers hold, and metadata of every topic once named here.
+
+Not here: ACLs, quotas; transactions; the groups of KIP-848, beyond their
+place in a list.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Self
+
+from barnabas_clients.arguments import INT32_MAX, INT64_MAX, flag, seconds, shown, text, topic_name, whole_number
+from barnabas_clients.arguments import names as names_of
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.view import TopicView
+from barnabas_clients.place_arguments import (
+    configs_of,
+    deadline_s,
+    group_states,
+    offsets_of,
+    partitions_of,
+    replicas_of,
+    several,
+    timestamps_of,
+)
+from barnabas_clients.protocol.errors import ErrorCode, error_for
+from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+
+from . import configs as admin_configs
+from . import groups as admin_groups
+from . import reassignments as admin_reassignments
+from . import topics as admin
+from .groups import GroupDescription, GroupListing, GroupMember, PartitionLag, TotalLag, total_lag
+from .offset_resets import OffsetChange, ResetKind, ResetTo
+from .offsets import ListedOffset, OffsetSpec, left_s
+from .reassignments import PartitionReassignment
+from .topics import ClusterDescription, ConfigEntry, ConfigResource, ConfigResourceType, NewTopic
+
+__all__ = [
+    "Admin",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "ListedOffset",
+    "NewTopic",
+    "OffsetChange",
+    "OffsetSpec",
+    "PartitionLag",
+    "PartitionReassignment",
+    "ResetTo",
+    "TotalLag",
+    "total_lag",
+]
+
+INT16_MAX = 2**15 - 1
+
+
+class Admin:
+    """A client for administration; use it as `async with`, from one event loop.
+
+    Entering connects, within `timeout_s`.
+
+    Args:
+        bootstrap: brokers to start from, `host:port`, a list or separated by commas.
+        client_id: how brokers' logs and quotas name this client.
+        timeout_s: the deadline of calls that name none.
+    """
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], *, client_id: str = "barnabas-admin", timeout_s: float = 30.0
+    ) -> None:
+        self._timeout_s = seconds("timeout_s", timeout_s, is_positive=True)
+        client_id = text("client_id", client_id, may_be_empty=True)
+        self._cluster = Cluster(bootstrap, client_id=client_id, request_timeout_s=self._timeout_s)
+
+    async def __aenter__(self) -> Self:
+        await self._cluster.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail with `ClientClosedError`. Never waits for a broker."""
+        await self._cluster.close()
+
+    # The cluster.
+
+    async def describe_cluster(self, *, timeout_s: float | None = None) -> ClusterDescription:
+        """Return the cluster's id, its brokers and its controller."""
+        return await admin.describe_cluster(self._cluster, self._limit(timeout_s))
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, timeout_s: float | None = None
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return the configurations of topics and brokers by name: `ConfigResource.topic("orders")`, `.broker(1)`."""
+        wanted = [_resource_of(each) for each in several("resources", resources, "ConfigResources")]
+        return await admin.describe_configs(self._cluster, wanted, self._limit(timeout_s))
+
+    async def alter_configs(
+        self,
+        resource: ConfigResource,
+        configs: Mapping[str, str | int | bool | None],
+        *,
+        validate_only: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set configurations of a topic, and leave others as they are; None takes one back to its default.
+
+        Numbers and bools are written as brokers write them: 5 is "5", True is "true".
+
+        Raises:
+            InvalidConfigError: one of them cannot be, and none was changed.
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        limit_s, resource = self._limit(timeout_s), _resource_of(resource)
+        wanted = configs_of("configs", configs, may_be_none=True)
+        validate_only = flag("validate_only", validate_only)
+        await admin_configs.alter_configs(self._cluster, resource, wanted, limit_s, validate_only=validate_only)
+
+    # Topics.
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str | int | bool] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> TopicView:
+        """Create a topic and return it once every partition has a leader; -1 takes the cluster's default.
+
+        Raises:
+            TopicAlreadyExistsError: it is there.
+        """
+        limit_s = self._limit(timeout_s)
+        topic = _new_topic_of(NewTopic(name, partitions, replication_factor, {} if configs is None else configs))
+        return await admin.create_topic(self._cluster, *topic, timeout_s=limit_s)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> None:
+        """Create topics, or with `validate_only` say whether they could be; leaders are elected a moment later.
+
+        Raises:
+            KafkaError: the first refusal; other topics may have been created.
+        """
+        wanted = [_new_topic_of(each) for each in several("topics", topics, "NewTopics")]
+        validate_only, limit_s = flag("validate_only", validate_only), self._limit(timeout_s)
+        await admin.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
+        """Delete topics and everything in them.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not there; nothing was deleted.
+            KafkaError: the first refusal; other topics may be gone.
+        """
+        wanted, deadline = _topics_of(names), self._deadline(timeout_s)
+        await admin.known_topics(self._cluster, wanted, left_s(deadline))
+        await admin.delete_topics(self._cluster, wanted, left_s(deadline))
+
+    async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
+        """Return every topic, sorted by name."""
+        include_internal = flag("include_internal", include_internal)
+        return await admin.list_topics(self._cluster, self._limit(timeout_s), include_internal=include_internal)
+
+    async def describe_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> list[TopicView]:
+        """Return topics in the order of their names.
+
+        Raises:
+            UnknownTopicOrPartitionError: one of them is not there.
+        """
+        return await admin.known_topics(self._cluster, _topics_of(names), self._limit(timeout_s))
+
+    async def create_partitions(
+        self, name: str, count: int, *, validate_only: bool = False, timeout_s: float | None = None
+    ) -> TopicView:
+        """Give a topic `count` partitions in all; returns once every one has a leader.
+
+        Records with a key go to other partitions from then on: order by key is not kept across the change.
+
+        Raises:
+            InvalidPartitionsError: it has that many already, or more.
+        """
+        limit_s, validate_only = self._limit(timeout_s), flag("validate_only", validate_only)
+        name, count = topic_name("name", name), whole_number("count", count, 1, INT32_MAX)
+        return await admin.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
+    ) -> None:
+        """Send partitions to other brokers, the preferred leader first; None cancels the move that is under way.
+
+        Returns when the controller knows, not when they have arrived: `list_partition_reassignments` tells that.
+
+        Raises:
+            InvalidReplicaAssignmentError: a target names an unknown broker, one twice, or none.
+            NoReassignmentInProgressError: there is nothing to cancel. Others may be on their way.
+            UnknownTopicOrPartitionError: a partition is not there.
+        """
+        wanted, deadline = replicas_of("targets", targets), self._deadline(timeout_s)
+        await self._know(wanted, deadline)
+        await admin_reassignments.alter_partition_reassignments(self._cluster, wanted, left_s(deadline))
+
+    async def list_partition_reassignments(
+        self, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return which partitions are on their way to other brokers, of some or of all; those at rest are left out."""
+        limit_s, wanted = self._limit(timeout_s), _some_partitions(partitions)
+        return await admin_reassignments.list_partition_reassignments(self._cluster, limit_s, wanted)
+
+    # Records.
+
+    async def list_offsets(
+        self,
+        partitions: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Look up, for each partition, an `OffsetSpec` (LATEST, EARLIEST, MAX_TIMESTAMP) or a timestamp in ms.
+
+        A timestamp finds the first record that is not older; offset -1 when there is none. With `read_committed` LATEST
+        is the last stable offset instead of the high watermark.
+        """
+        wanted, deadline = timestamps_of("partitions", partitions), self._deadline(timeout_s)
+        read_committed = flag("read_committed", read_committed)
+        await self._know(wanted, deadline)
+        return await admin.list_offsets(self._cluster, wanted, left_s(deadline), read_committed=read_committed)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset, -1 for all there are, from each partition; return the new starts.
+
+        Raises:
+            OffsetOutOfRangeError: an offset is beyond the end of its partition; others may be done.
+        """
+        wanted, deadline = timestamps_of("before", before, low=-1), self._deadline(timeout_s)
+        await self._know(wanted, deadline)
+        return await admin.delete_records(self._cluster, wanted, left_s(deadline))
+
+    # Groups.
+
+    async def list_groups(self, *, states: Iterable[str] = (), timeout_s: float | None = None) -> list[GroupListing]:
+        """Return every group, sorted by id; with `states` ("Stable", "Empty", ...) those in one of them.
+
+        Raises:
+            ValueError: there is no such state; the message lists those that there are.
+        """
+        return await admin_groups.list_groups(self._cluster, self._limit(timeout_s), states=group_states(states))
+
+    async def describe_groups(
+        self, group_ids: Collection[str], *, timeout_s: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Return the state of groups, their members and who reads what.
+
+        Raises:
+            GroupIdNotFoundError: one of them is not there.
+        """
+        return await admin_groups.describe_groups(
+            self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s)
+        )
+
+    async def delete_groups(self, group_ids: Collection[str], *, timeout_s: float | None = None) -> None:
+        """Delete groups without members, with all that they have committed.
+
+        Raises:
+            NonEmptyGroupError: one has members. GroupIdNotFoundError: one is not there. Others may be gone.
+        """
+        await admin_groups.delete_groups(self._cluster, names_of("group_ids", group_ids), self._limit(timeout_s))
+
+    async def group_offsets(
+        self,
+        group_id: str,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what a group has committed, of some partitions or of all; those without a position are left out."""
+        group_id, wanted = text("group_id", group_id), _some_partitions(partitions)
+        return await admin_groups.group_offsets(self._cluster, group_id, self._limit(timeout_s), wanted)
+
+    async def group_lag(self, group_id: str, *, timeout_s: float | None = None) -> dict[TopicPartition, PartitionLag]:
+        """Return how far a group has got in every partition in which it has committed, or that a member reads.
+
+        The lag of a partition without a commit is None, not 0; `total_lag` adds them up, and says so, too.
+
+        Raises:
+            GroupIdNotFoundError: it is not there.
+        """
+        return await admin_groups.group_lag(self._cluster, text("group_id", group_id), self._limit(timeout_s))
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Set positions of a group without members; a group that is not there comes into being.
+
+        Raises:
+            NonEmptyGroupError: it has members. UnknownTopicOrPartitionError: a partition is not there.
+        """
+        group_id, wanted = text("group_id", group_id), offsets_of("offsets", offsets)
+        deadline = self._deadline(timeout_s)
+        await self._know(wanted, deadline)
+        await admin_groups.alter_group_offsets(self._cluster, group_id, wanted, left_s(deadline))
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        target: ResetTo,
+        *,
+        partitions: Collection[TopicPartition] | None = None,
+        topics: Collection[str] | None = None,
+        dry_run: bool = False,
+        timeout_s: float | None = None,
+    ) -> dict[TopicPartition, OffsetChange]:
+        """Move a group's positions to a target: `ResetTo.earliest()`, `.time(timestamp_ms)`, `.shift(-100)` and others.
+
+        All partitions in which it has committed, or those named. Returns what has changed, or with `dry_run` would. An
+        offset outside of a partition's log becomes its start or its end.
+
+        Raises:
+            NonEmptyGroupError: it has members. A dry run does not care.
+            GroupIdNotFoundError: no partition is named, and the group has committed nothing.
+            UnknownTopicOrPartitionError: a partition is not there.
+            ValueError: a shift of a partition where nothing is committed.
+        """
+        return await admin_groups.reset_group_offsets(
+            self._cluster,
+            text("group_id", group_id),
+            _target_of(target),
+            self._limit(timeout_s),
+            partitions=_some_partitions(partitions),
+            topics=None if topics is None else names_of("topics", topics),
+            dry_run=flag("dry_run", dry_run),
+        )
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
+    ) -> None:
+        """Make a group forget positions; where it has none, nothing happens.
+
+        Raises:
+            KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic; GROUP_ID_NOT_FOUND.
+        """
+        group_id, wanted = text("group_id", group_id), partitions_of("partitions", partitions)
+        await admin_groups.delete_group_offsets(self._cluster, group_id, wanted, self._limit(timeout_s))
+
+    def _limit(self, timeout_s: float | None) -> float:
+        given = deadline_s(timeout_s)
+        return self._timeout_s if given is None else given
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        return asyncio.get_running_loop().time() + self._limit(timeout_s)
+
+    async def _know(self, partitions: Iterable[TopicPartition], deadline: float) -> None:
+        """Refuse what does not exist at once; asking its leader would go on until the deadline."""
+        topics = self._cluster.view.topics
+        missing = {
+            key for key in partitions if key.topic not in topics or key.partition not in topics[key.topic].partitions
+        }
+        if not missing:
+            return
+        names = sorted({key.topic for key in missing})
+        found = dict(zip(names, await admin.known_topics(self._cluster, names, left_s(deadline)), strict=True))
+        for key in sorted(missing):
+            if key.partition not in found[key.topic].partitions:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(key))
+
+
+# What callers hand in that only an `Admin` takes.
+
+
+def _topics_of(value: object) -> list[str]:
+    return [topic_name("a name in names", name) for name in names_of("names", value)]
+
+
+def _some_partitions(value: object) -> list[TopicPartition] | None:
+    return None if value is None else partitions_of("partitions", value)
+
+
+def _resource_of(value: object) -> ConfigResource:
+    if not isinstance(value, ConfigResource):
+        raise TypeError(f"a resource is {shown(value)}; it must be a ConfigResource")
+    if not isinstance(value.type, ConfigResourceType):
+        raise TypeError(f"the type of a resource is {shown(value.type)}; it must be a ConfigResourceType")
+    name = text("the name of a resource", value.name)
+    if value.type is ConfigResourceType.BROKER:
+        if not (name.isascii() and name.isdecimal()):
+            raise ValueError(f"the name of a broker is {shown(name)}; it must be its id in decimal digits")
+        whole_number("the id of a broker", int(name[:20]), 0, INT32_MAX)
+    return value
+
+
+def _new_topic_of(value: object) -> NewTopic:
+    if not isinstance(value, NewTopic):
+        raise TypeError(f"a topic is {shown(value)}; it must be a NewTopic")
+    # What is possible among these the brokers decide.
+    partitions = whole_number("partitions", value.partitions, -1, INT32_MAX)
+    replication_factor = whole_number("replication_factor", value.replication_factor, -1, INT16_MAX)
+    configs = configs_of("configs", value.configs, may_be_none=False)
+    return NewTopic(topic_name("name", value.name), partitions, replication_factor, configs)
+
+
+def _target_of(value: object) -> ResetTo:
+    if not isinstance(value, ResetTo) or not isinstance(value.kind, ResetKind):
+        raise TypeError(f"target is {shown(value)}; it must be a ResetTo")
+    lowest = -INT64_MAX if value.kind is ResetKind.SHIFT else 0
+    return ResetTo(value.kind, whole_number("the value of target", value.value, lowest))

@@ -1,0 +1,391 @@
+"""Administration of consumer groups, as functions over a `Cluster`.
+
+A group is known by its coordinator, the leader of one partition of the offsets topic; a list of all groups is the sum
+of what every broker says. Groups are asked about one by one, `AT_ONCE` at a time, each with retries of its own, so that
+a coordinator that moves holds nothing else up.
+
+Positions can be changed from outside only while a group has no members: a member would not hear of it, and its next
+commit would undo it. Brokers refuse, and so that the refusal can be understood it is a `NonEmptyGroupError` here.
+
+Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
+
+Not here: the groups of KIP-848 and share groups, which have messages of their own. `list_groups` shows them where the
+broker has them, and the positions of the former can be read; describing them says GROUP_ID_NOT_FOUND.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from barnabas_clients.assignors import decode_assignment
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientError
+from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, delete_offsets, fetch_offsets
+from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
+from barnabas_clients.protocol.describe_groups import DescribedGroup, DescribedGroupMember, DescribeGroupsRequest
+from barnabas_clients.protocol.errors import ErrorCode, NonEmptyGroupError, UnknownMemberIdError, error_for
+from barnabas_clients.protocol.list_groups import ListGroupsRequest, ListGroupsResponse
+from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_raftlog.errors import MalformedMessageError
+
+from .offset_resets import OffsetChange, ResetTo, planned
+from .offsets import OffsetSpec, left_s, list_offsets
+from .topics import known_topics
+
+__all__ = [
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "PartitionLag",
+    "TotalLag",
+    "alter_group_offsets",
+    "delete_group_offsets",
+    "delete_groups",
+    "describe_groups",
+    "group_lag",
+    "group_offsets",
+    "list_groups",
+    "reset_group_offsets",
+    "total_lag",
+]
+
+AT_ONCE = 16
+# A coordinator answers all of this from memory; one that does not is stopped or cut off.
+ATTEMPT_TIMEOUT_S = 5.0
+CONSUMER_PROTOCOL = "consumer"
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class GroupListing(NamedTuple):
+    """A group in a list. `state` and `type` are empty where the broker is too old to say (Kafka 2.6, 3.7)."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+    coordinator_id: int
+
+
+class GroupMember(NamedTuple):
+    """One member. `assignment` is empty unless the group is Stable, and None when its bytes are not a consumer's."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: frozenset[TopicPartition] | None
+
+
+class GroupDescription(NamedTuple):
+    """A group. `state` is in Kafka's words ("Stable", "Empty"); `assignor` is the one chosen, empty unless Stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator_id: int
+    members: tuple[GroupMember, ...]
+
+
+class PartitionLag(NamedTuple):
+    """Where a group stands in a partition.
+
+    `committed` is None when it has committed nothing there, `end_offset` when the partition does not exist any more,
+    `member` when nobody reads it now.
+    """
+
+    committed: OffsetAndMetadata | None
+    end_offset: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        """Return how many records it has yet to read; None when that cannot be said."""
+        if self.committed is None or self.end_offset is None:
+            return None
+        return max(0, self.end_offset - self.committed.offset)
+
+
+class TotalLag(NamedTuple):
+    """The lag of a whole group: `lag` records, or None when that cannot be said.
+
+    `known` is the lag of those partitions of which it is known, and `without_commit` the number of those in which the
+    group has committed nothing, so that where it would begin is its members' policy. Partitions that do not exist any
+    more have nothing to be read.
+    """
+
+    lag: int | None
+    known: int
+    without_commit: int
+
+
+def total_lag(lags: Mapping[TopicPartition, PartitionLag]) -> TotalLag:
+    """Return what the lags of a group's partitions come to. Unknown is not 0: an alert on it would stay silent."""
+    known = sum(found.lag or 0 for found in lags.values())
+    without_commit = sum(found.committed is None and found.end_offset is not None for found in lags.values())
+    return TotalLag(known if lags and not without_commit else None, known, without_commit)
+
+
+async def list_groups(cluster: Cluster, timeout_s: float, *, states: Iterable[str] = ()) -> list[GroupListing]:
+    """Return every group of the cluster, sorted by id; with `states`, those in one of them.
+
+    Raises:
+        DeadlineExceededError: a broker of the cluster did not answer; its groups would be missing.
+    """
+    request = ListGroupsRequest(states_filter=tuple(states))
+
+    async def ask(node_id: int, deadline: float) -> list[GroupListing]:
+        response: ListGroupsResponse = await cluster.ask_broker(
+            node_id, request, min(left_s(deadline), ATTEMPT_TIMEOUT_S)
+        )
+        if response.error_code:
+            raise error_for(response.error_code, f"groups of broker {node_id}")
+        return [
+            GroupListing(row.group_id, row.protocol_type, row.group_state, row.group_type, node_id)
+            for row in response.groups
+        ]
+
+    async def attempt(deadline: float) -> list[GroupListing]:
+        # Every attempt asks everybody: a broker that failed has handed its groups to others, who may have answered.
+        answers = await _each(cluster.view.brokers, lambda node_id: ask(node_id, deadline))
+        # A group that moved meanwhile may have been named by two.
+        return sorted({row.group_id: row for rows in answers.values() for row in rows}.values())
+
+    return await cluster.retry("listing groups", timeout_s, attempt)
+
+
+async def describe_groups(
+    cluster: Cluster, group_ids: Collection[str], timeout_s: float
+) -> dict[str, GroupDescription]:
+    """Return the state and the members of groups.
+
+    Raises:
+        GroupIdNotFoundError: one of them does not exist, or is of a kind that has messages of its own.
+    """
+
+    async def describe(group_id: str) -> GroupDescription:
+        coordinator = Coordinator(cluster, group_id)
+
+        async def attempt(deadline: float) -> GroupDescription:
+            response = await coordinator.ask(DescribeGroupsRequest(groups=(group_id,)), deadline)
+            for row in response.groups:
+                coordinator.judge(row.error_code, row.error_message or group_id)
+                # Brokers older than version 6 have no error for it.
+                if row.group_state == "Dead":
+                    raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
+                return _description(row, coordinator.node_id)
+            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"no answer about group {group_id}")
+
+        return await coordinator.retry("description", timeout_s, attempt)
+
+    return await _each(group_ids, describe)
+
+
+async def delete_groups(cluster: Cluster, group_ids: Collection[str], timeout_s: float) -> None:
+    """Delete groups without members, with all that they have committed.
+
+    Raises:
+        NonEmptyGroupError: one has members; others may be gone.
+        GroupIdNotFoundError: one does not exist; others may be gone.
+    """
+
+    async def delete(group_id: str) -> None:
+        coordinator = Coordinator(cluster, group_id)
+        may_be_done = False
+
+        async def attempt(deadline: float) -> None:
+            nonlocal may_be_done
+            try:
+                response = await coordinator.ask(DeleteGroupsRequest(groups_names=(group_id,)), deadline)
+            except ClientError as error:
+                may_be_done |= error.may_be_done
+                raise
+            for row in response.results:
+                # An attempt whose answer was lost may have deleted it.
+                if not (row.error_code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_done):
+                    coordinator.judge(row.error_code, group_id)
+
+        await coordinator.retry("deletion", timeout_s, attempt)
+
+    await _each(group_ids, delete)
+
+
+async def group_offsets(
+    cluster: Cluster, group_id: str, timeout_s: float, partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return what a group has committed, of `partitions` or of all; partitions without a position are left out.
+
+    A group that does not exist has committed nothing.
+    """
+    return await fetch_offsets(Coordinator(cluster, group_id), partitions, timeout_s)
+
+
+async def alter_group_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float
+) -> None:
+    """Set positions of a group without members; a group that does not exist comes into being.
+
+    Raises:
+        NonEmptyGroupError: it has members.
+        KafkaError: a position was refused, for example because its partition does not exist; others may be stored.
+    """
+    try:
+        await commit_offsets(Coordinator(cluster, group_id), offsets, timeout_s)
+    except UnknownMemberIdError as error:
+        raise _has_members(group_id) from error
+
+
+async def delete_group_offsets(
+    cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], timeout_s: float
+) -> None:
+    """Forget positions of a group; where there is none, nothing happens.
+
+    Raises:
+        KafkaError: GROUP_SUBSCRIBED_TO_TOPIC when members read the topic, GROUP_ID_NOT_FOUND; others may be gone.
+    """
+    await delete_offsets(Coordinator(cluster, group_id), partitions, timeout_s)
+
+
+async def reset_group_offsets(
+    cluster: Cluster,
+    group_id: str,
+    target: ResetTo,
+    timeout_s: float,
+    *,
+    partitions: Collection[TopicPartition] | None = None,
+    topics: Collection[str] | None = None,
+    dry_run: bool = False,
+) -> dict[TopicPartition, OffsetChange]:
+    """Move a group's positions and return what has changed, or with `dry_run` would.
+
+    Args:
+        cluster: where the group is.
+        group_id: which one; it may be new if partitions or topics are named.
+        target: where to; see offset_resets.py for what happens at the ends of a log.
+        timeout_s: for all of it.
+        partitions: which ones to move.
+        topics: move all partitions of these. With neither, all partitions where the group has committed.
+        dry_run: look up, plan and change nothing.
+
+    Raises:
+        GroupIdNotFoundError: nothing is named, and the group has committed nothing.
+        NonEmptyGroupError: it has members. A dry run does not care.
+        UnknownTopicOrPartitionError: a partition does not exist.
+        ValueError: a shift of a partition where nothing is committed.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    committed = await group_offsets(cluster, group_id, timeout_s)
+    chosen = set(partitions or ())
+    names = sorted({topic for topic, _ in chosen} | set(topics or ()))
+    if partitions is None and topics is None:
+        if not committed:
+            members = (await describe_groups(cluster, [group_id], left_s(deadline)))[group_id].members
+            if members and not dry_run:
+                raise _has_members(group_id)
+            raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"{group_id}: it has committed nothing; name topics")
+        chosen = set(committed)
+        names = sorted({topic for topic, _ in chosen})
+    for view in await known_topics(cluster, names, left_s(deadline)):
+        if topics is not None and view.name in topics:
+            chosen |= {TopicPartition(view.name, number) for number in view.partitions}
+        for partition in sorted(chosen):
+            if partition.topic == view.name and partition.partition not in view.partitions:
+                raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(partition))
+    starts = await list_offsets(cluster, dict.fromkeys(chosen, int(OffsetSpec.EARLIEST)), left_s(deadline))
+    ends = await list_offsets(cluster, dict.fromkeys(chosen, int(OffsetSpec.LATEST)), left_s(deadline))
+    at_ms = target.timestamp_ms(int(time.time() * 1000))
+    at_time = {}
+    if at_ms is not None:
+        found = await list_offsets(cluster, dict.fromkeys(chosen, at_ms), left_s(deadline))
+        at_time = {partition: listed.offset for partition, listed in found.items()}
+    plan = planned(
+        target,
+        # Records may be deleted between the two questions.
+        {key: (min(starts[key].offset, ends[key].offset), ends[key].offset) for key in chosen},
+        {partition: position.offset for partition, position in committed.items()},
+        at_time,
+    )
+    if not dry_run:
+        positions = {partition: OffsetAndMetadata(change.after) for partition, change in plan.items()}
+        await alter_group_offsets(cluster, group_id, positions, left_s(deadline))
+    return plan
+
+
+async def group_lag(cluster: Cluster, group_id: str, timeout_s: float) -> dict[TopicPartition, PartitionLag]:
+    """Return where a group stands in every partition where it has committed, and in every one that a member reads.
+
+    Raises:
+        GroupIdNotFoundError: there is no such group.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    description = (await describe_groups(cluster, [group_id], timeout_s))[group_id]
+    return await lag_of(cluster, description, left_s(deadline))
+
+
+async def lag_of(
+    cluster: Cluster, description: GroupDescription, timeout_s: float
+) -> dict[TopicPartition, PartitionLag]:
+    """Return the same for a group that has been described."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    committed = await group_offsets(cluster, description.group_id, timeout_s)
+    readers = {partition: member for member in description.members for partition in member.assignment or ()}
+    partitions = sorted(committed.keys() | readers.keys())
+    view = await cluster.refresh({topic for topic, _ in partitions}, timeout_s=left_s(deadline))
+    there = [
+        key for key in partitions if key.topic in view.topics and key.partition in view.topics[key.topic].partitions
+    ]
+    ends = await list_offsets(cluster, dict.fromkeys(there, int(OffsetSpec.LATEST)), left_s(deadline))
+    return {
+        key: PartitionLag(committed.get(key), ends[key].offset if key in ends else None, readers.get(key))
+        for key in partitions
+    }
+
+
+def _has_members(group_id: str) -> NonEmptyGroupError:
+    return NonEmptyGroupError(f"{group_id}: it has members, whose next commit would undo this; stop them first")
+
+
+def _description(row: DescribedGroup, node_id: int | None) -> GroupDescription:
+    return GroupDescription(
+        row.group_id,
+        row.group_state,
+        row.protocol_type,
+        row.protocol_data,
+        -1 if node_id is None else node_id,
+        tuple(sorted(_member(member, row.protocol_type) for member in row.members)),
+    )
+
+
+def _member(row: DescribedGroupMember, protocol_type: str) -> GroupMember:
+    assignment = None
+    if protocol_type == CONSUMER_PROTOCOL:
+        # One member that writes something else must not hide the others.
+        with contextlib.suppress(MalformedMessageError):
+            assignment = decode_assignment(row.member_assignment)
+    return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)
+
+
+async def _each(keys: Iterable[K], act: Callable[[K], Awaitable[T]]) -> dict[K, T]:
+    """Return what `act` gives for each key, `AT_ONCE` at a time; the first failure stops the rest and is raised."""
+    done: dict[K, T] = {}
+    left = list(dict.fromkeys(keys))
+    rest = iter(left)
+
+    async def work() -> None:
+        for key in rest:
+            done[key] = await act(key)
+
+    # No TaskGroup: the task in which one failed counts as being cancelled ever after (until Python 3.13), and then
+    # every timeout in it ends with CancelledError (Python 3.11.2).
+    workers = [asyncio.create_task(work()) for _ in range(min(AT_ONCE, len(left)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+    return {key: done[key] for key in left}

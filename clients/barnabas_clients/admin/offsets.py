@@ -1,0 +1,213 @@
+"""Positions in partitions' logs: looking them up, and moving the start. Functions over a `Cluster`.
+
+What belongs to a partition is known by its leader. Both functions here group the partitions by leader, ask all leaders
+at the same time with one request each, keep what was answered, and ask again about the rest until the deadline: a
+leader that has moved costs one more request about its partitions, not about all of them.
+
+Keys are `TopicPartition` or plain (topic, partition) tuples; the answer has the same keys.
+
+`offsets_request` and `offsets_in` are the two halves of one such question, for who asks one leader once.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.view import ClusterView
+from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
+from barnabas_clients.protocol.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from barnabas_clients.protocol.registry import Message
+
+__all__ = [
+    "ListedOffset",
+    "OffsetSpec",
+    "delete_records",
+    "left_s",
+    "list_offsets",
+    "offsets_in",
+    "offsets_request",
+]
+
+Key = TypeVar("Key", bound=tuple[str, int])
+
+END_OFFSET = -1
+"""Stands for a partition's high watermark when deleting records."""
+
+
+class OffsetSpec(IntEnum):
+    """Positions that ListOffsets knows by a negative timestamp. Anything from 0 up is a timestamp in ms."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+class ListedOffset(NamedTuple):
+    """Where a partition stands. `offset` and `timestamp_ms` are -1 when no record is that late."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+async def list_offsets(
+    cluster: Cluster,
+    partitions: Mapping[Key, int],
+    timeout_s: float,
+    *,
+    read_committed: bool = False,
+) -> dict[Key, ListedOffset]:
+    """Look positions up: `partitions` maps (topic, partition) to an `OffsetSpec` or a timestamp in ms.
+
+    Raises:
+        KafkaError: a partition may not be read.
+        DeadlineExceededError: some partition had no leader that could answer within `timeout_s`, or does not exist.
+    """
+    found: dict[tuple[str, int], ListedOffset] = {}
+
+    def request(wanted: Sequence[tuple[str, int]]) -> ListOffsetsRequest:
+        return offsets_request(cluster.view, {key: specs[key] for key in wanted}, read_committed=read_committed)
+
+    def take(response: ListOffsetsResponse) -> list[KafkaError]:
+        refused = []
+        for key, answer in offsets_in(response).items():
+            if isinstance(answer, KafkaError):
+                refused.append(answer)
+            else:
+                found[key] = answer
+        return refused
+
+    specs: Mapping[Any, int] = partitions
+    await _ask_leaders(cluster, "listing offsets", specs.keys(), found, timeout_s, request, take)
+    return {key: found[key] for key in partitions}
+
+
+def offsets_request(view: ClusterView, specs: Mapping[Key, int], *, read_committed: bool) -> ListOffsetsRequest:
+    """Return the question for the leader of partitions that `view` knows; values as `list_offsets` takes them."""
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), spec in specs.items():
+        epoch = view.topics[topic].partitions[partition].leader_epoch
+        row = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=int(spec))
+        by_topic.setdefault(topic, []).append(row)
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(read_committed),
+        topics=[ListOffsetsTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+    )
+
+
+def offsets_in(response: ListOffsetsResponse) -> dict[tuple[str, int], ListedOffset | KafkaError]:
+    """Return what a leader says about each partition: where it stands, or why that is not told."""
+    return {
+        (topic.name, row.partition_index): error_for(row.error_code, f"{topic.name}-{row.partition_index}")
+        if row.error_code
+        else ListedOffset(row.offset, row.timestamp, row.leader_epoch)
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+async def delete_records(cluster: Cluster, before: Mapping[Key, int], timeout_s: float) -> dict[Key, int]:
+    """Delete every record before an offset, from each partition that `before` maps to one; return the new starts.
+
+    An offset of -1 stands for the end, as far as it is committed. Asking for less than is deleted already changes
+    nothing, and the answer says where the log starts.
+
+    Raises:
+        KafkaError: an offset is beyond the end of its partition (OFFSET_OUT_OF_RANGE); others may be done.
+        DeadlineExceededError: some partition had no leader that could answer in time, or does not exist. Deletions
+            that were asked for may happen.
+    """
+    found: dict[tuple[str, int], int] = {}
+    limits: Mapping[Any, int] = before
+
+    def request(wanted: Sequence[tuple[str, int]]) -> DeleteRecordsRequest:
+        by_topic: dict[str, list[DeleteRecordsPartition]] = {}
+        for topic, partition in wanted:
+            row = DeleteRecordsPartition(partition_index=partition, offset=limits[topic, partition])
+            by_topic.setdefault(topic, []).append(row)
+        return DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+            timeout_ms=int(timeout_s * 1000),
+        )
+
+    def take(response: DeleteRecordsResponse) -> list[KafkaError]:
+        refused = []
+        for topic in response.topics:
+            for row in topic.partitions:
+                name = f"{topic.name}-{row.partition_index}"
+                if row.error_code:
+                    refused.append(
+                        error_for(row.error_code, f"{name}: before {limits[topic.name, row.partition_index]}")
+                    )
+                else:
+                    found[topic.name, row.partition_index] = row.low_watermark
+        return refused
+
+    await _ask_leaders(cluster, "deleting records", limits.keys(), found, timeout_s, request, take)
+    return {key: found[key] for key in before}
+
+
+async def _ask_leaders(
+    cluster: Cluster,
+    what: str,
+    partitions: Collection[tuple[str, int]],
+    found: Mapping[tuple[str, int], object],
+    timeout_s: float,
+    request: Callable[[Sequence[tuple[str, int]]], Message],
+    take: Callable[[Any], list[KafkaError]],
+) -> None:
+    """Ask the leaders of `partitions` until `take` has put an answer for each into `found`; see the module.
+
+    `take` returns what was refused; a refusal that no retry mends ends the call.
+    """
+
+    async def attempt(deadline: float) -> None:
+        by_leader: dict[int, list[tuple[str, int]]] = {}
+        for topic, partition in sorted(set(partitions) - found.keys()):
+            leader = await cluster.find_leader(topic, partition, deadline)
+            by_leader.setdefault(leader.node_id, []).append((topic, partition))
+        answers = await asyncio.gather(
+            *(
+                cluster.ask_broker(node_id, request(wanted), left_s(deadline))
+                for node_id, wanted in sorted(by_leader.items())
+            ),
+            return_exceptions=True,
+        )
+        failures: list[BaseException] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                failures.append(answer)
+            else:
+                failures += take(answer)
+        if not failures and not found.keys() >= set(partitions):
+            failures.append(error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: a broker left partitions out"))
+        # A failure that no retry mends goes first.
+        failures.sort(key=lambda failure: isinstance(failure, ClientError | KafkaError) and failure.retriable)
+        if failures:
+            raise failures[0]
+
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    topics = sorted({topic for topic, _ in partitions})
+    if unknown := [topic for topic in topics if topic not in cluster.view.topics]:
+        await cluster.refresh(unknown, timeout_s=timeout_s)
+    await cluster.retry(what, left_s(deadline), attempt, topics)
+
+
+def left_s(deadline: float) -> float:
+    """Return the seconds left until `deadline`, in the loop's time; rounded, because messages quote it."""
+    return max(0.0, round(deadline - asyncio.get_running_loop().time(), 3))

@@ -1,0 +1,120 @@
+"""Moving partitions to other brokers (KIP-455), as functions over a `Cluster`; `Admin` has them as methods.
+
+Asking for a move returns when the controller has taken it down, which is long before it is done: what is under way is
+listed. A move whose first answer was lost is asked for again, which changes nothing; a cancellation that finds nothing
+to cancel then counts as done.
+
+Cancellation of a call: what was asked for may happen nevertheless, and nothing is left behind here.
+
+Not here: choosing brokers; `barnabas reassign` does.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from barnabas_clients.protocol.errors import ErrorCode, error_for
+from barnabas_clients.protocol.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from barnabas_clients.topic_partition import TopicPartition
+
+from .offsets import left_s
+
+__all__ = ["PartitionReassignment", "alter_partition_reassignments", "list_partition_reassignments"]
+
+
+class PartitionReassignment(NamedTuple):
+    """A partition on its way. `replicas` are those to come and those to go; the first of them should lead."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Where it is going."""
+        return tuple(node_id for node_id in self.replicas if node_id not in self.removing)
+
+
+async def alter_partition_reassignments(
+    cluster: Cluster, targets: Mapping[TopicPartition, Sequence[int] | None], timeout_s: float
+) -> None:
+    """Send partitions to other brokers, the preferred leader first; None cancels the move that is under way.
+
+    Raises:
+        KafkaError: the first refusal, naming the partition; others may be on their way.
+        DeadlineExceededError: no answer in time; they may be on their way.
+    """
+    by_topic: dict[str, list[ReassignablePartition]] = {}
+    for key, replicas in sorted(targets.items()):
+        wanted = ReassignablePartition(
+            partition_index=key.partition, replicas=None if replicas is None else tuple(replicas)
+        )
+        by_topic.setdefault(key.topic, []).append(wanted)
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=int(timeout_s * 1000),
+        topics=[ReassignableTopic(name=name, partitions=rows) for name, rows in by_topic.items()],
+    )
+    may_be_done = False
+
+    async def attempt(deadline: float) -> None:
+        nonlocal may_be_done
+        try:
+            response: AlterPartitionReassignmentsResponse = await cluster.ask_controller(request, left_s(deadline))
+        except ClientError as error:
+            may_be_done |= error.may_be_done
+            raise
+        _raise_for(response.error_code, "moving partitions", response.error_message)
+        for topic in response.responses:
+            for row in topic.partitions:
+                if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and may_be_done:
+                    continue
+                _raise_for(row.error_code, str(TopicPartition(topic.name, row.partition_index)), row.error_message)
+
+    await cluster.retry("moving partitions", timeout_s, attempt)
+
+
+async def list_partition_reassignments(
+    cluster: Cluster, timeout_s: float, partitions: Collection[TopicPartition] | None = None
+) -> dict[TopicPartition, PartitionReassignment]:
+    """Return what is under way, of some partitions or of all of the cluster.
+
+    Raises:
+        DeadlineExceededError: no answer in time.
+    """
+    topics = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = {}
+        for key in sorted(partitions):
+            by_topic.setdefault(key.topic, []).append(key.partition)
+        topics = [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()
+        ]
+
+    def check(response: ListPartitionReassignmentsResponse) -> None:
+        _raise_for(response.error_code, "listing moves of partitions", response.error_message)
+
+    request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000), topics=topics)
+    response: ListPartitionReassignmentsResponse = await cluster.request_controller(request, timeout_s, check)
+    return {
+        TopicPartition(topic.name, row.partition_index): PartitionReassignment(
+            tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+        )
+        for topic in response.topics
+        for row in topic.partitions
+    }
+
+
+def _raise_for(code: int, subject: str, message: str | None) -> None:
+    if code:
+        raise error_for(code, f"{subject}: {message}" if message else subject)

@@ -1,0 +1,410 @@
+"""Administration of topics, as functions over a `Cluster`.
+
+Each function takes a deadline, retries what is retriable within it, and raises the `KafkaError` of the first topic
+that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and the
+next one then fails with TOPIC_ALREADY_EXISTS. The functions here take that answer for success when an earlier attempt
+of the same call may have got through (no answer came, or REQUEST_TIMED_OUT), and likewise UNKNOWN_TOPIC_OR_PARTITION
+when deleting and INVALID_PARTITIONS when adding partitions.
+
+Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
+
+`Admin` (client.py) is these functions as methods, together with those that alter configurations
+(configs.py), and those over offsets (offsets.py), moves of partitions (reassignments.py) and groups
+(groups.py). Not here: ACLs, quotas.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, Self
+
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.cluster.view import BrokerAddress, TopicView
+from barnabas_clients.errors import ClientError, DeadlineExceededError
+from barnabas_clients.place_arguments import configs_of
+from barnabas_clients.protocol.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from barnabas_clients.protocol.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from barnabas_clients.protocol.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas_clients.protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
+
+from .offsets import ListedOffset, OffsetSpec, delete_records, left_s, list_offsets
+
+__all__ = [
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "ListedOffset",
+    "NewTopic",
+    "OffsetSpec",
+    "create_partitions",
+    "create_topic",
+    "create_topics",
+    "delete_records",
+    "delete_topics",
+    "describe_cluster",
+    "describe_configs",
+    "describe_topics",
+    "known_topics",
+    "list_offsets",
+    "list_topics",
+]
+
+
+SPREAD_S = 1.0
+
+
+class NewTopic(NamedTuple):
+    """A topic to create. -1 leaves partitions or replicas to the cluster's defaults.
+
+    Configurations may be numbers and bools: 5 is "5", True is "true".
+    """
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str | int | bool | None] = {}
+
+
+class ClusterDescription(NamedTuple):
+    """A cluster as one of its brokers sees it. `controller_id` is -1 when there is none at the moment."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: tuple[BrokerAddress, ...]
+
+
+class ConfigResourceType(IntEnum):
+    """What has configurations; the numbers are the protocol's."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResource(NamedTuple):
+    """A topic by name, or a broker by its id in decimal digits."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> Self:
+        return cls(ConfigResourceType.BROKER, str(node_id))
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are the protocol's, UNKNOWN stands for those that are not listed here."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration of one resource. `value` is None when it is sensitive, or has no value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """True when nobody has set it for this topic or this broker."""
+        return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
+
+
+async def create_topics(
+    cluster: Cluster, topics: Sequence[NewTopic], timeout_s: float, *, validate_only: bool = False
+) -> None:
+    """Create topics; returns when the controller has decided, which is before every leader is elected.
+
+    Raises:
+        KafkaError: the first refusal, naming the topic. Topics before and after it may exist.
+        DeadlineExceededError: no answer in time; the topics may exist.
+    """
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=topic.name,
+                num_partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                assignments=[],
+                configs=[
+                    CreatableTopicConfig(name=name, value=value)
+                    for name, value in sorted(configs_of("configs", topic.configs, may_be_none=True).items())
+                ],
+            )
+            for topic in topics
+        ],
+        timeout_ms=int(timeout_s * 1000),
+        validate_only=validate_only,
+    )
+    attempts = _Attempts()
+
+    def check(response: CreateTopicsResponse) -> None:
+        attempts.check(
+            [(row.error_code, row.name, row.error_message) for row in response.topics], ErrorCode.TOPIC_ALREADY_EXISTS
+        )
+
+    await cluster.retry("creating topics", timeout_s, lambda deadline: attempts.ask(cluster, request, deadline, check))
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    configs: Mapping[str, str | int | bool | None] | None = None,
+    *,
+    timeout_s: float = 30.0,
+) -> TopicView:
+    """Create one topic and return it once every partition has a leader that clients can be sent to."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    await create_topics(cluster, [NewTopic(name, partitions, replication_factor, configs or {})], timeout_s)
+    return await _wait_led(cluster, name, 1, deadline)
+
+
+async def create_partitions(
+    cluster: Cluster, name: str, count: int, timeout_s: float, *, validate_only: bool = False
+) -> TopicView:
+    """Give a topic `count` partitions in all; returns once every one has a leader that clients can be sent to.
+
+    Records with a key go to other partitions than before from then on: what shares a key is no longer in order across
+    the change.
+
+    Raises:
+        KafkaError: the topic does not exist, or has as many or more (INVALID_PARTITIONS).
+        DeadlineExceededError: no answer in time, or no leaders; the partitions may come into being.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)],
+        timeout_ms=int(timeout_s * 1000),
+        validate_only=validate_only,
+    )
+    attempts = _Attempts()
+
+    def check(response: CreatePartitionsResponse) -> None:
+        attempts.check(
+            [(row.error_code, row.name, row.error_message) for row in response.results], ErrorCode.INVALID_PARTITIONS
+        )
+
+    await known_topics(cluster, [name], timeout_s)
+    await cluster.retry(
+        f"adding partitions to {name}", timeout_s, lambda until: attempts.ask(cluster, request, until, check)
+    )
+    return await _wait_led(cluster, name, 1 if validate_only else count, deadline)
+
+
+async def _wait_led(cluster: Cluster, name: str, count: int, deadline: float) -> TopicView:
+    """Return a topic when at least `count` of its partitions are known and every one has a leader."""
+
+    async def led(until: float) -> TopicView:
+        view = (await cluster.refresh((name,), timeout_s=left_s(until))).topics.get(name)
+        missing = ErrorCode.LEADER_NOT_AVAILABLE
+        if view is None:
+            raise error_for(cluster.view.errors.get(name, missing), name)
+        if len(view.partitions) < count or any(
+            cluster.view.leader(name, partition) is None for partition in view.partitions
+        ):
+            raise error_for(missing, name)
+        return view
+
+    return await cluster.retry(f"leaders of {name}", left_s(deadline), led)
+
+
+async def delete_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> None:
+    """Delete topics by name.
+
+    Raises:
+        KafkaError: the first refusal, naming the topic; others may be gone.
+    """
+    # Version 6 and older ones have different fields for the same thing; each encoder takes its own.
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names],
+        topic_names=list(names),
+        timeout_ms=int(timeout_s * 1000),
+    )
+    attempts = _Attempts()
+
+    def check(response: DeleteTopicsResponse) -> None:
+        attempts.check(
+            [(row.error_code, row.name or "a topic", row.error_message) for row in response.responses],
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+
+    await cluster.retry("deleting topics", timeout_s, lambda deadline: attempts.ask(cluster, request, deadline, check))
+
+
+async def list_topics(cluster: Cluster, timeout_s: float, *, include_internal: bool = False) -> list[TopicView]:
+    """Return every topic, sorted by name."""
+    view = await cluster.refresh(None, timeout_s=timeout_s)
+    return [topic for _, topic in sorted(view.topics.items()) if include_internal or not topic.is_internal]
+
+
+async def describe_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> list[TopicView]:
+    """Return the named topics in the order of the names.
+
+    Raises:
+        KafkaError: one of them does not exist.
+    """
+    view = await cluster.refresh(names, timeout_s=timeout_s)
+    for name in names:
+        if name not in view.topics:
+            raise error_for(view.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+    return [view.topics[name] for name in names]
+
+
+async def known_topics(cluster: Cluster, names: Sequence[str], timeout_s: float) -> list[TopicView]:
+    """Return the named topics, giving brokers a moment to hear of new ones.
+
+    What follows such a call would go on asking about a topic that does not exist until its deadline, which is right
+    for a topic made a moment ago and tiresome for a name mistyped. A second is far more than metadata takes to spread.
+
+    Raises:
+        UnknownTopicOrPartitionError: nobody has heard of one of them for `SPREAD_S`, or `timeout_s` if less.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+
+    async def attempt(until: float) -> list[TopicView]:
+        return await describe_topics(cluster, names, left_s(until))
+
+    try:
+        return await cluster.retry("looking topics up", min(timeout_s, SPREAD_S), attempt)
+    except DeadlineExceededError as error:
+        if isinstance(error.__cause__, UnknownTopicOrPartitionError):
+            raise error.__cause__ from None
+    # Something else was in the way, as a broker that does not answer: that has all the time it was given.
+    return await cluster.retry("looking topics up", left_s(deadline), attempt)
+
+
+async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescription:
+    """Ask one broker who belongs to the cluster.
+
+    Raises:
+        UnsupportedVersionError: the broker is older than this question (Apache Kafka 2.8).
+    """
+
+    def check(response: DescribeClusterResponse) -> None:
+        _raise_for(response.error_code, "describing the cluster", response.error_message)
+
+    found: DescribeClusterResponse = await cluster.request_any(DescribeClusterRequest(), timeout_s, check)
+    brokers = sorted(BrokerAddress(row.broker_id, row.host, row.port, row.rack) for row in found.brokers)
+    return ClusterDescription(found.cluster_id, found.controller_id, tuple(brokers))
+
+
+async def describe_configs(
+    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """Return the configurations of topics and brokers by name; a broker is asked about itself.
+
+    Raises:
+        KafkaError: the first refusal, naming the resource.
+        UnknownLeaderError: a broker is not in the cluster.
+        DeadlineExceededError: no answer in time.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    if topics := [resource.name for resource in resources if resource.type is ConfigResourceType.TOPIC]:
+        await known_topics(cluster, topics, timeout_s)
+    found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+
+    def take(response: DescribeConfigsResponse) -> None:
+        for row in response.results:
+            _raise_for(row.error_code, row.resource_name, row.error_message)
+            resource = ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
+            found[resource] = {
+                config.name: ConfigEntry(
+                    config.name,
+                    config.value,
+                    _source_of(config.config_source),
+                    config.read_only,
+                    config.is_sensitive,
+                )
+                for config in sorted(row.configs, key=lambda config: config.name)
+            }
+
+    async def attempt(deadline: float) -> None:
+        # Any broker knows the topics' configurations, only a broker itself knows its own.
+        asked: dict[int | None, list[ConfigResource]] = {}
+        for resource in resources:
+            if resource not in found:
+                node_id = int(resource.name) if resource.type is ConfigResourceType.BROKER else None
+                asked.setdefault(node_id, []).append(resource)
+        for node_id, wanted in asked.items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=int(resource.type), resource_name=resource.name)
+                    for resource in wanted
+                ]
+            )
+            if node_id is None:
+                take(await cluster.ask_any(request, left_s(deadline)))
+            else:
+                take(await cluster.ask_broker(node_id, request, left_s(deadline)))
+
+        for resource in resources:
+            if resource not in found:
+                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"a broker said nothing of {resource.name}")
+
+    await cluster.retry("describing configurations", left_s(deadline), attempt)
+    return {resource: found[resource] for resource in resources}
+
+
+def _source_of(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in ConfigSource.__members__.values() else ConfigSource.UNKNOWN
+
+
+class _Attempts:
+    """Remembers whether an earlier attempt of a call may have been carried out although nobody saw its answer."""
+
+    def __init__(self) -> None:
+        self._may_be_done = False
+
+    async def ask(self, cluster: Cluster, request: Any, deadline: float, check: Any) -> None:
+        try:
+            response = await cluster.ask_controller(request, left_s(deadline))
+        except ClientError as error:
+            self._may_be_done |= error.may_be_done
+            raise
+        check(response)
+
+    def check(self, rows: Sequence[tuple[int, str, str | None]], done: ErrorCode) -> None:
+        """Raise for the first refusal in (code, name, message); `done` is none if it was asked for before."""
+        for code, name, message in rows:
+            # The controller's answer came too late for the broker that was asked, not the order for the controller.
+            self._may_be_done |= code == ErrorCode.REQUEST_TIMED_OUT
+            if not (code == done and self._may_be_done):
+                _raise_for(code, name, message)
+
+
+def _raise_for(code: int, subject: str, message: str | None = None) -> None:
+    if code:
+        raise error_for(code, f"{subject}: {message}" if message else subject)

@@ -1,0 +1,1 @@
+"""The way into a cluster, which all clients share. Begin with `cluster`."""

@@ -1,0 +1,134 @@
+"""What a client knows about a cluster: brokers, topics, and who leads each partition. Pure.
+
+A `ClusterView` is an immutable snapshot; `with_metadata` and `with_leader` return a new one. The rule that matters:
+brokers learn of elections at different times, so an answer that arrives later may know less. Of two statements about
+a partition of the same topic id the one with the higher leader epoch wins (KIP-320), whichever came last; at equal
+epochs the later one wins, for its in-sync replicas are fresher. A different topic id under the same name is another
+topic, whose epochs start anew: it replaces everything known about the name.
+
+Not here: when to ask, and whom (cluster.py).
+"""
+
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from barnabas_clients.protocol.errors import ErrorCode
+from barnabas_clients.protocol.metadata import MetadataResponse
+from barnabas_raftlog.wire.schema import NO_UUID
+
+__all__ = ["BrokerAddress", "ClusterView", "PartitionView", "TopicView"]
+
+NO_LEADER = -1
+"""Stands for "unknown" in the wire's leader and controller ids, and here."""
+
+
+class BrokerAddress(NamedTuple):
+    """Where a broker serves clients, as it advertises itself."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionView(NamedTuple):
+    """One partition. `leader_id` and `leader_epoch` are -1 while unknown."""
+
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    error_code: int
+
+
+class TopicView(NamedTuple):
+    """One topic. `topic_id` is None for brokers older than topic ids."""
+
+    name: str
+    topic_id: bytes | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionView]
+
+
+class ClusterView(NamedTuple):
+    """Everything known at one moment. `errors` holds the codes of topics that were asked for and are not there."""
+
+    cluster_id: str | None = None
+    controller_id: int = NO_LEADER
+    brokers: Mapping[int, BrokerAddress] = MappingProxyType({})
+    topics: Mapping[str, TopicView] = MappingProxyType({})
+    topics_by_id: Mapping[bytes, TopicView] = MappingProxyType({})
+    errors: Mapping[str, int] = MappingProxyType({})
+
+    def leader(self, topic: str, partition: int) -> BrokerAddress | None:
+        """Return the partition's leader, or None when it is unknown or not among the brokers."""
+        view = self.topics.get(topic)
+        if view is None or partition not in view.partitions:
+            return None
+        return self.brokers.get(view.partitions[partition].leader_id)
+
+    def with_metadata(self, response: MetadataResponse, asked: Collection[str] | None) -> "ClusterView":
+        """Return the view after a Metadata answer; `asked` names the topics it is about, None means all there are."""
+        topics = {} if asked is None else {name: view for name, view in self.topics.items() if name not in asked}
+        errors = {} if asked is None else {name: code for name, code in self.errors.items() if name not in asked}
+        for row in response.topics:
+            if row.name is None:
+                continue
+            if row.error_code != ErrorCode.NONE and not row.partitions:
+                errors[row.name] = row.error_code
+                continue
+            topic_id = None if row.topic_id == NO_UUID else row.topic_id
+            known = self.topics.get(row.name)
+            before = known.partitions if known is not None and known.topic_id == topic_id else {}
+            partitions = {}
+            for part in row.partitions:
+                view = PartitionView(
+                    part.partition_index,
+                    part.leader_id,
+                    part.leader_epoch,
+                    tuple(part.replica_nodes),
+                    tuple(part.isr_nodes),
+                    tuple(part.offline_replicas),
+                    part.error_code,
+                )
+                partitions[view.partition] = _newer(before.get(view.partition), view)
+            topics[row.name] = TopicView(row.name, topic_id, row.is_internal, MappingProxyType(partitions))
+        return ClusterView(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            brokers=MappingProxyType(
+                {row.node_id: BrokerAddress(row.node_id, row.host, row.port, row.rack) for row in response.brokers}
+            ),
+            topics=MappingProxyType(topics),
+            topics_by_id=_by_id(topics),
+            errors=MappingProxyType(errors),
+        )
+
+    def with_leader(
+        self, topic: str, partition: int, leader_id: int, leader_epoch: int, address: BrokerAddress | None = None
+    ) -> "ClusterView":
+        """Return the view after a hint that came with an error (KIP-951); a hint that is not newer changes nothing."""
+        view = self.topics.get(topic)
+        if view is None or partition not in view.partitions or leader_epoch <= view.partitions[partition].leader_epoch:
+            return self
+        if address is None and leader_id not in self.brokers:
+            return self
+        brokers = self.brokers if address is None else MappingProxyType({**self.brokers, leader_id: address})
+        led = view.partitions[partition]._replace(leader_id=leader_id, leader_epoch=leader_epoch)
+        changed = view._replace(partitions=MappingProxyType({**view.partitions, partition: led}))
+        topics = {**self.topics, topic: changed}
+        return self._replace(brokers=brokers, topics=MappingProxyType(topics), topics_by_id=_by_id(topics))
+
+
+def _newer(known: PartitionView | None, told: PartitionView) -> PartitionView:
+    # -1 is what brokers older than Metadata v7 say about every epoch: then the last word counts.
+    if known is None or told.leader_epoch < 0 or told.leader_epoch >= known.leader_epoch:
+        return told
+    return known
+
+
+def _by_id(topics: Mapping[str, TopicView]) -> Mapping[bytes, TopicView]:
+    return MappingProxyType({view.topic_id: view for view in topics.values() if view.topic_id is not None})

@@ -1,0 +1,440 @@
+"""What a `Consumer` is made of, put together, and taken apart again.
+
+The public class checks and delegates; here is what lives longer than one call: the connections, the fetcher, the
+membership, and the two tasks that run beside the application (regular commits, and the watch over topics that come and
+partitions that are added). Every one of them ends in `shut_down`, whatever the network does.
+
+*Ending.* What waits for brokers comes first and has the deadline: storing what the application has finished with, and
+leaving the group. Then everything is closed, which waits for nobody. Cancelled, the first part is cut short and the
+second is not.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any
+
+from barnabas_clients.arguments import text
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientClosedError, ClientError, DeadlineExceededError
+from barnabas_clients.groups.coordinator import Coordinator, commit_offsets, fetch_offsets, look_up_offsets
+from barnabas_clients.groups.session import GroupSettings
+from barnabas_clients.place_arguments import deadline_s, partition_of
+from barnabas_clients.protocol.errors import KafkaError
+from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+
+from .errors import NotAssignedError
+from .fetcher import Fetcher
+from .membership import Callbacks, GroupReader
+from .partition_queue import COMMITTED, PartitionQueue
+from .reader import Reader
+from .settings import EARLIEST, RESETS, ConsumerSettings
+from .subscription import NOTHING, Subscription
+from .topic_places import TopicPlaces
+
+__all__ = ["ConsumerCore"]
+
+logger = logging.getLogger(__name__)
+
+AUTOMATIC_COMMIT_S = 10.0
+"""Long enough for a new coordinator to be elected and found, several times over."""
+ATTEMPT_S = 1.0
+TOLD_MAX = 20
+"""How many partitions a message names."""
+NEW_TOPIC_S = 1.0
+"""How often a topic is looked for that was subscribed to and is not there."""
+
+
+class ConsumerCore:
+    """The parts of one consumer. `subscription` is what it was told to read, `group` its membership if it has one."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], client_id: str, settings: ConsumerSettings, callbacks: Callbacks
+    ) -> None:
+        self.settings = settings = settings.check()
+        self.subscription = NOTHING
+        self.cluster = Cluster(
+            bootstrap,
+            client_id=text("client_id", client_id, may_be_empty=True),
+            request_timeout_s=settings.request_timeout_s,
+            timeout_s=settings.timeout_s,
+            metadata_max_age_s=settings.metadata_max_age_s,
+        )
+        self.reader = Reader(settings.timeout_s, settings.max_poll_interval_s / 3)
+        self.fetcher = Fetcher(
+            self.cluster,
+            settings.fetch,
+            self.reader.wake,
+            reset=RESETS[settings.auto_offset_reset],
+            committed=self._look_up_committed,
+            request_timeout_s=settings.request_timeout_s,
+        )
+        self.reader.attach(self.fetcher, self._check_reading, self._check_group, self._polled, self._trouble)
+        self.group: GroupReader | None = None
+        self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
+        self._callbacks = callbacks
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._regular_commit: asyncio.Task[None] | None = None
+        self._is_watching = False
+        self._places = TopicPlaces()
+        self._is_open = self._is_closed = False
+        self._shutdown: asyncio.Task[None] | None = None
+
+    # Beginning.
+
+    async def open(self, subscription: Subscription) -> None:
+        """Connect, and subscribe if there is something to subscribe to.
+
+        Raises:
+            RuntimeError: it was opened before.
+        """
+        if self._is_open or self._is_closed:
+            raise RuntimeError("a consumer is opened once; make another one")
+        deadline = self.deadline(None)
+        await self.cluster.__aenter__()
+        self._is_open = True
+        try:
+            if self.settings.commits:
+                _ = self._run(self._commit_regularly())
+            if subscription.is_by_topic:
+                await self.subscribe(subscription, max(0.0, deadline - self.now()))
+        except BaseException:
+            await self.close(0.0)
+            raise
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed")
+        if not self._is_open:
+            raise ClientClosedError("the consumer is not open yet; use it as `async with`")
+
+    def deadline(self, timeout_s: float | None) -> float:
+        """Return when a call that was given `timeout_s` must end."""
+        return self.now() + self.limit(timeout_s)
+
+    def limit(self, timeout_s: float | None) -> float:
+        """Return how long a call may take that was given `timeout_s`.
+
+        Raises:
+            TypeError, ValueError: it is no length of time.
+        """
+        given = deadline_s(timeout_s)
+        return self.settings.timeout_s if given is None else given
+
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # What is read.
+
+    def queue(self, partition: TopicPartition) -> PartitionQueue:
+        """Return the state of a partition that is read.
+
+        Raises:
+            NotAssignedError: it is not read. TypeError, ValueError: it is no partition.
+        """
+        named = partition_of(partition)
+        queue = self.fetcher.queues.get(named)
+        if queue is None:
+            raise NotAssignedError(named)
+        return queue
+
+    async def subscribe(self, subscription: Subscription, timeout_s: float) -> None:
+        """Read other topics; the group learns of it, or is joined."""
+        topics = None if subscription.pattern is not None else subscription.topics
+        await self.cluster.refresh(topics, timeout_s=timeout_s)
+        if not self.subscription.is_by_topic:
+            await self._give_up(self.fetcher.queues.keys())
+        self.subscription = subscription
+        if self.settings.group_id is None:
+            self._set_partitions(subscription.partitions_in(self.cluster.view), self._reset)
+            self._places.begin(self.fetcher.queues, self.cluster.view)
+        elif self.group is not None:
+            self.group.session.resubscribe()
+        else:
+            self.group = GroupReader(
+                self.cluster,
+                self._group_settings(self.settings.group_id),
+                self.reader,
+                self.fetcher,
+                topics=lambda: self.subscription.topics_in(self.cluster.view),
+                callbacks=self._callbacks,
+                commit_finished=self.commit_finished if self.settings.commits else None,
+                tell_uncommitted=self.tell_uncommitted,
+            )
+            self.group.session.start()
+        if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
+            self._is_watching = True
+            _ = self._run(self._watch_topics())
+
+    async def unsubscribe(self, timeout_s: float) -> None:
+        """Read nothing; leaves the group within the deadline, or without having said so."""
+        self.subscription = NOTHING
+        try:
+            if self.group is not None:
+                await self.group.session.close(timeout_s)
+            elif self.settings.commits:
+                await self.commit_finished()
+        finally:
+            self.group = None
+            self._set_partitions(frozenset(), COMMITTED)
+
+    async def assign(self, partitions: frozenset[TopicPartition]) -> None:
+        """Read exactly these partitions; what was finished with of others is committed before."""
+        await self._give_up(self.fetcher.queues.keys() - partitions)
+        self.subscription = Subscription(partitions=partitions)
+        self._set_partitions(partitions, self._reset if self.settings.group_id is None else COMMITTED)
+
+    @property
+    def _reset(self) -> int:
+        """Where to begin without a group; with no policy, COMMITTED finds nothing and says so."""
+        reset = RESETS[self.settings.auto_offset_reset]
+        return COMMITTED if reset is None else reset
+
+    async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Stop reading partitions that are read without a membership, after what was finished with is committed."""
+        leaving = frozenset(partitions)
+        try:
+            if leaving and self.settings.commits:
+                await self.commit_finished(leaving)
+        finally:
+            self._set_partitions(frozenset(self.fetcher.queues.keys() - leaving), COMMITTED)
+
+    def _set_partitions(self, wanted: frozenset[TopicPartition], reset: int) -> None:
+        gone = self.fetcher.queues.keys() - wanted
+        self.tell_uncommitted(gone)
+        for partition in gone:
+            self.reader.forget(self.fetcher.queues[partition])
+        self.fetcher.remove(gone)
+        self.fetcher.add(wanted, reset)
+
+    def _follow_topics(self) -> None:
+        """Without a group: read the partitions that are new, go on with those that are back. See topic_places.py."""
+        wanted = self.subscription.partitions_in(self.cluster.view)
+        leaving = self._places.leaving(wanted, self.fetcher.queues, self.cluster.view, self.now())
+        for partition in leaving:
+            self.reader.forget(self.fetcher.queues[partition])
+        self.fetcher.remove(leaving)
+        for queue in self._places.returning(wanted, self.cluster.view):
+            self.fetcher.put_back(queue)
+        # Nothing that was written to a new partition was missed yet: so from its beginning.
+        self.fetcher.add(wanted, EARLIEST)
+
+    def _group_settings(self, group_id: str) -> GroupSettings:
+        settings = self.settings
+        return GroupSettings(
+            group_id=group_id,
+            group_instance_id=settings.group_instance_id,
+            session_timeout_s=settings.session_timeout_s,
+            heartbeat_interval_s=settings.heartbeat_interval_s,
+            rebalance_timeout_s=settings.max_poll_interval_s,
+            assignors=settings.assignors,
+        )
+
+    def _check_reading(self) -> None:
+        if self.subscription.is_nothing:
+            raise ValueError("there is nothing to read: give topics= or pattern=, or call subscribe or assign")
+
+    def _check_group(self) -> None:
+        if self.group is not None:
+            self.group.check()
+
+    def _trouble(self) -> str:
+        """Say what is wrong when there are no partitions; a member without may also be an idle one."""
+        if self.fetcher.queues:
+            return ""
+        if self.group is None:
+            missing = self._missing_topics()
+            return f"there is no topic {', '.join(sorted(missing))}" if missing else ""
+        if self.group.session.coordinator_id is not None:
+            return ""
+        return f"group {self.settings.group_id}: no coordinator can be found"
+
+    def _missing_topics(self) -> frozenset[str]:
+        return self.subscription.topics - self.cluster.view.topics.keys()
+
+    def _polled(self) -> None:
+        if self.group is not None:
+            self.group.session.polled()
+
+    # Offsets of the group.
+
+    async def commit_given(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
+        """Store what the application says. So far it has finished: no automatic commit says less from now on."""
+        for partition, given in offsets.items():
+            queue = self.fetcher.queues.get(partition)
+            if queue is not None and given.offset <= queue.position:
+                queue.finished = max(queue.finished, given.offset)
+        if self._regular_commit is not None:
+            # It knows of less, and if its attempt fails it might be repeated after this one has succeeded.
+            self._regular_commit.cancel()
+        await self.commit(offsets, timeout_s)
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float) -> None:
+        """Store offsets, as a member if there is a membership. Nothing is stored by anybody, member or not."""
+        if not offsets and self.settings.group_id is not None:
+            return
+        stored: set[TopicPartition] = set()
+        try:
+            if self.group is not None:
+                await self.group.session.commit(offsets, timeout_s, stored)
+            elif self._coordinator is not None:
+                await commit_offsets(self._coordinator, offsets, timeout_s, stored=stored)
+            else:
+                raise ValueError("without a group_id there is nowhere to commit to")
+        finally:
+            # What was refused of some partitions says nothing of the others.
+            for partition in stored & self.fetcher.queues.keys():
+                self.fetcher.queues[partition].committed = offsets[partition].offset
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what the group has stored; without a group, nothing."""
+        if self.group is not None:
+            return await self.group.session.committed(partitions, timeout_s)
+        if self._coordinator is None:
+            return {}
+        return await fetch_offsets(self._coordinator, partitions, timeout_s)
+
+    async def _look_up_committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | KafkaError]:
+        if self.group is not None:
+            return await self.group.session.look_up(partitions, timeout_s)
+        if self._coordinator is None:
+            return {}
+        return await look_up_offsets(self._coordinator, partitions, timeout_s)
+
+    async def commit_finished(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Store what the application has finished with; a failure is logged, for the next time stores the same.
+
+        Takes `AUTOMATIC_COMMIT_S` at most, since a rebalance may be waiting for it. What belongs to a topic that the
+        metadata does not know comes last and has one attempt: it may be there nevertheless, for brokers hear of topics
+        at different times, and if it was deleted it holds nothing up for longer.
+        """
+        deadline = self.now() + min(AUTOMATIC_COMMIT_S, self.settings.request_timeout_s)
+        while offsets := self._to_commit(partitions, is_known=True):
+            left_s = deadline - self.now()
+            try:
+                await self.commit(offsets, min(left_s, ATTEMPT_S))
+            except DeadlineExceededError as error:
+                if left_s > ATTEMPT_S:
+                    continue
+                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+            except (ClientError, KafkaError) as error:
+                logger.warning("automatic commit of group %s: %s", self.settings.group_id, error)
+            break
+        if offsets := self._to_commit(partitions, is_known=False):
+            try:
+                await self.commit(offsets, ATTEMPT_S)
+            except (ClientError, KafkaError) as error:
+                # Tried again every time; when the partitions leave, `tell_uncommitted` has the last word.
+                logger.debug("automatic commit of group %s: %s", self.settings.group_id, error)
+
+    def _to_commit(
+        self, partitions: Collection[TopicPartition] | None, *, is_known: bool
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        missing = self.cluster.view.errors
+        found = self.reader.finished_offsets(partitions)
+        return {
+            partition: stored for partition, stored in found.items() if (partition.topic not in missing) is is_known
+        }
+
+    def tell_uncommitted(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Say what was finished with in partitions that leave now, and could not be committed; if all was, nothing."""
+        if self.settings.commits and (left := self.reader.finished_offsets(partitions)):
+            text = ", ".join(
+                f"{partition} up to {stored.offset}" for partition, stored in sorted(left.items())[:TOLD_MAX]
+            )
+            more = f" and {len(left) - TOLD_MAX} more" if len(left) > TOLD_MAX else ""
+            logger.warning(
+                "group %s: not committed when the partitions were given up, so it will be read again: %s%s",
+                self.settings.group_id,
+                text,
+                more,
+            )
+
+    # What runs beside.
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.auto_commit_interval_s)
+            self._regular_commit = commit = self._run(self.commit_finished())
+            await asyncio.wait({commit})
+            self._regular_commit = None
+            if not commit.cancelled():
+                commit.result()
+
+    async def _watch_topics(self) -> None:
+        """Find topics that a pattern matches, and partitions to read without a group, when they are new."""
+        while True:
+            is_waiting = self._missing_topics() or self._places.is_waiting(self.now())
+            limit_s = NEW_TOPIC_S if is_waiting else math.inf
+            await asyncio.sleep(min(self.settings.metadata_max_age_s, limit_s))
+            before = self.subscription.topics_in(self.cluster.view)
+            try:
+                topics = None if self.subscription.pattern is not None else self.subscription.topics
+                await self.cluster.refresh(topics, timeout_s=self.settings.request_timeout_s)
+            except (ClientError, KafkaError) as error:
+                logger.warning("looking for new topics: %s", error)
+                continue
+            if not self.subscription.is_by_topic:
+                continue
+            if self.group is None:
+                self._follow_topics()
+            elif self.subscription.topics_in(self.cluster.view) != before:
+                self.group.session.resubscribe()
+
+    # Ending.
+
+    async def close(self, timeout_s: float) -> None:
+        """See the module; a second call waits for the first."""
+        if self._shutdown is None:
+            self._is_closed = True
+            self.reader.close()
+            self._shutdown = asyncio.ensure_future(self._shut_down(timeout_s))
+        shutdown = self._shutdown
+        try:
+            await asyncio.shield(shutdown)
+        except asyncio.CancelledError:
+            if not shutdown.done():
+                shutdown.cancel()
+                await asyncio.wait({shutdown})
+            raise
+
+    async def _shut_down(self, timeout_s: float) -> None:
+        try:
+            await self._say_goodbye(timeout_s)
+        finally:
+            closing = asyncio.ensure_future(self._close_everything())
+            # Nothing in there waits for anybody else; a cancellation meanwhile has to wait for two turns of the loop.
+            await asyncio.wait({closing})
+
+    async def _say_goodbye(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self.group is not None:
+                    await self.group.session.close(timeout_s)
+                elif self.settings.commits:
+                    await self.commit_finished()
+        except (ClientError, KafkaError) as error:
+            logger.warning("closing: %s", error)
+        except TimeoutError:
+            logger.warning("closing: what had to be said to the brokers was not said within %g s", timeout_s)
+        finally:
+            self.tell_uncommitted()
+
+    async def _close_everything(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.fetcher.close()
+        await self.cluster.close()
+
+    def _run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,456 @@
+"""Records out of what one Fetch answer brought from one partition, a slice at a time. Pure.
+
+This is the consumer's hot path. `barnabas_raftlog.records.reader` means the same and is the model in the tests; here
+the same grammar is one loop with the common case inlined (a varint of one or two bytes), which is worth a factor of
+almost three, and records that are all alike go through `runs.py`, which is worth four more (measured).
+
+*In slices,* because a mebibyte of small records is ten thousand objects: decoding as many as are wanted next keeps
+memory at the size of what is being worked on, and the loop of a service answers other tasks in between. A batch is
+opened (checked, decompressed) when its first record is due, and its plain bytes are let go with its last.
+
+*Aborted transactions* (read_committed): the answer names, for the offsets it covers, every producer with an aborted
+transaction and where that began. From there to the abort marker the producer's batches are left out. Markers
+themselves are never handed out, in either isolation level, but they take an offset: so what ends a chunk is
+`end_offset`, not its last record.
+
+*Damage* is raised when the reader gets there, and everything before it is handed out first. The error names the place
+and the offset behind the damaged batch, so that a caller can decide to go on there.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterable
+
+from barnabas_clients.topic_partition import TopicPartition
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.records.compression import DECOMPRESSED_BYTES_MAX
+from barnabas_raftlog.records.header import (
+    CONTROL,
+    HEADER_BYTES,
+    SIZE_PREFIX_BYTES,
+    TIMESTAMP_LOG_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    verify,
+)
+from barnabas_raftlog.records.reader import INT64_MAX, INT64_MIN, batch_body
+
+from .record import ConsumerRecord, Header
+from .runs import RUN_MIN, BatchFrame, Shape, take_run
+
+__all__ = ["Aborted", "CorruptRecordsError", "FetchedRecords"]
+
+Aborted = tuple[int, int]
+"""A producer id, and the offset from which on its records are to be left out."""
+
+_PREFIX = struct.Struct(">qii")  # base offset, length of the rest, leader epoch
+_LAST_DELTA = struct.Struct(">i")
+_LAST_DELTA_POSITION = 23
+_MARKER = struct.Struct(">hh")  # version and type of a control record's key
+_ABORT = 0
+PLAIN_MIN, PLAIN_MAX = 16, 1024
+"""How many records are decoded one by one before a run is looked for again."""
+
+_NO_HEADERS: tuple[Header, ...] = ()
+
+
+class CorruptRecordsError(CorruptBatchError):
+    """A batch that cannot be read: `partition`, the first `offset` that cannot, and `next_offset` behind the batch.
+
+    `await consumer.skip(error)` goes on behind the damage. Where the damage is to the very bytes that say how far the
+    batch reaches, `next_offset` is only one more than `offset`.
+    """
+
+    def __init__(self, partition: TopicPartition, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(f"{partition} at offset {offset}: {reason}; what follows begins at offset {next_offset}")
+        self.partition, self.offset, self.next_offset, self.reason = partition, offset, next_offset, reason
+
+
+class FetchedRecords:
+    """What an answer brought from one partition, from `next_offset` on. One reader.
+
+    `start_offset` is what was asked for; the first batch may begin before it. `end_offset` is where the next fetch
+    must begin: behind the last whole batch, or at a header that makes no sense. `last_epoch` is the leader epoch of
+    the last whole batch, -1 if there is none. `size_bytes` is the size of `data`.
+    """
+
+    __slots__ = (
+        "_aborted",
+        "_aborting",
+        "_body",
+        "_count",
+        "_data",
+        "_delta_min",
+        "_end_offset",
+        "_failure",
+        "_frame",
+        "_frame_at",
+        "_left",
+        "_limit_bytes",
+        "_next_frame_at",
+        "_plain",
+        "_plain_next",
+        "_position",
+        "_shapes",
+        "_starts_before",
+        "end_offset",
+        "last_epoch",
+        "next_offset",
+        "partition",
+        "size_bytes",
+        "start_offset",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        data: memoryview,
+        start_offset: int,
+        aborted: Iterable[Aborted] | None = None,
+        *,
+        limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    ) -> None:
+        """`aborted` is None where records of aborted transactions are wanted too (read_uncommitted)."""
+        self.partition = partition
+        self.start_offset = self.next_offset = start_offset
+        self.size_bytes = len(data)
+        self._data = data
+        self._limit_bytes = limit_bytes
+        self._aborted = None if aborted is None else deque(sorted(aborted, key=lambda row: row[1]))
+        self._aborting: set[int] = set()
+        self._frame_at = 0
+        self._body = b""
+        self._position = self._left = 0
+        self._delta_min = 0  # the next record's distance from the base offset is that at least
+        self._plain, self._plain_next = 0, PLAIN_MIN
+        self._count = self._end_offset = self._next_frame_at = 0
+        self._starts_before = False
+        self._shapes: dict[bool, Shape] = {}
+        self._frame: BatchFrame | None = None
+        self._failure: CorruptRecordsError | None = None
+        self.end_offset, self.last_epoch = self._measure()
+
+    @property
+    def frame(self) -> bytes | bytearray:
+        """What is kept in memory for it: the whole answer, if `data` was a view of that."""
+        return self._data.obj  # type: ignore[return-value]  # the type stubs know of no narrower type
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.next_offset >= self.end_offset and self._failure is None and not self._is_damaged_at_end()
+
+    def take(self, records_max: int) -> list[ConsumerRecord]:
+        """Return the next records, at most `records_max`; fewer only at the end of what there is.
+
+        Moves `next_offset` behind them, and behind whatever holds no records for the caller. An empty list means
+        exhausted.
+
+        Raises:
+            CorruptRecordsError: the next batch is damaged. Raised again at each further call.
+        """
+        taken: list[ConsumerRecord] = []
+        try:
+            if self._failure is not None:
+                raise self._failure
+            while (count := records_max - len(taken)) > 0 and (self._left or self._open_next()):
+                self._decode(taken, min(count, self._left))
+        except CorruptBatchError as error:
+            if self._failure is None:
+                self._failure = self._corrupt(str(error))
+            if not taken:
+                raise self._failure.with_traceback(None) from None
+        return taken
+
+    # Batches.
+
+    def _measure(self) -> tuple[int, int]:
+        """Walk from batch to batch by their lengths alone."""
+        data, end = self._data, len(self._data)
+        position, offset, epoch = 0, self.start_offset, -1
+        while end - position >= HEADER_BYTES:
+            base_offset, length, batch_epoch = _PREFIX.unpack_from(data, position)
+            size = SIZE_PREFIX_BYTES + length
+            if size < HEADER_BYTES or position + size > end:
+                break
+            after = base_offset + _LAST_DELTA.unpack_from(data, position + _LAST_DELTA_POSITION)[0] + 1
+            if not 0 <= base_offset <= after <= INT64_MAX:
+                break
+            offset, epoch = max(offset, after), batch_epoch
+            position += size
+        return offset, epoch
+
+    def _is_damaged_at_end(self) -> bool:
+        """Say whether what follows is a header that makes no sense, and not just a batch that was cut off."""
+        rest = len(self._data) - self._frame_at
+        if self._left or rest < HEADER_BYTES:
+            return False
+        base_offset, length, _ = _PREFIX.unpack_from(self._data, self._frame_at)
+        delta = _LAST_DELTA.unpack_from(self._data, self._frame_at + _LAST_DELTA_POSITION)[0]
+        return length < HEADER_BYTES - SIZE_PREFIX_BYTES or not 0 <= base_offset <= base_offset + delta + 1 <= INT64_MAX
+
+    def _open_next(self) -> bool:
+        """Make the next batch that has records for the caller the current one; False at the end."""
+        data, end = self._data, len(self._data)
+        while end - self._frame_at >= HEADER_BYTES:
+            at = self._frame_at
+            size = SIZE_PREFIX_BYTES + _PREFIX.unpack_from(data, at)[1]
+            if size < HEADER_BYTES:
+                raise CorruptBatchError(f"a batch of {size} bytes, a header alone has {HEADER_BYTES}")
+            if size > end - at:
+                return False
+            frame = data[at : at + size]
+            header = verify(frame)
+            base_offset, last_delta = header.base_offset, header.last_offset_delta
+            end_offset = base_offset + last_delta + 1
+            if not 0 <= base_offset <= end_offset <= INT64_MAX:
+                raise CorruptBatchError(f"offset {base_offset} and delta {last_delta} of a batch")
+            if end_offset <= self.next_offset or self._is_left_out(header, frame):
+                self._pass(at + size, end_offset)
+                continue
+            body = batch_body(header, frame, self._limit_bytes)
+            self._body = body if type(body) is bytes else bytes(body)
+            self._position, self._left, self._delta_min = 0, header.record_count, 0
+            self._count, self._end_offset, self._next_frame_at = header.record_count, end_offset, at + size
+            # Only in the batch that the fetch began in can records lie before what was asked for.
+            self._starts_before = base_offset < self.next_offset
+            self._frame = BatchFrame(
+                *self.partition,
+                base_offset,
+                last_delta,
+                header.base_timestamp,
+                header.max_timestamp if header.attributes & TIMESTAMP_LOG_APPEND else None,
+                header.leader_epoch,
+            )
+            if self._left:
+                return True
+            if body:
+                raise CorruptBatchError(f"{len(body)} bytes in a batch of no records")
+            self._pass(at + size, end_offset)
+        return False
+
+    def _pass(self, next_frame_at: int, end_offset: int) -> None:
+        self._frame_at = next_frame_at
+        self.next_offset = max(self.next_offset, end_offset)
+        self._body = b""
+
+    def _is_left_out(self, header: BatchHeader, frame: memoryview) -> bool:
+        is_control = bool(header.attributes & CONTROL)
+        if self._aborted is None or header.producer_id < 0:
+            return is_control
+        last_offset = header.end_offset - 1
+        while self._aborted and self._aborted[0][1] <= last_offset:
+            self._aborting.add(self._aborted.popleft()[0])
+        if is_control:
+            if _is_abort_marker(header, frame):
+                self._aborting.discard(header.producer_id)
+            return True
+        return bool(header.attributes & TRANSACTIONAL) and header.producer_id in self._aborting
+
+    def _corrupt(self, reason: str) -> CorruptRecordsError:
+        # The base offset and the length are not covered by the checksum, and are what brought us here.
+        next_offset = self.next_offset + 1
+        if len(self._data) - self._frame_at >= HEADER_BYTES:
+            base = _PREFIX.unpack_from(self._data, self._frame_at)[0]
+            after = base + _LAST_DELTA.unpack_from(self._data, self._frame_at + _LAST_DELTA_POSITION)[0] + 1
+            if 0 <= base <= after <= self.end_offset:
+                next_offset = max(next_offset, after)
+        return CorruptRecordsError(self.partition, self.next_offset, next_offset, reason)
+
+    # Records.
+
+    def _decode(self, taken: list[ConsumerRecord], count: int) -> None:
+        """Append up to `count` records of the current batch to `taken`; on damage those before it."""
+        frame, before = self._frame, len(taken)
+        assert frame is not None
+        try:
+            plain, first = self._plain, self._count - self._left
+            if not plain and count >= RUN_MIN and first >= self._delta_min:
+                self._position = take_run(taken, self._body, self._position, count, first, frame, self._shapes)
+                if len(taken) > before:
+                    self._plain_next = PLAIN_MIN
+                    return
+                # The less often there is a run, the more seldom we look for one.
+                plain, self._plain_next = self._plain_next, min(self._plain_next * 2, PLAIN_MAX)
+            stretch = min(plain, count) if plain else count
+            self._position = _decode(taken, stretch, self._body, self._position, frame, self._delta_min)
+            self._plain = max(0, plain - stretch)
+        except IndexError:
+            raise CorruptBatchError(f"a record lies outside its batch of {len(self._body)} bytes") from None
+        finally:
+            self._left -= len(taken) - before
+            if len(taken) > before:
+                self._delta_min = taken[-1].offset + 1 - frame.base_offset
+            self._count_taken(taken, before)
+
+    def _count_taken(self, taken: list[ConsumerRecord], before: int) -> None:
+        """Move on behind what was decoded, and to the next batch if that was the last of this one."""
+        if self._starts_before:
+            taken[before:] = [record for record in taken[before:] if record.offset >= self.next_offset]
+        if len(taken) > before:
+            self.next_offset = taken[-1].offset + 1
+        if not self._left:
+            if self._position != len(self._body):
+                more = len(self._body) - self._position
+                raise CorruptBatchError(f"{more} bytes follow the last of {self._count} records")
+            self._pass(self._next_frame_at, self._end_offset)
+
+
+def _decode(  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point of this module
+    records: list[ConsumerRecord], count: int, body: bytes, position: int, frame: BatchFrame, delta_min: int
+) -> int:
+    """Append `count` records from `position` on; return the position behind them. On damage those before it stay."""
+    topic, number, base_offset, last_delta, base_timestamp, log_append_timestamp, epoch = frame
+    new, size, zigzag_min, zigzag_max = ConsumerRecord, len(body), delta_min * 2, last_delta * 2
+    append = records.append
+    for _ in range(count):
+        # Each field is a zigzag varint: even is positive. Two bytes reach to 8191, beyond that `_varint` takes over.
+        value = body[position]
+        position += 1
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 32)
+        end = position + (value >> 1)
+        if value & 1 or end > size:
+            raise CorruptBatchError(f"a record of impossible length at {position} of {size}")
+
+        # The record's own attributes, one byte behind its length, mean nothing yet.
+        value = body[position + 1]
+        position += 2
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 64)
+        timestamp = base_timestamp - (value >> 1) - 1 if value & 1 else base_timestamp + (value >> 1)
+
+        value = body[position]
+        position += 1
+        if value >= 0x80:
+            byte = body[position]
+            if byte < 0x80:
+                value += (byte << 7) - 0x80
+                position += 1
+            else:
+                value, position = _varint(body, position - 1, 32)
+        if value & 1 or not zigzag_min <= value <= zigzag_max:
+            raise CorruptBatchError(
+                f"offset delta {value >> 1} of a record where {zigzag_min >> 1} to {last_delta} is due"
+            )
+        zigzag_min = value + 2
+        offset = base_offset + (value >> 1)
+
+        value = body[position]
+        position += 1
+        if value == 1:
+            key = None
+        else:
+            if value >= 0x80:
+                value, position = _varint(body, position - 1, 32)
+            start = position
+            position += value >> 1
+            key = body[start:position]
+            if value & 1:
+                _check_null(value)
+                key = None
+
+        value = body[position]
+        position += 1
+        if value == 1:
+            content = None
+        else:
+            if value >= 0x80:
+                byte = body[position]
+                if byte < 0x80:
+                    value += (byte << 7) - 0x80
+                    position += 1
+                else:
+                    value, position = _varint(body, position - 1, 32)
+            start = position
+            position += value >> 1
+            content = body[start:position]
+            if value & 1:
+                _check_null(value)
+                content = None
+
+        headers = _NO_HEADERS
+        if body[position]:
+            headers, position = _headers(body, position, end)
+        else:
+            position += 1
+        # Positions only grow, so this one comparison also says that no field reached beyond the record.
+        if position != end:
+            raise CorruptBatchError(f"a record ends at {position}, its length says {end}")
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise CorruptBatchError(f"timestamp {timestamp} does not fit 64 bits")
+        if log_append_timestamp is not None:
+            timestamp = log_append_timestamp
+        append(new(topic, number, offset, timestamp, key, content, headers, epoch))
+    return position
+
+
+def _check_null(zigzag: int) -> None:
+    """Check a size below zero: -1 is null, also where it takes more bytes than it needs."""
+    if zigzag != 1:
+        raise CorruptBatchError(f"a byte string of size {-(zigzag >> 1) - 1}")
+
+
+def _headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, position = _varint(body, position, 32)
+    if count & 1 or count >> 1 > (end - position) // 2:  # a header is at least two sizes
+        raise CorruptBatchError(f"an impossible number of headers in {end - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count >> 1):
+        name, position = _bytes(body, position, end)
+        if name is None:
+            raise CorruptBatchError("a header without a name")
+        content, position = _bytes(body, position, end)
+        # As the Java client does: a name that is not UTF-8 loses its odd bytes, not the whole batch.
+        headers.append((name.decode(errors="replace"), content))
+    return tuple(headers), position
+
+
+def _bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    value, position = _varint(body, position, 32)
+    if value == 1:
+        return None, position
+    size = value >> 1
+    if value & 1 or size > end - position:
+        raise CorruptBatchError(f"a header of impossible size at {position}, the record ends at {end}")
+    return body[position : position + size], position + size
+
+
+def _varint(body: bytes, position: int, bits: int) -> tuple[int, int]:
+    """Return the varint at `position` as it stands, still zigzag, and the position behind it."""
+    value = shift = 0
+    while shift < bits:
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
+                break
+            return value, position
+        shift += 7
+    raise CorruptBatchError(f"a varint before {position} exceeds {bits} bits")
+
+
+def _is_abort_marker(header: BatchHeader, frame: memoryview) -> bool:
+    """A marker's batch holds one control record, whose key says what it is; ours of Raft hold none."""
+    if not header.record_count:
+        return False
+    markers: list[ConsumerRecord] = []
+    body = bytes(batch_body(header, frame, DECOMPRESSED_BYTES_MAX))
+    try:
+        _decode(markers, 1, body, 0, BatchFrame("", 0, 0, header.last_offset_delta, 0, None, 0), 0)
+    except IndexError:
+        raise CorruptBatchError("a transaction marker that cannot be read") from None
+    key = markers[0].key
+    if key is None or len(key) < _MARKER.size:
+        raise CorruptBatchError("a transaction marker without a type")
+    return bool(_MARKER.unpack_from(key)[1] == _ABORT)

@@ -1,0 +1,138 @@
+"""A consumer's side of its group: what happens to partitions that come and go.
+
+`GroupSession` decides when; this is what it calls (`GroupHandler`), from its own task, while the application works.
+
+* *Revoked*: nothing more is handed out; when the application has come back for more (or holds nothing, or has been away
+  for `max_poll_interval_s`), what it has finished with is committed, `on_revoked` runs, and the partitions are gone.
+* *Lost*: somebody else owns them already. Nothing can be committed; what was finished with is logged, and `on_lost`
+  runs, or `on_revoked` if there is none.
+* *Assigned*: positions are looked up while `on_assigned` runs; it may seek. Nothing is handed out before it returns.
+
+An exception from a callback does not stop the rebalance: the group would suffer for it. The application is told by its
+next call for records.
+
+Limits: the callbacks of one rebalance, and the wait for the application, share `max_poll_interval_s`, after which the
+session gives the membership up.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.groups.session import GroupSession, GroupSettings
+from barnabas_clients.topic_partition import TopicPartition
+
+from .fetcher import Fetcher
+from .partition_queue import COMMITTED
+from .reader import Reader
+
+__all__ = ["Callbacks", "GroupReader", "Notify"]
+
+Notify = Callable[[frozenset[TopicPartition]], Awaitable[None]]
+CommitFinished = Callable[[Collection[TopicPartition]], Awaitable[None]]
+
+
+class Callbacks:
+    """What the application wants to be told."""
+
+    __slots__ = ("on_assigned", "on_lost", "on_revoked")
+
+    def __init__(
+        self, on_assigned: Notify | None = None, on_revoked: Notify | None = None, on_lost: Notify | None = None
+    ) -> None:
+        self.on_assigned, self.on_revoked = on_assigned, on_revoked
+        self.on_lost = on_lost if on_lost is not None else on_revoked
+
+
+class GroupReader:
+    """The handler of one `session`. `failure` is what a callback raised and the application was not told yet."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: GroupSettings,
+        reader: Reader,
+        fetcher: Fetcher,
+        *,
+        topics: Callable[[], frozenset[str]],
+        callbacks: Callbacks,
+        commit_finished: CommitFinished | None,
+        tell_uncommitted: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
+        """Take the other parts.
+
+        `commit_finished` stores what the application has finished with of some partitions, and does not raise;
+        `tell_uncommitted` says what of it was not stored when they leave.
+        """
+        self.session = GroupSession(cluster, settings, self)
+        self.failure: BaseException | None = None
+        self._settings, self._reader, self._fetcher = settings, reader, fetcher
+        self._topics, self._callbacks = topics, callbacks
+        self._commit_finished, self._tell_uncommitted = commit_finished, tell_uncommitted
+
+    def check(self) -> None:
+        """Raise what the application must be told: the session's end, or its own callback's failure."""
+        if self.session.failure is not None:
+            raise self.session.failure.with_traceback(None)
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+
+    # What the session calls.
+
+    def subscription(self) -> frozenset[str]:
+        return self._topics()
+
+    def owned(self) -> frozenset[TopicPartition]:
+        return frozenset(self._fetcher.queues)
+
+    async def revoke(self, partitions: frozenset[TopicPartition]) -> None:
+        self._reader.hold()
+        try:
+            await self._reader.wait_returned(self._settings.rebalance_timeout_s)
+            if self._commit_finished is not None:
+                await self._commit_finished(partitions)
+            await self._call(self._callbacks.on_revoked, partitions)
+        finally:
+            # Whichever way it ends: nothing of them is handed out any more.
+            self._drop(partitions)
+            self._reader.release()
+
+    async def lose(self, partitions: frozenset[TopicPartition]) -> None:
+        self._reader.hold()
+        try:
+            self._drop(partitions)
+            await self._call(self._callbacks.on_lost, partitions)
+        finally:
+            self._reader.release()
+
+    async def assign(self, added: frozenset[TopicPartition], whole: frozenset[TopicPartition]) -> None:
+        self._reader.hold()
+        try:
+            self._drop(self._fetcher.queues.keys() - whole)
+            self._fetcher.add(whole, COMMITTED)
+            await self._call(self._callbacks.on_assigned, added)
+        finally:
+            self._reader.release()
+
+    def _drop(self, partitions: Collection[TopicPartition]) -> None:
+        self._tell_uncommitted(partitions)
+        for partition in partitions:
+            if (queue := self._fetcher.queues.get(partition)) is not None:
+                self._reader.forget(queue)
+        self._fetcher.remove(partitions)
+
+    async def _call(self, notify: Notify | None, partitions: frozenset[TopicPartition]) -> None:
+        """Run a callback in a task of its own, so that whatever it raises ends there."""
+        if notify is None or not partitions:
+            return
+        task = asyncio.ensure_future(notify(partitions))
+        try:
+            await asyncio.wait({task})
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+            self._reader.wake()

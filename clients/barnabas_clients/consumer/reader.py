@@ -1,0 +1,281 @@
+"""Handing records to the application, and knowing which of them it has finished with.
+
+The application takes records in one of three ways (one at a time, in batches, many partitions at once), from one task
+at a time. All three come down to `ask`. The rule that everything here serves: **what the application was handed is
+its own until it asks for more.** Asking says that it has finished with what it held. So
+
+* what is committed for it are finished offsets, and a crash repeats what was in its hands but loses nothing;
+* a partition is taken away (`hold`, then `wait_returned`) only when nothing of it is in the application's hands: while
+  it asks, or while it holds nothing.
+
+*One at a time* is fast because nobody keeps count: a slice of decoded records is iterated by `for`, and how far that
+has come is read off the iterator when somebody wants to know (`settle`).
+
+*Waiting has an end.* A quiet topic may be waited for as long as one likes, but when no partition at all could be read
+for `timeout_s`, because brokers are gone or refuse, asking raises `DeadlineExceededError` and says what the matter is.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Collection, Iterator
+from operator import length_hint
+from typing import NamedTuple
+
+from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_raftlog.errors import BarnabasError
+
+from .fetcher import Fetcher
+from .partition_queue import PartitionQueue
+from .record import ConsumerRecord
+
+__all__ = ["Reader", "Taken"]
+
+SLICE_RECORDS = 500
+"""How many records are decoded ahead of a `for`; what is not handed out in the end was decoded in vain."""
+
+
+class Taken(NamedTuple):
+    """Records of one partition, at least one, and the offset behind them."""
+
+    queue: PartitionQueue
+    records: list[ConsumerRecord]
+    next_offset: int
+
+
+class Reader:
+    """Between fetcher and application. Lives on one event loop.
+
+    `records` iterates what is left of the slice being handed out one at a time; `_held` are the partitions of which
+    the application holds records.
+    """
+
+    def __init__(self, timeout_s: float, presence_s: float = 60.0) -> None:
+        """Whoever waits for records says every `presence_s` that it is still there."""
+        self.records: Iterator[ConsumerRecord] = iter(())
+        self.is_asking = False
+        self.asked_at_s = 0.0
+        self._timeout_s, self._presence_s = timeout_s, presence_s
+        self._slice: Taken | None = None
+        self._held: set[PartitionQueue] = set()
+        self._holds = 0
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._returned: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._trouble_since_s, self._told_at_s = math.inf, -math.inf
+
+    def attach(
+        self,
+        fetcher: Fetcher,
+        begin: Callable[[], None],
+        check: Callable[[], None],
+        on_asked: Callable[[], None],
+        trouble: Callable[[], str],
+    ) -> None:
+        """Take the other parts.
+
+        `begin` raises when asking makes no sense at all, and is called once for each call of the application. `check`
+        raises what the application must be told before it is handed anything; `trouble` says why there is nothing to
+        read from, or nothing if there is no trouble.
+        """
+        self._begin = begin
+        self._fetcher, self._check_others, self._on_asked, self._trouble = fetcher, check, on_asked, trouble
+
+    # Asking.
+
+    async def next_record(self) -> ConsumerRecord:
+        """Return the next record when `records` has come to its end."""
+        taken = await self.ask(SLICE_RECORDS, None)
+        assert taken is not None
+        self._slice = taken
+        taken.queue.is_lent = True
+        self.records = iter(taken.records)
+        return next(self.records)
+
+    async def ask(self, records_max: int, deadline: float | None) -> Taken | None:
+        """Finish with what was handed out, and return more; None if there was none until `deadline`.
+
+        Raises:
+            BarnabasError: what stands next in a partition cannot be read.
+            DeadlineExceededError: nothing could be read of any partition for `timeout_s`.
+
+        Cancellation: nothing is taken.
+        """
+        if self.is_asking:
+            raise RuntimeError("this consumer is being read by another task already")
+        self._begin()
+        loop = asyncio.get_running_loop()
+        self.finish()
+        self.is_asking = True
+        self.asked_at_s = loop.time()
+        self._tell_returned()
+        try:
+            while True:
+                self._check()
+                self._on_asked()
+                try:
+                    taken = None if self._holds else self._fetcher.take(records_max)
+                except BarnabasError:
+                    # Whoever just asks again must not keep the loop from fetching other partitions.
+                    await asyncio.sleep(0)
+                    raise
+                if taken is not None:
+                    return Taken(*taken)
+                now_s = loop.time()
+                if deadline is not None and now_s >= deadline:
+                    return None
+                await self.wait_news(self._wake_s(now_s, deadline))
+        finally:
+            self.is_asking = False
+
+    def take_more(self, records_max: int) -> Taken | None:
+        """Return what else is there right now, as part of the same answer. Raises nothing: the next `ask` does."""
+        taken = None if self._holds else self._fetcher.take(records_max, is_first=False)
+        return None if taken is None else Taken(*taken)
+
+    def hand_out(self, taken: Taken) -> None:
+        """Note that all of `taken` is in the application's hands now."""
+        taken.queue.hand_out(taken.next_offset, taken.records[-1].leader_epoch)
+        self._held.add(taken.queue)
+
+    def wake(self) -> None:
+        """Let whoever waits look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def close(self) -> None:
+        """End whatever waits; asking raises `ClientClosedError` from now on, also for what was decoded already."""
+        self._is_closed = True
+        self.withdraw()
+        self.wake()
+        self._tell_returned()
+
+    def _check(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError("the consumer is closed")
+        self._check_others()
+
+    def _wake_s(self, now_s: float, deadline: float | None) -> float:
+        """Return when to look again if nothing happens."""
+        wake_s = now_s + self._presence_s if deadline is None else min(deadline, now_s + self._presence_s)
+        failing = self._fetcher.failing_since()
+        if failing is not None:
+            since_s, reason = failing
+        elif reason := self._trouble():
+            since_s = self._trouble_since_s = min(self._trouble_since_s, now_s)
+        else:
+            self._trouble_since_s = math.inf
+            return wake_s
+        # Told once, it is told again only after the same time.
+        until_s = max(since_s, self._told_at_s) + self._timeout_s
+        if now_s >= until_s:
+            self._told_at_s = now_s
+            raise DeadlineExceededError(f"nothing could be read for {self._timeout_s:g} s: {reason}")
+        return min(until_s, wake_s)
+
+    async def wait_news(self, wake_s: float) -> None:
+        """Return when something has changed, or at `wake_s`."""
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiters.add(waiter)
+        timer = loop.call_at(wake_s, self.wake)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+            timer.cancel()
+
+    # What is in whose hands.
+
+    def settle(self) -> None:
+        """Bring the positions in line with how far the iteration has come."""
+        if self._slice is None:
+            return
+        queue, records, next_offset = self._slice
+        left = length_hint(self.records)
+        in_hand = records[-left - 1]
+        if left < len(records):
+            queue.hand_out(next_offset if not left else in_hand.offset + 1, in_hand.leader_epoch)
+            queue.finished = max(queue.finished, in_hand.offset)
+            self._held.add(queue)
+
+    def finish(self) -> None:
+        """The application has come back: it is done with all that it was handed."""
+        self.withdraw()
+        for queue in self._held:
+            queue.finished = queue.position
+        self._held.clear()
+
+    def withdraw(self) -> None:
+        """Take back what is decoded and not handed out yet, to where it came from."""
+        self.settle()
+        if self._slice is not None:
+            queue, _, _ = self._slice
+            queue.is_lent = False
+            if rest := list(self.records):
+                queue.give_back(rest)
+                self._fetcher.make_ready(queue)
+            self._slice = None
+            self.records = iter(())
+
+    def forget(self, queue: PartitionQueue) -> None:
+        """Note that the application's place in a partition is another now, or none: it has nothing to finish there."""
+        self.withdraw()
+        self._held.discard(queue)
+
+    @property
+    def is_holding(self) -> bool:
+        """True while records are in the application's hands, and not finished with."""
+        self.settle()
+        return bool(self._held) and not self.is_asking
+
+    def handed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets behind everything that the application was handed, the record in its hands included."""
+        self.settle()
+        queues = self._fetcher.queues.values()
+        return {queue.partition: queue.to_commit(queue.position) for queue in queues if queue.position >= 0}
+
+    def finished_offsets(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the offsets up to which the application has finished, where a commit would change something."""
+        self.settle()
+        return {
+            queue.partition: queue.to_commit(queue.finished)
+            for queue in self._fetcher.queues.values()
+            if queue.finished >= 0
+            and queue.finished != queue.committed
+            and (partitions is None or queue.partition in partitions)
+        }
+
+    # Taking partitions away.
+
+    def hold(self) -> None:
+        """Hand nothing out until `release`; may be nested."""
+        self._holds += 1
+        self.withdraw()
+
+    def release(self) -> None:
+        assert self._holds > 0
+        self._holds -= 1
+        self.wake()
+
+    async def wait_returned(self, timeout_s: float) -> None:
+        """Return when the application holds nothing, or when it has not asked for `timeout_s`."""
+        loop = asyncio.get_running_loop()
+        while self.is_holding and not self._is_closed:
+            left_s = max(self.asked_at_s + timeout_s - loop.time(), 0.0)
+            if not left_s:
+                return
+            self._returned = loop.create_future()
+            timer = loop.call_later(left_s, self._tell_returned)
+            try:
+                await self._returned
+            finally:
+                timer.cancel()
+                self._returned = None
+
+    def _tell_returned(self) -> None:
+        if self._returned is not None and not self._returned.done():
+            self._returned.set_result(None)

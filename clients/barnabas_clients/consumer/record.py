@@ -1,0 +1,58 @@
+"""What a consumer hands out: a record, and a batch of records of one partition. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from barnabas_clients.topic_partition import TopicPartition
+
+__all__ = ["ConsumerRecord", "Header", "RecordBatch"]
+
+Header = tuple[str, bytes | None]
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record. `timestamp_ms` counts from 1970, -1 for none; `leader_epoch` is -1 where the broker told none.
+
+    A struct, not a tuple: made a quarter faster, smaller, and left alone by the garbage collector, which finds nothing
+    in it that could be part of a cycle.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    leader_epoch: int
+
+    def _replace(self, **changes: Any) -> "ConsumerRecord":
+        """Return a record with other fields, by the name that a named tuple has for it."""
+        return msgspec.structs.replace(self, **changes)
+
+
+class RecordBatch(Sequence[ConsumerRecord]):
+    """Consecutive records of one partition, at least one, in the order of their offsets.
+
+    `next_offset` is where reading goes on behind them, which is what a position stored elsewhere must say. It may lie
+    beyond the last record's offset plus one: markers of transactions and compacted records take offsets too.
+    """
+
+    __slots__ = ("next_offset", "partition", "records")
+
+    def __init__(self, partition: TopicPartition, records: list[ConsumerRecord], next_offset: int) -> None:
+        self.partition, self.records, self.next_offset = partition, records, next_offset
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return iter(self.records)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]  # as list's: a record, or a list of them
+        return self.records[index]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} records of {self.partition} from {self.records[0].offset}>"

@@ -1,0 +1,100 @@
+"""What a consumer can be told, checked when it is made. Pure.
+
+Meanings are told where people look for them, at `Consumer` (consumer.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, cast
+
+from barnabas_clients.arguments import INT32_MAX, flag, one_of, seconds, shown, text, whole_number
+from barnabas_clients.assignors import ASSIGNORS, Assignor
+from barnabas_clients.place_arguments import several
+
+from .fetch_plan import FetchSettings
+
+__all__ = ["EARLIEST", "LATEST", "RESETS", "ConsumerSettings", "assignors_of"]
+
+LATEST, EARLIEST = -1, -2
+"""The ends of a log, as ListOffsets names them."""
+
+RESETS: Final[Mapping[str, int | None]] = {"latest": LATEST, "earliest": EARLIEST, "none": None}
+"""What `auto_offset_reset` may be, and where it leads; None leaves it to the application."""
+
+
+class ConsumerSettings(NamedTuple):
+    """See `Consumer`."""
+
+    group_id: str | None
+    group_instance_id: str | None
+    auto_offset_reset: Literal["latest", "earliest", "none"]
+    auto_commit: bool
+    auto_commit_interval_s: float
+    assignors: tuple[Assignor, ...]
+    session_timeout_s: float
+    heartbeat_interval_s: float
+    max_poll_interval_s: float
+    metadata_max_age_s: float
+    request_timeout_s: float
+    timeout_s: float
+    fetch: FetchSettings
+
+    def check(self) -> "ConsumerSettings":
+        """Return these settings, every one of them looked at.
+
+        Raises:
+            TypeError, ValueError: one is impossible; the message names it.
+        """
+        one_of("auto_offset_reset", self.auto_offset_reset, list(RESETS))
+        flag("auto_commit", self.auto_commit)
+        if self.group_id is not None:
+            text("group_id", self.group_id)
+        if self.group_instance_id is not None:
+            text("group_instance_id", self.group_instance_id)
+        for name in self._fields:
+            if name.endswith("_s"):
+                seconds(name, getattr(self, name), is_positive=True)
+        if self.heartbeat_interval_s >= self.session_timeout_s:
+            raise ValueError("heartbeat_interval_s must be less than session_timeout_s")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise ValueError("group_instance_id without a group_id")
+        if not self.assignors:
+            raise ValueError("assignors is empty")
+        fetch = self.fetch
+        checked = FetchSettings(
+            max_wait_s=seconds("fetch_max_wait_s", fetch.max_wait_s),
+            min_bytes=whole_number("fetch_min_bytes", fetch.min_bytes, 0, INT32_MAX),
+            max_bytes=whole_number("fetch_max_bytes", fetch.max_bytes, 1, INT32_MAX),
+            partition_bytes=whole_number("partition_fetch_bytes", fetch.partition_bytes, 1, INT32_MAX),
+            buffer_bytes=whole_number("buffer_bytes", fetch.buffer_bytes, 1),
+            read_committed=flag("read_committed", fetch.read_committed),
+            rack=text("client_rack", fetch.rack, may_be_empty=True),
+        )
+        return self._replace(fetch=checked)
+
+    @property
+    def commits(self) -> bool:
+        """Whether finished offsets are committed for the application."""
+        return self.auto_commit and self.group_id is not None
+
+
+def assignors_of(given: Sequence[str | Assignor]) -> tuple[Assignor, ...]:
+    """Return assignors, looking up those that are named.
+
+    Raises:
+        TypeError: one is no assignor. ValueError: a name is not one of ours.
+    """
+    found: list[Assignor] = []
+    for one in several("assignors", given, "assignors"):
+        if isinstance(one, str):
+            if one not in ASSIGNORS:
+                raise ValueError(
+                    f"there is no assignor {one[:80]!r}; choose from {', '.join(ASSIGNORS)}, or give an object"
+                )
+            found.append(ASSIGNORS[one])
+        elif isinstance(one, type) or not all(
+            hasattr(one, part) for part in ("name", "protocols", "user_data", "assign")
+        ):
+            raise TypeError(f"an assignor is {shown(one)}; it must be a name, or an object that is an Assignor")
+        else:
+            found.append(cast("Assignor", one))
+    return tuple(found)

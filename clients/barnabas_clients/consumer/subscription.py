@@ -1,0 +1,69 @@
+"""What a consumer has been told to read: some partitions, some topics, or every topic that a pattern matches. Pure."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas_clients.arguments import names, shown, text, topic_name
+from barnabas_clients.cluster.view import ClusterView
+from barnabas_clients.topic_partition import TopicPartition
+
+__all__ = ["NOTHING", "Subscription"]
+
+
+class Subscription(NamedTuple):
+    """Either `partitions` by hand, or topics by name and pattern; all empty: nothing.
+
+    A pattern matches whole names, as Kafka's does, and never an internal topic.
+    """
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    partitions: frozenset[TopicPartition] = frozenset()
+
+    @classmethod
+    def to_topics(cls, topics: Iterable[str], pattern: str | None) -> "Subscription":
+        """Check and return a subscription by name.
+
+        Raises:
+            TypeError: topics are not names, or the pattern is not a `str`.
+            ValueError: neither topics nor a pattern are given, or both, or the pattern is no regular expression.
+        """
+        wanted = frozenset(topic_name("a name in topics", name) for name in names("topics", topics))
+        if bool(wanted) == (pattern is not None):
+            raise ValueError("subscribe to topics or to a pattern")
+        if pattern is None:
+            return cls(wanted)
+        try:
+            return cls(wanted, re.compile(text("pattern", pattern)))
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(
+                f"pattern is {shown(pattern)}, which is no regular expression: {str(error)[:80]}"
+            ) from error
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.topics or self.partitions) and self.pattern is None
+
+    @property
+    def is_by_topic(self) -> bool:
+        return bool(self.topics) or self.pattern is not None
+
+    def topics_in(self, view: ClusterView) -> frozenset[str]:
+        """Return the topics meant, those named whether they exist or not."""
+        if self.pattern is None:
+            return self.topics
+        matches = self.pattern.fullmatch
+        return frozenset(name for name, topic in view.topics.items() if not topic.is_internal and matches(name))
+
+    def partitions_in(self, view: ClusterView) -> frozenset[TopicPartition]:
+        """Return every partition of the topics meant that is known."""
+        return frozenset(
+            TopicPartition(name, number)
+            for name in self.topics_in(view)
+            if name in view.topics
+            for number in view.topics[name].partitions
+        )
+
+
+NOTHING = Subscription()

@@ -1,0 +1,1 @@
+"""Membership in a consumer group. Begin with `session`; `member` has the rules without I/O."""

@@ -1,0 +1,168 @@
+"""What keeps a membership alive beside everything else: heartbeats, the watch over partitions, the user's own time.
+
+`Heartbeats.run` is a task of the session (session.py), from its start to its end. While the member is anything
+but OUT it sends a heartbeat every `heartbeat_interval_s`, each with a deadline of a third of the session timeout, at
+most 5 s: one that passes drops the coordinator's connections, and with them the join that waits there. The connection
+is watched between heartbeats, so a coordinator that dies is noticed at once. What answers mean is `GroupMember`'s to
+say.
+
+The leader's watch: at every heartbeat the numbers of partitions known are compared with those of the last division; the
+cluster is asked anew every `WATCH_INTERVAL_S`, and at every heartbeat while a topic of the group does not exist.
+
+The user's time: `polled` starts it anew. When it is up, the member leaves and has lost its partitions.
+
+Limits: one heartbeat under way; between failures pauses grow to 1 s.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+
+from barnabas_clients.backoff import Backoff, Jitter
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.errors import ErrorCode, KafkaError, error_for
+from barnabas_clients.protocol.leave_group import LeaveGroupRequest
+
+from .coordinator import FIND_TIMEOUT_S, GROUP_LANE, Coordinator
+from .member import GroupMember, Situation
+
+__all__ = ["LEAVE_TIMEOUT_S", "Heartbeats", "known_counts", "send_leave"]
+
+HEARTBEAT_TIMEOUT_MAX_S = 5.0
+WATCH_INTERVAL_S = 30.0
+LEAVE_TIMEOUT_S = 2.0
+
+
+class Heartbeats:
+    """The heartbeats of one member. `changed` is called after everything that may matter to the session."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        member: GroupMember,
+        backoff: Backoff,
+        jitter: Jitter,
+        changed: Callable[[], None],
+    ) -> None:
+        self.is_stalled = False
+        """The user's time is up; the next poll is waited for."""
+        self._coordinator = coordinator
+        self._cluster: Cluster = coordinator.cluster
+        self._member = member
+        self._settings = member.settings
+        self._backoff = backoff
+        self._jitter = jitter
+        self._changed = changed
+        self._polled_at_s = 0.0
+        self._watched: dict[str, int | None] | None = None
+        self._watched_at_s = 0.0
+        self._is_joining = asyncio.Event()
+
+    def polled(self) -> None:
+        """Start the user's time anew."""
+        self._polled_at_s = _now()
+        if self.is_stalled:
+            self.is_stalled = False
+            self._changed()
+
+    def begin(self) -> None:
+        """Take note that a join begins, in this turn of the loop."""
+        self._is_joining.set()
+
+    def watch(self, counts: dict[str, int | None] | None) -> None:
+        """Watch over these numbers of partitions from now on (None of one: it does not exist); None: not the leader."""
+        self._watched, self._watched_at_s = counts, _now()
+
+    async def run(self) -> None:
+        """Run until cancelled, or until the cluster is closed."""
+        failures = 0
+        while True:
+            if self._member.is_out:
+                self._is_joining.clear()
+                await self._is_joining.wait()
+            await self._wait(failures)
+            if not self.is_stalled and _now() - self._polled_at_s >= self._settings.rebalance_timeout_s:
+                await self._give_way()
+            if self._member.is_out:
+                continue
+            try:
+                await self._send()
+                await self._look()
+                failures = 0
+            except KafkaError as error:
+                if not error.retriable:
+                    self._member.fail(error)
+                failures += 1
+            except ClientError as error:
+                if not error.retriable:
+                    raise
+                failures += 1
+            self._changed()
+
+    async def _wait(self, failures: int) -> None:
+        """Wait for the next heartbeat's time, the end of the user's, or the end of the connection."""
+        if failures:
+            await asyncio.sleep(self._backoff.delay_s(failures - 1, self._jitter))
+            return
+        pause_s = self._settings.heartbeat_interval_s
+        if not self.is_stalled:
+            pause_s = max(0.0, min(pause_s, self._polled_at_s + self._settings.rebalance_timeout_s - _now()))
+        if self._coordinator.node_id is None and self._member.situation is Situation.IN:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                # A join looks for the coordinator by itself.
+                node_id = await self._coordinator.wait_found()
+                await self._cluster.wait_lost(node_id, GROUP_LANE)
+                # A connection that cannot be held must not be tried without a pause.
+                await asyncio.sleep(self._backoff.initial_s)
+
+    async def _send(self) -> None:
+        limit_s = min(self._settings.session_timeout_s / 3, HEARTBEAT_TIMEOUT_MAX_S)
+        sent_as = self._member.identity
+        request = self._member.heartbeat_request()
+        response = await self._coordinator.ask(request, _now() + FIND_TIMEOUT_S + limit_s, limit_s)
+        self._member.on_heartbeat(response.error_code, sent_as)
+        is_elsewhere = await self._coordinator.heed(response.error_code)
+        if is_elsewhere or response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            raise error_for(response.error_code, "heartbeat")
+
+    async def _look(self) -> None:
+        """Look whether topics of the group have other numbers of partitions than at the last division."""
+        watched = self._watched
+        if watched is None or self._member.situation is not Situation.IN:
+            return
+        # A topic that does not exist is expected any moment.
+        if None in watched.values() or _now() - self._watched_at_s >= WATCH_INTERVAL_S:
+            self._watched_at_s = _now()
+            await self._cluster.refresh(watched.keys(), timeout_s=self._settings.heartbeat_interval_s)
+        changed = [topic for topic, count in known_counts(self._cluster, watched).items() if count != watched[topic]]
+        if changed and self._watched is watched:
+            self._member.request_rejoin(f"partitions of {', '.join(sorted(changed))} have changed")
+
+    async def _give_way(self) -> None:
+        """Leave the group for a user that does not poll."""
+        request = self._member.leave_request("the user has not polled for max.poll.interval.ms")
+        self.is_stalled = True
+        self._member.leave(has_lost=True)
+        self._changed()
+        await send_leave(self._coordinator, request, _now() + LEAVE_TIMEOUT_S)
+
+
+async def send_leave(coordinator: Coordinator, request: LeaveGroupRequest | None, deadline: float) -> None:
+    """Send a leave once, if there is one to send: a coordinator that does not hear it finds out by itself."""
+    if request is not None and coordinator.node_id is not None:
+        # Whatever the answer says, we are gone.
+        with contextlib.suppress(ClientError, KafkaError):
+            await coordinator.ask(request, min(deadline, _now() + LEAVE_TIMEOUT_S))
+
+
+def known_counts(cluster: Cluster, topics: Collection[str]) -> dict[str, int | None]:
+    """Return how many partitions each topic has as far as is known; None: it does not exist."""
+    known = cluster.view.topics
+    return {topic: len(known[topic].partitions) if topic in known else None for topic in topics}
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,1 @@
+"""Writing to topics. Begin with `producer`."""

@@ -1,0 +1,351 @@
+"""Records on their way into batches, and how much memory they take. Pure.
+
+A record is encoded the moment it is given: its bytes go to the end of its batch's buffer, in the layout that goes over
+the wire (`barnabas_raftlog.records.builder` describes it). So a record costs no object of its own here, and a batch is
+sent from the very buffer that it was collected in; its first 61 bytes are left free for the header.
+
+*Memory.* A batch that is opened is charged with all it may come to hold, and is given back what it did not use when it
+is completed. Nothing is charged per record, so there is nothing to check per record either. A `bytearray` that grows
+keeps up to an eighth in reserve: that is why only eight ninths of the limit are handed out. Compressing a batch holds
+both forms of it for a moment, one batch at a time.
+
+*One batch is open* per partition at most. It is complete when a record does not fit, or when the sender takes it
+because its time has come (`is_due`); while the partition has more than enough on the wire, it goes on filling.
+
+Not here: which partition (partitioner.py), the numbers of batches (sequences.py), and when to send.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from barnabas_clients.arguments import Bytes
+from barnabas_raftlog.records.builder import varint, write_header
+from barnabas_raftlog.records.compression import Compression, compress
+from barnabas_raftlog.records.header import HEADER_BYTES
+from barnabas_raftlog.records.reader import Record, read_records
+
+from .sequences import Sequences, UnderWay
+
+__all__ = ["RECORD_OVERHEAD_BYTES", "Accumulator", "Batch", "PartitionQueue", "headers_size"]
+
+RECORD_OVERHEAD_BYTES: Final = 40
+"""More than the framing of any record without headers: six varints of up to 5 bytes, one of up to 10, a byte."""
+_HEADER_OVERHEAD_BYTES: Final = 10
+_join = b"".join
+# Nearly every number in a record is small: two bytes hold these. The table takes 0.4 MB and a few milliseconds.
+_SMALL: Final = 4096
+_VARINTS: Final = tuple(varint(number) for number in range(_SMALL))
+
+
+class Batch:
+    """Records of one partition that share one fate.
+
+    Life: open (it takes records), complete, encoded (`frame`), done. Done means either `error` is set or the records
+    have the offsets from `base_offset` on (-1: not known). `append_time_ms` is -1 unless the broker set the time.
+    A batch that the broker found too large is done when its `parts` are, of which it is the `whole`; each entry is
+    (first index, batch).
+    """
+
+    __slots__ = (
+        *("append_time_ms", "base_offset", "base_timestamp_ms", "buffer", "charged_bytes", "count"),
+        *("error", "frame", "is_done", "is_observed", "last_error", "limit_bytes", "max_timestamp_ms", "observers"),
+        *("opened_at_s", "parts", "queue", "under_way", "whole"),
+    )
+
+    def __init__(self, queue: "PartitionQueue", limit_bytes: int, opened_at_s: float) -> None:
+        self.queue, self.limit_bytes, self.opened_at_s = queue, limit_bytes, opened_at_s
+        self.charged_bytes = limit_bytes
+        self.buffer = bytearray(HEADER_BYTES)
+        self.frame: bytearray | None = None
+        self.count = 0
+        self.base_timestamp_ms = self.max_timestamp_ms = -1
+        self.base_offset = self.append_time_ms = -1
+        self.is_done = self.is_observed = False
+        self.error: Exception | None = None
+        self.last_error: Exception | None = None
+        self.observers: list[Callable[[], object]] = []
+        self.parts: list[tuple[int, Batch]] = []
+        self.whole: Batch | None = None
+        self.under_way: UnderWay[Batch] | None = None
+
+    def add(
+        self,
+        timestamp_ms: int,
+        key: Bytes | None,
+        value: Bytes | None,
+        headers: Sequence[tuple[str, Bytes | None]],
+    ) -> int:
+        """Append a record and return its index in the batch; -1 if the batch is too full for it.
+
+        The `len` of everything is the number of its bytes (arguments.py sees to that).
+        """
+        count = self.count
+        if count:
+            delta = timestamp_ms - self.base_timestamp_ms
+            shift = _VARINTS[delta] if 0 <= delta < _SMALL else varint(delta)
+        else:
+            shift = b"\0"
+        place = _VARINTS[count] if count < _SMALL else varint(count)
+        size = 3 + len(shift) + len(place)
+        if key is None:
+            key_size, key = b"\x01", b""
+        else:
+            length = len(key)
+            key_size = _VARINTS[length] if length < _SMALL else varint(length)
+            size += len(key_size) - 1 + length
+        if value is None:
+            value_size, value = b"\x01", b""
+        else:
+            length = len(value)
+            value_size = _VARINTS[length] if length < _SMALL else varint(length)
+            size += len(value_size) - 1 + length
+        if headers:
+            tail = _encode_headers(headers)
+            size += len(tail)
+        else:
+            tail = b"\0"
+            size += 1
+        total = _VARINTS[size] if size < _SMALL else varint(size)
+        buffer = self.buffer
+        if len(buffer) + len(total) + size > self.limit_bytes:
+            return -1
+        buffer += _join((total, b"\0", shift, place, key_size, key, value_size, value, tail))
+        if not count:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        self.count = count + 1
+        return count
+
+    @property
+    def is_watched(self) -> bool:
+        """True if somebody has asked for the outcome of one of its records, or will be told."""
+        batch: Batch | None = self
+        while batch is not None and not batch.is_observed:
+            batch = batch.whole
+        return batch is not None
+
+    @property
+    def may_be_written(self) -> bool:
+        """True if it is not done, and an attempt to send it is out, or may have appended it."""
+        under_way = self.under_way
+        return under_way is not None and (under_way.is_out or under_way.may_be_appended)
+
+    @property
+    def trouble(self) -> str:
+        """Say why the latest attempt failed, for people."""
+        return str(self.last_error or "no answer")
+
+    @property
+    def size_bytes(self) -> int:
+        """Size on the wire; before it is encoded, without compression."""
+        return len(self.buffer if self.frame is None else self.frame)
+
+    def encode(self, compression: Compression) -> None:
+        """Compress the records, once. `number` makes it a batch that can be sent."""
+        assert self.frame is None
+        assert self.count
+        if compression is Compression.NONE:
+            self.frame = self.buffer
+        else:
+            with memoryview(self.buffer) as view, view[HEADER_BYTES:] as body:
+                content = compress(compression, body)
+            self.frame = bytearray(HEADER_BYTES)
+            self.frame += content
+        self.buffer = bytearray()
+
+    def number(self, compression: Compression, producer_id: int, epoch: int, base_sequence: int) -> bytearray:
+        """Write the header and return the whole batch. It stays ours: nobody may hold it when it is numbered anew."""
+        frame = self.frame
+        assert frame is not None
+        write_header(
+            frame,
+            attributes=compression,
+            record_count=self.count,
+            base_timestamp=self.base_timestamp_ms,
+            max_timestamp=self.max_timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=base_sequence,
+        )
+        return frame
+
+    def settle(self) -> None:
+        """Let go of the records and tell whoever waits. `base_offset` or `error` is set by now."""
+        assert not self.is_done
+        self.is_done = True
+        self.buffer = bytearray()
+        self.frame = None
+        observers, self.observers = self.observers, []
+        for observer in observers:
+            observer()
+
+
+class PartitionQueue:
+    """Everything not yet delivered of one partition. Its batches in order: `sequences.pipeline`, `waiting`, `open`.
+
+    `is_due`: the open batch is to be sent although there is room in it. `not_before_s`: nothing is sent until then.
+    `used_at_s`: when the last new batch was sent. `on_taken`: called, and forgotten, when the next one is.
+    """
+
+    __slots__ = (
+        *("failures", "is_due", "not_before_s", "on_taken", "open", "partition", "sequences", "topic", "waiting"),
+        *("used_at_s", "waiting_bytes", "was_lost"),
+    )
+
+    def __init__(self, topic: str, partition: int, sequences: Sequences[Batch]) -> None:
+        self.topic, self.partition, self.sequences = topic, partition, sequences
+        self.open: Batch | None = None
+        self.waiting: deque[Batch] = deque()
+        self.waiting_bytes = 0
+        self.on_taken: list[Callable[[], object]] = []
+        self.is_due = self.was_lost = False
+        self.not_before_s = self.used_at_s = 0.0
+        self.failures = 0
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def has_something_to_send(self) -> bool:
+        """True if a batch is complete, due, or back: not that it may be sent now."""
+        return bool(
+            self.waiting
+            or (self.is_due and self.open is not None)
+            or any(not batch.is_out for batch in self.sequences.pipeline)
+        )
+
+    @property
+    def next_bytes(self) -> int:
+        """The most that the next batch from here may take in a request; 0 if there is none."""
+        for under_way in self.sequences.pipeline:
+            if not under_way.is_out:
+                return under_way.item.size_bytes
+        first = self.waiting[0] if self.waiting else self.open
+        return 0 if first is None else first.size_bytes
+
+
+class Accumulator:
+    """All queues of a producer and the memory they share. `used_bytes` never exceeds `limit_bytes`."""
+
+    __slots__ = ("_batch_bytes", "_limit_bytes", "incomplete", "used_bytes")
+
+    def __init__(self, buffer_bytes: int, batch_bytes: int) -> None:
+        self._limit_bytes = buffer_bytes * 8 // 9
+        self._batch_bytes = batch_bytes
+        self.used_bytes = 0
+        self.incomplete: dict[Batch, None] = {}
+        """Every batch that is not done, in the order in which they were opened."""
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The largest record that there can ever be room for."""
+        return self._limit_bytes - HEADER_BYTES
+
+    def has_room(self, record_bytes: int) -> bool:
+        """Say whether a batch can be opened that holds a record of at most this size, framing included."""
+        return self.used_bytes + max(self._batch_bytes, record_bytes + HEADER_BYTES) <= self._limit_bytes
+
+    def open(self, queue: PartitionQueue, record_bytes: int, now_s: float) -> Batch:
+        """Open a batch in which such a record fits; there must be room."""
+        assert queue.open is None
+        assert self.has_room(record_bytes)
+        batch = Batch(queue, max(self._batch_bytes, record_bytes + HEADER_BYTES), now_s)
+        self.used_bytes += batch.charged_bytes
+        queue.open = batch
+        self.incomplete[batch] = None
+        return batch
+
+    def complete(self, queue: PartitionQueue) -> None:
+        """Take no more records into the open batch; it waits for its turn."""
+        batch = queue.open
+        assert batch is not None
+        assert batch.count
+        queue.open, queue.is_due = None, False
+        self._charge(batch, len(batch.buffer))
+        queue.waiting.append(batch)
+        queue.waiting_bytes += batch.charged_bytes
+
+    def take(self, queue: PartitionQueue) -> Batch | None:
+        """Return the next batch that has not been sent yet, if one is complete or due."""
+        if not queue.waiting:
+            if queue.open is None or not queue.is_due:
+                return None
+            self.complete(queue)
+        batch = queue.waiting.popleft()
+        queue.waiting_bytes -= batch.charged_bytes
+        if queue.on_taken:
+            observers, queue.on_taken = queue.on_taken, []
+            for observer in observers:
+                observer()
+        return batch
+
+    def withdraw(self, batch: Batch) -> None:
+        """Take a batch that was never sent out of its queue."""
+        queue = batch.queue
+        if queue.open is batch:
+            queue.open, queue.is_due = None, False
+        else:
+            queue.waiting.remove(batch)
+            queue.waiting_bytes -= batch.charged_bytes
+
+    def discard(self, batch: Batch) -> None:
+        """Forget an open batch that has no records."""
+        assert not batch.count
+        self.withdraw(batch)
+        self.release(batch)
+        del self.incomplete[batch]
+
+    def release(self, batch: Batch) -> None:
+        """Give back what the batch was charged with; nothing holds its bytes any more."""
+        self._charge(batch, 0)
+
+    def split(self, batch: Batch, compression: Compression, producer: tuple[int, int, int]) -> list[Batch]:
+        """Return two batches with the records of one that was found too large, and has at least two."""
+        assert batch.count > 1
+        records = list(read_records(bytes(batch.number(compression, *producer))))
+        middle = len(records) // 2
+        parts = []
+        for start, chosen in ((0, records[:middle]), (middle, records[middle:])):
+            part = _batch_of(batch, chosen)
+            part.encode(compression)
+            part.whole = batch
+            self.used_bytes += part.charged_bytes
+            self.incomplete[part] = None
+            batch.parts.append((start, part))
+            parts.append(part)
+        batch.frame = None
+        return parts
+
+    def _charge(self, batch: Batch, size_bytes: int) -> None:
+        self.used_bytes += size_bytes - batch.charged_bytes
+        batch.charged_bytes = size_bytes
+        assert self.used_bytes >= 0
+
+
+def headers_size(headers: Sequence[tuple[str, Bytes | None]]) -> int:
+    """Return an upper bound of the encoded size of headers."""
+    return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if said is None else len(said)) for name, said in headers)
+
+
+def _encode_headers(headers: Sequence[tuple[str, Bytes | None]]) -> bytes:
+    pieces: list[Bytes] = [varint(len(headers))]
+    for name, said in headers:
+        encoded = name.encode()
+        pieces += (varint(len(encoded)), encoded)
+        pieces += (b"\x01",) if said is None else (varint(len(said)), said)
+    return _join(pieces)
+
+
+def _batch_of(whole: Batch, records: list[Record]) -> Batch:
+    size = sum(
+        RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
+        for record in records
+    )
+    batch = Batch(whole.queue, HEADER_BYTES + size, whole.opened_at_s)
+    for record in records:
+        index = batch.add(record.timestamp, record.key, record.value, record.headers)
+        assert index >= 0
+    batch.charged_bytes = len(batch.buffer)
+    return batch

@@ -1,0 +1,519 @@
+"""The asyncio producer: records in, deliveries out.
+
+    async with Producer("localhost:9092") as producer:
+        delivery = await producer.send("orders", b"one coffee", key=b"table 4")
+        receipt = await delivery                    # or: await producer.send_and_wait(...)
+
+`send` puts the record into a batch and returns; batches leave when they are full or `linger_s` old, several partitions
+in one request, several requests at a time, and again until they are acknowledged or `delivery_timeout_s` is over. What
+can be relied on:
+
+- *Order and once.* Records of one partition arrive in the order in which `send` was called for them, each once,
+  whatever happens in between (`idempotent`, on by default where `acks` is "all"). Without idempotence the order holds,
+  and a batch whose answer was lost may be written twice.
+- *Back-pressure.* Records that are not yet acknowledged take at most `buffer_bytes`; `send` waits for room, up to its
+  deadline. It also lets other tasks run after every full batch, so a loop of sends never starves them.
+- *The buffer is for trouble.* While a partition's batches are acknowledged, filling the buffer would only make records
+  older and the process larger. So where `WAITING_BATCHES` full batches wait behind those on the wire, `send` waits for
+  the next to leave; but no longer than `PACE_S`, in case none does: then the leader is in trouble, and there is room.
+- *Cancelling.* A cancelled `send` has not taken the record. Cancelling `flush`, or the await of a delivery, ends the
+  wait and nothing else. A cancelled `close` has closed at once instead of waiting.
+- *Failures are not silent.* If a delivery that nobody has awaited fails, it is logged once per partition until that
+  partition delivers again, and the next `flush` raises `RecordsLostError`; so does leaving `async with`.
+
+Memory beyond `buffer_bytes`: per broker one request in the transport (twice, where the loop is asyncio's own before
+3.12, which joins what it writes), and whatever the caller keeps: deliveries are 56 bytes.
+
+Not here: transactions; interceptors, and serializers: keys and values are bytes.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Self
+
+from barnabas_clients import chance
+from barnabas_clients.arguments import (
+    INT64_MAX,
+    Bytes,
+    Headers,
+    headers_of,
+    record_bytes,
+    seconds,
+    topic_name,
+    whole_number,
+)
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientClosedError, DeadlineExceededError
+from barnabas_clients.protocol.errors import ErrorCode, MessageTooLargeError, error_for
+
+from .accumulator import RECORD_OVERHEAD_BYTES, Accumulator, Batch, PartitionQueue, headers_size
+from .delivery import Delivery, Receipt, RecordsLostError
+from .metrics import ProducerMetrics
+from .partitioner import Partitioner
+from .room import BufferRoom
+from .sender import Sender
+from .sequences import Identity
+from .settings import Acks, CompressionName, ProducerSettings
+from .topic_queues import TopicQueues
+
+__all__ = ["Delivery", "Producer", "ProducerMetrics", "Receipt", "RecordsLostError"]
+
+WAITING_BATCHES = 1
+PACE_S = 0.1
+LOST_BATCHES_MAX = 1_000
+"""So many failed batches are kept in mind until `flush`; of further ones only the number of their records."""
+_NO_HEADERS: tuple[tuple[str, Bytes | None], ...] = ()
+_log = logging.getLogger(__name__)
+
+
+class Producer:
+    """A producer. Use it as `async with`, from one event loop; any number of tasks may send.
+
+    Args:
+        bootstrap: "host:port,host:port", or several such.
+        client_id: how the brokers' logs and quotas name this client.
+        acks: "all" (or -1): in-sync replicas have it; 1: the leader has it; 0: it was handed to the network, nothing
+            more is known and offsets are -1.
+        idempotent: True needs acks "all". None: where acks allow it.
+        compression: of whole batches.
+        linger_s: how long a batch that is not full waits for more (linger.ms).
+        batch_bytes: a batch is full at this size before compression (batch.size). A larger record gets one of its own.
+        request_bytes_max: the largest record and the largest request (max.request.size).
+        buffer_bytes: for everything not yet acknowledged (buffer.memory).
+        delivery_timeout_s: from opening a batch to giving it up (delivery.timeout.ms).
+        request_timeout_s: how long one request may go unanswered (request.timeout.ms).
+        in_flight_max: requests unanswered per broker, and batches per partition; at most 5 when idempotent, which is
+            how many of them a broker remembers.
+        partitioner: see partitioner.py.
+        timeout_s: the deadline of calls that are given none.
+        metadata_max_age_s: how soon new partitions of a topic are noticed (metadata.max.age.ms).
+
+    Raises:
+        ValueError: settings that are out of range or contradict each other.
+    """
+
+    def __init__(  # noqa: PLR0913 - Kafka's settings
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        client_id: str = "barnabas-producer",
+        acks: Acks = "all",
+        idempotent: bool | None = None,
+        compression: CompressionName = "none",
+        linger_s: float = 0.005,
+        batch_bytes: int = 65_536,
+        request_bytes_max: int = 1_048_576,
+        buffer_bytes: int = 32 * 1_048_576,
+        delivery_timeout_s: float = 120.0,
+        request_timeout_s: float = 30.0,
+        in_flight_max: int = 5,
+        partitioner: Partitioner = "murmur2",
+        timeout_s: float = 30.0,
+        metadata_max_age_s: float = 300.0,
+    ) -> None:
+        self._settings = settings = ProducerSettings.of(
+            acks,
+            idempotent,
+            compression,
+            partitioner,
+            linger_s=linger_s,
+            batch_bytes=batch_bytes,
+            request_bytes_max=request_bytes_max,
+            buffer_bytes=buffer_bytes,
+            delivery_timeout_s=delivery_timeout_s,
+            request_timeout_s=request_timeout_s,
+            in_flight_max=in_flight_max,
+            timeout_s=timeout_s,
+            metadata_max_age_s=metadata_max_age_s,
+        )
+        # One generator for all that leaves something to chance: who seeds it has the same run again.
+        self._jitter = chance.new_generator()
+        self._cluster = Cluster(
+            bootstrap,
+            client_id=client_id,
+            request_timeout_s=request_timeout_s,
+            timeout_s=timeout_s,
+            metadata_max_age_s=metadata_max_age_s,
+            allow_auto_topic_creation=True,
+            jitter=self._jitter,
+        )
+        self._accumulator = Accumulator(buffer_bytes, batch_bytes)
+        self._record_bytes_max = min(request_bytes_max, self._accumulator.record_bytes_max)
+        self._room = BufferRoom(self._accumulator)
+        self._identity = Identity() if settings.is_idempotent else None
+        self._sender: Sender | None = None
+        self._topics: dict[str, TopicQueues] = {}
+        self._is_opened = self._owes_a_turn = False
+        self._lost: deque[Batch] = deque()
+        self._lost_count = 0
+        self._closed: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect to the cluster, within `timeout_s`."""
+        if self._closed is not None:
+            raise ClientClosedError("the producer is closed; make another")
+        if self._is_opened:
+            raise RuntimeError("a producer is opened once; make another")
+        self._is_opened = True
+        await self._cluster.__aenter__()
+        self._sender = Sender(
+            self._cluster,
+            self._accumulator,
+            self._settings,
+            self._identity,
+            self._jitter,
+            on_room=self._room.on_room,
+            on_failed=self._on_failed,
+            on_metadata=self._on_metadata,
+        )
+        self._sender.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        try:
+            await self.close()
+        except (RecordsLostError, DeadlineExceededError):
+            # What ended the block says more than what that led to.
+            if error is None:
+                raise
+
+    # Sending.
+
+    async def send(
+        self,
+        topic: str,
+        value: Bytes | None = None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = _NO_HEADERS,
+        timeout_s: float | None = None,
+    ) -> Delivery:
+        """Put a record on its way, and return its delivery, which may be awaited, kept, or dropped.
+
+        Waits only for the metadata of a topic that is new to this producer, and for room in the buffer.
+
+        Args:
+            topic: created by the brokers if it is missing and they are configured so.
+            value: None is a tombstone on compacted topics. It is copied when the record is taken; of a view of other
+                items than bytes the bytes count.
+            key: decides the partition if `partition` is None.
+            partition: from 0.
+            timestamp_ms: since 1970, an int; None is now.
+            headers: a mapping of names to contents, or (name, content) pairs, in order, whose names may repeat.
+            timeout_s: deadline of this call, not of the delivery; None is the producer's.
+
+        Raises:
+            DeadlineExceededError: no metadata or no room in time; says which. The record was not taken.
+            MessageTooLargeError: larger than `request_bytes_max`, or than the buffer.
+            UnknownTopicOrPartitionError: the topic has no such partition.
+            ClientClosedError: the producer is closed, or was while this call waited.
+            TypeError, ValueError: an argument has the wrong type, or an impossible value. The record was not taken.
+
+        Cancellation: cancelled, the record was not taken.
+        """
+        # What most callers pass is seen at a glance; arguments.py looks at the rest, and says what is wrong with it.
+        if type(value) is not bytes or (key is not None and type(key) is not bytes):
+            key, value = record_bytes("key", key), record_bytes("value", value)
+        pairs = () if headers is _NO_HEADERS else headers_of(headers)
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
+        elif type(timestamp_ms) is not int or not 0 <= timestamp_ms <= INT64_MAX:
+            timestamp_ms = whole_number("timestamp_ms", timestamp_ms, 0)
+        deadline = None if timeout_s is None else self._deadline(timeout_s)
+        if self._owes_a_turn:
+            self._owes_a_turn = False
+            await asyncio.sleep(0)
+        while True:
+            found = self._topics.get(topic)
+            if found is None:
+                deadline = deadline or self._deadline(timeout_s)
+                await self._learn_topic(topic, deadline)
+                continue
+            queue = found.choose(key, partition)
+            batch = queue.open
+            if batch is None:
+                deadline = deadline or self._deadline(timeout_s)
+                await self._open(queue, _size_of(key, value, pairs), deadline)
+                continue
+            index = batch.add(timestamp_ms, key, value, pairs)
+            if index >= 0:
+                return Delivery(batch, index, timestamp_ms)
+            if batch.count:
+                self._complete(found, queue)
+            else:
+                # A bytearray grew while this call waited for a batch, which must not be sent empty.
+                self._accumulator.discard(batch)
+                self._room.on_room()
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: Bytes | None = None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = _NO_HEADERS,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Send a record and wait until it is delivered; arguments and errors are those of `send` and of the delivery.
+
+        The batch does not linger. For many records `send`, and await the deliveries later.
+
+        Raises:
+            DeadlineExceededError: with `may_be_done`, if the record is on its way. It may be delivered later.
+
+        Cancellation: the record may have been taken, and is then delivered.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = self._deadline(timeout_s)
+        delivery = await self.send(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            timeout_s=max(0.0, deadline - loop.time()),
+        )
+        assert self._sender is not None
+        self._sender.hasten(self._topics[topic].queues[delivery.partition])
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await delivery
+        except TimeoutError as error:
+            if isinstance(error, DeadlineExceededError):
+                raise
+            raise DeadlineExceededError(
+                f"a record for {topic}-{delivery.partition} was not acknowledged in time; last: {delivery.trouble}",
+                may_be_done=True,
+            ) from error
+
+    async def partitions(self, topic: str, timeout_s: float | None = None) -> int:
+        """Return how many partitions a topic has, as far as is known.
+
+        Raises:
+            DeadlineExceededError: there is no such topic, or nobody who could say.
+        """
+        deadline = self._deadline(timeout_s)
+        self._check_open()
+        topic_name("topic", topic)
+        if topic not in self._topics:
+            await self._learn_topic(topic, deadline)
+        return len(self._topics[topic].queues)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send what was given so far without lingering, and wait until its outcome is known.
+
+        Raises:
+            RecordsLostError: records failed whose deliveries nobody has awaited; each is told once.
+            DeadlineExceededError: something is still under way; it stays so.
+
+        Cancellation: the wait ends, the records go on.
+        """
+        await self._flush(self._deadline(timeout_s))
+        self._raise_lost()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then close, within `timeout_s`. What is undelivered then fails with `ClientClosedError`.
+
+        Closing twice is harmless: the second call waits for the first.
+
+        Raises:
+            RecordsLostError: as `flush`.
+
+        Cancellation: closed at once, as at the deadline; the connections end by themselves.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = self._deadline(timeout_s)
+        if self._closed is not None:
+            await asyncio.wait({self._closed})
+            return
+        self._closed = loop.create_future()
+        self._topics.clear()
+        self._room.close()
+        try:
+            if self._sender is not None:
+                try:
+                    await self._flush(deadline)
+                except DeadlineExceededError as error:
+                    _log.warning("closing: %s", error)
+                finally:
+                    await self._sender.close()
+        finally:
+            try:
+                await self._cluster.close()
+            finally:
+                self._closed.set_result(None)
+        self._raise_lost()
+
+    def metrics(self) -> ProducerMetrics:
+        """Return what has happened so far; costs next to nothing."""
+        if self._sender is None:
+            raise ClientClosedError("the producer is not open; use it as `async with`")
+        counters = self._sender.counters
+        return ProducerMetrics(
+            records_delivered=counters.records_delivered,
+            records_failed=counters.records_failed,
+            batches=counters.batches,
+            requests=counters.requests,
+            retries=counters.retries,
+            bytes_sent=counters.bytes_sent,
+            epochs=counters.epochs,
+            buffered_bytes=self._accumulator.used_bytes,
+            buffered_batches=len(self._accumulator.incomplete),
+            requests_in_flight=self._sender.requests_in_flight,
+            sends_waiting=len(self._room),
+        )
+
+    # Where records go.
+
+    def _complete(self, topic: TopicQueues, queue: PartitionQueue) -> None:
+        assert self._sender is not None
+        self._accumulator.complete(queue)
+        self._sender.on_complete(queue)
+        topic.on_complete(queue)
+        # The sender, and everybody else, gets a turn after each batch.
+        self._owes_a_turn = True
+
+    async def _learn_topic(self, name: str, deadline: float) -> None:
+        """Wait until the topic is known to have partitions."""
+        topic_name("topic", name)
+        loop = asyncio.get_running_loop()
+        sender = self._check_open()
+        is_first = True
+
+        async def attempt(attempt_deadline: float) -> None:
+            nonlocal is_first
+            # Between attempts `retry` asks again.
+            if is_first and name not in self._cluster.view.topics:
+                is_first = False
+                await self._cluster.refresh((name,), timeout_s=attempt_deadline - loop.time())
+            view = self._cluster.view
+            if name not in view.topics:
+                raise error_for(view.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), name)
+
+        await self._cluster.retry(f"metadata of topic {name!r}", max(0.0, deadline - loop.time()), attempt, (name,))
+        self._check_open()
+        if name not in self._topics:
+            settings = self._settings
+            topic = TopicQueues(name, settings.partitioner, self._identity, settings.in_flight_max)
+            topic.grow(len(self._cluster.view.topics[name].partitions))
+            self._topics[name] = topic
+            sender.topics.add(name)
+
+    def _on_metadata(self) -> None:
+        for name, topic in self._topics.items():
+            if (view := self._cluster.view.topics.get(name)) is not None:
+                topic.grow(len(view.partitions))
+
+    async def _open(self, queue: PartitionQueue, record_bytes: int, deadline: float) -> None:
+        """Open a batch for a record of this size when there is room for it; another task may have been faster."""
+        sender = self._check_open()
+        if record_bytes > self._record_bytes_max:
+            raise MessageTooLargeError(
+                f"a record of up to {record_bytes} bytes, framing included; {self._record_bytes_max} are possible"
+            )
+        if len(self._room) or not self._accumulator.has_room(record_bytes):
+            # Room comes from what is sent; open batches need not wait for more.
+            for batch in self._accumulator.incomplete:
+                sender.hasten(batch.queue)
+            await self._room.wait(record_bytes, deadline)
+            sender = self._check_open()
+        elif len(queue.waiting) >= WAITING_BATCHES and not queue.failures:
+            await self._pace(queue, deadline)
+            sender = self._check_open()
+        if queue.open is None and self._accumulator.has_room(record_bytes):
+            sender.on_opened(self._accumulator.open(queue, record_bytes, asyncio.get_running_loop().time()))
+
+    async def _pace(self, queue: PartitionQueue, deadline: float) -> None:
+        """Wait until a batch of this queue leaves, or `PACE_S`."""
+        loop = asyncio.get_running_loop()
+        left: asyncio.Future[None] = loop.create_future()
+
+        def leave() -> None:
+            if not left.done():
+                left.set_result(None)
+
+        queue.on_taken.append(leave)
+        timer = loop.call_at(min(deadline, loop.time() + PACE_S), leave)
+        try:
+            await left
+        finally:
+            timer.cancel()
+            if leave in queue.on_taken:
+                queue.on_taken.remove(leave)
+
+    # Ends.
+
+    async def _flush(self, deadline: float) -> None:
+        if self._sender is None:
+            return
+        batches = list(self._accumulator.incomplete)
+        for batch in batches:
+            if batch.queue.open is batch:
+                self._sender.hasten(batch.queue)
+        loop = asyncio.get_running_loop()
+        for batch in batches:
+            if batch.is_done:
+                continue
+            waiter = loop.create_future()
+
+            def wake(waiter: "asyncio.Future[None]" = waiter) -> None:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+            batch.observers.append(wake)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await waiter
+            except TimeoutError as error:
+                left = sum(not each.is_done for each in batches)
+                raise DeadlineExceededError(
+                    f"{left} batches were not acknowledged in time, among them one for {batch.queue}; "
+                    f"last: {batch.trouble}",
+                    may_be_done=True,
+                ) from error
+            finally:
+                if not batch.is_done:
+                    batch.observers.remove(wake)
+        if self._settings.acks == 0:
+            await self._sender.confirm(deadline)
+
+    def _on_failed(self, batch: Batch) -> None:
+        """Remember and log what nobody may ever ask for."""
+        if not batch.queue.was_lost:
+            batch.queue.was_lost = True
+            _log.warning("records for %s were not delivered: %s", batch.queue, batch.error)
+        if len(self._lost) < LOST_BATCHES_MAX:
+            self._lost.append(batch)
+        else:
+            self._lost_count += batch.count
+
+    def _raise_lost(self) -> None:
+        lost = [batch for batch in self._lost if not batch.is_watched]
+        count = self._lost_count + sum(batch.count for batch in lost)
+        self._lost.clear()
+        self._lost_count = 0
+        if count:
+            raise RecordsLostError(count, lost[0].error if lost else None)
+
+    def _deadline(self, timeout_s: float | None) -> float:
+        limit_s = self._settings.timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
+        return asyncio.get_running_loop().time() + limit_s
+
+    def _check_open(self) -> Sender:
+        if self._closed is not None:
+            raise ClientClosedError("the producer is closed")
+        if self._sender is None:
+            raise ClientClosedError("the producer is not open; use it as `async with`")
+        return self._sender
+
+
+def _size_of(key: Bytes | None, value: Bytes | None, headers: Sequence[tuple[str, Bytes | None]]) -> int:
+    return RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_size(headers)

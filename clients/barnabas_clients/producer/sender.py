@@ -1,0 +1,535 @@
+"""The sending half of a producer: complete batches go to the leaders of their partitions until they are done.
+
+It is driven by events, with no task while there is nothing to wait for. A queue that has something to send is listed
+with the broker that leads it (`Node`); brokers with such queues are pumped once per turn of the loop. Pumping collects
+at most one batch per partition into one request, up to `request_bytes_max`, and sends it, while fewer than
+`in_flight_max` requests of that broker are unanswered and the connection takes more. From collecting to sending there
+is no `await`: what is numbered first is sent first. Two things have to be waited for, each in a task that ends with it:
+a connection with room (`_reach`), and metadata (`_learn`). An answer, a timer or new metadata lists queues again.
+
+*Failures.* What an error code means is decided in exchange.py, what becomes of the batch in sequences.py. Here
+are the pauses: a queue that failed waits (20 ms, growing to 1 s), unless the answer named a new leader. A request that
+goes unanswered for a second makes us ask for metadata, because a broker that stands still closes nothing. When it is
+not listed any more, or leads no longer what the request is about, its connection ends and with it all that waits for
+it. After `request_timeout_s` it ends anyway.
+
+*Deadlines.* A batch that is not delivered within `delivery_timeout_s` of being opened fails, wherever it is.
+
+Not here: collecting records (producer.py); throttling, which brokers enforce by not reading from us.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from barnabas_clients.backoff import Backoff, Jitter
+from barnabas_clients.cluster.cluster import SUSPICION_S, Cluster
+from barnabas_clients.cluster.connection import Connection
+from barnabas_clients.cluster.view import BrokerAddress
+from barnabas_clients.errors import ClientClosedError, ClientError, ConnectionLostError, DeadlineExceededError
+from barnabas_clients.protocol.error_codes import STALE_METADATA, ErrorCode
+from barnabas_clients.protocol.errors import KafkaError, error_for
+from barnabas_clients.protocol.metadata import MetadataRequest
+from barnabas_clients.protocol.produce import ProduceResponse
+
+from .accumulator import Accumulator, Batch, PartitionQueue
+from .brokers import Asked, Node
+from .exchange import TOO_LARGE, outcome_of, request_of, rows_of
+from .metrics import Counters
+from .sequences import Identity, Outcome, UnderWay, Verdict
+from .settings import ProducerSettings
+from .upkeep import Upkeep
+
+__all__ = ["LANE", "Sender"]
+
+LANE = "produce"
+"""Answers with acks=all wait for replicas; metadata and heartbeats must not wait for them."""
+REST_S = 600.0
+"""A leader remembers a silent producer for a day (producer.id.expiration.ms), unless it was told otherwise."""
+_REQUEST_OVERHEAD_BYTES = 512
+_CLOCK_S = 0.001
+_log = logging.getLogger(__name__)
+
+
+class Sender:
+    """Sends what `accumulator` holds. Used from one event loop; `close` must be called.
+
+    `on_room` is called when memory was given back, `on_failed` with each batch that failed unwatched, `on_metadata`
+    when there is a new view of the cluster.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        settings: ProducerSettings,
+        identity: Identity | None,
+        jitter: Jitter,
+        *,
+        on_room: Callable[[], None],
+        on_failed: Callable[[Batch], None],
+        on_metadata: Callable[[], None],
+    ) -> None:
+        self.counters = Counters()
+        self._cluster, self._accumulator, self._settings, self._identity = cluster, accumulator, settings, identity
+        self._on_room, self._on_failed, self._on_metadata = on_room, on_failed, on_metadata
+        self._loop = asyncio.get_running_loop()
+        self._backoff, self._jitter = Backoff(), jitter
+        self._upkeep = Upkeep(
+            cluster, settings.request_timeout_s, jitter, self._on_learned, self._list_all, self._on_trouble
+        )
+        self._nodes: dict[int, Node] = {}
+        self._leaderless: dict[PartitionQueue, None] = {}
+        self._suspects: dict[Asked, None] = {}
+        self._lingering: deque[Batch] = deque()
+        self._is_closed = False
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._age_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        """The topics whose metadata is kept young; to be added to."""
+        return self._upkeep.topics
+
+    @property
+    def requests_in_flight(self) -> int:
+        return sum(node.in_flight for node in self._nodes.values())
+
+    def start(self) -> None:
+        """Get a producer id, if one is needed, and keep the metadata young."""
+        if self._identity is not None:
+            self._upkeep.identify(self._identity)
+        self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
+
+    async def close(self) -> None:
+        """Send no more; whatever is not done fails. Waits only for its own tasks, which it ends."""
+        self._is_closed = True
+        for timer in (self._linger_timer, self._deadline_timer, self._age_timer):
+            if timer is not None:
+                timer.cancel()
+
+        def closed(batch: Batch) -> ClientError:
+            return ClientClosedError(f"the producer was closed before a batch for {batch.queue} was acknowledged")
+
+        for batch in list(self._accumulator.incomplete):
+            if not batch.is_done:
+                self._fail(batch, closed)
+        await self._upkeep.close()
+
+    # What the producer says.
+
+    def on_opened(self, batch: Batch) -> None:
+        """A batch was opened: it lingers, and has a deadline."""
+        while self._lingering and self._lingering[0].queue.open is not self._lingering[0]:
+            self._lingering.popleft()
+        self._lingering.append(batch)
+        if self._linger_timer is None:
+            self._linger_timer = self._loop.call_later(self._settings.linger_s, self._on_linger)
+        if self._deadline_timer is None:
+            self._deadline_timer = self._loop.call_later(self._settings.delivery_timeout_s, self._on_deadline)
+
+    def on_complete(self, queue: PartitionQueue) -> None:
+        """A batch is complete."""
+        self._list(queue)
+
+    def hasten(self, queue: PartitionQueue) -> None:
+        """Send the open batch of a queue without waiting for more."""
+        if queue.open is not None and not queue.is_due:
+            queue.is_due = True
+            self._list(queue)
+
+    async def confirm(self, deadline: float) -> None:
+        """Wait until the brokers have read what was sent without acks: they answer in order, so one answer says so.
+
+        Raises:
+            DeadlineExceededError: one has not answered by `deadline`.
+        """
+        for node in list(self._nodes.values()):
+            if node.connection is not None and node.connection.is_open:
+                try:
+                    await node.connection.request(MetadataRequest(topics=[]), deadline - self._loop.time())
+                except ConnectionLostError as error:
+                    # Whoever wants to know what became of the records wants acks.
+                    _log.warning("records without acks may be lost: %s", error)
+
+    # Timers.
+
+    def _on_linger(self) -> None:
+        self._linger_timer = None
+        now = self._loop.time()
+        while self._lingering:
+            batch = self._lingering[0]
+            if batch.queue.open is batch:
+                due_at = batch.opened_at_s + self._settings.linger_s
+                # Loops with a coarse clock call timers a little early.
+                if due_at > now + _CLOCK_S:
+                    self._linger_timer = self._loop.call_at(due_at, self._on_linger)
+                    return
+                self.hasten(batch.queue)
+            self._lingering.popleft()
+
+    def _on_deadline(self) -> None:
+        self._deadline_timer = None
+        now, limit_s = self._loop.time(), self._settings.delivery_timeout_s
+
+        def late(batch: Batch) -> ClientError:
+            return DeadlineExceededError(
+                f"a batch for {batch.queue} was not acknowledged within {limit_s:g} s; last: {batch.trouble}"
+            )
+
+        for batch in list(self._accumulator.incomplete):
+            if batch.opened_at_s + limit_s > now + _CLOCK_S:
+                self._deadline_timer = self._loop.call_at(batch.opened_at_s + limit_s, self._on_deadline)
+                return
+            if not batch.is_done:
+                self._fail(batch, late)
+
+    def _on_age(self) -> None:
+        self._upkeep.learn()
+        self._age_timer = self._loop.call_later(self._settings.metadata_max_age_s, self._on_age)
+
+    def _pause(self, queue: PartitionQueue) -> None:
+        """Let a queue wait before its next attempt."""
+        now = self._loop.time()
+        if queue.not_before_s <= now:
+            queue.not_before_s = now + self._backoff.delay_s(queue.failures, self._jitter)
+            queue.failures += 1
+            self._loop.call_at(queue.not_before_s, self._list, queue)
+
+    # Who gets what.
+
+    def _list(self, queue: PartitionQueue) -> None:
+        """List a queue with the broker that leads it now."""
+        if self._is_closed or not queue.has_something_to_send:
+            return
+        leader = self._cluster.view.leader(queue.topic, queue.partition)
+        if leader is None:
+            self._leaderless[queue] = None
+            self._upkeep.learn()
+            return
+        node = self._nodes.get(leader.node_id)
+        if node is None:
+            node = self._nodes[leader.node_id] = Node(leader.node_id)
+        node.ready[queue] = None
+        self._schedule(node)
+
+    def _schedule(self, node: Node) -> None:
+        if not node.is_scheduled and not node.is_reaching and not self._is_closed:
+            node.is_scheduled = True
+            self._loop.call_soon(self._pump, node)
+
+    def _pump(self, node: Node) -> None:
+        """Send this broker what there is for it and what it takes now."""
+        node.is_scheduled = False
+        while node.ready and node.in_flight < self._settings.in_flight_max and not self._is_closed:
+            connection = node.connection
+            if connection is None or not connection.is_open or not connection.has_room:
+                if not node.is_reaching:
+                    node.is_reaching = True
+                    self._upkeep.spawn(self._reach(node))
+                return
+            chosen = self._collect(node)
+            if not chosen:
+                return
+            self._send(node, connection, chosen)
+
+    async def _reach(self, node: Node) -> None:
+        """Wait for a connection that takes a request, then pump."""
+        try:
+            timeout_s = self._settings.request_timeout_s
+            if node.connection is None or not node.connection.is_open:
+                node.connection = await self._cluster.connect(node.node_id, timeout_s, LANE)
+            await node.connection.room(timeout_s)
+            node.failures = 0
+        except ClientError as error:
+            if node.connection is not None:
+                # Whatever keeps it from taking requests, another connection is worth a try.
+                await node.connection.close()
+            queues, node.ready = list(node.ready), {}
+            self._on_trouble(error)
+            self._upkeep.learn()
+            await asyncio.sleep(self._backoff.delay_s(node.failures, self._jitter))
+            node.failures += 1
+            for queue in queues:
+                self._list(queue)
+        finally:
+            node.is_reaching = False
+            if node.ready:
+                self._schedule(node)
+
+    def _list_all(self) -> None:
+        for queue in {batch.queue: None for batch in self._accumulator.incomplete}:
+            self._list(queue)
+
+    def _on_learned(self) -> bool:
+        """There is new metadata; return whether some queue still has no leader."""
+        self._on_metadata()
+        view = self._cluster.view
+        for suspect in self._suspects:
+            leaders = [view.leader(each.item.queue.topic, each.item.queue.partition) for each in suspect.chosen]
+            if any(leader is not None and leader.node_id != suspect.node.node_id for leader in leaders):
+                # It stands still, and others lead. What it has taken, the new leader recognises.
+                self._upkeep.spawn(suspect.connection.close())
+        for node in self._nodes.values():
+            # Whoever waits behind requests that are not answered need not, when another leads it now.
+            for queue in list(node.ready):
+                leader = view.leader(queue.topic, queue.partition)
+                if leader is None or leader.node_id != node.node_id:
+                    del node.ready[queue]
+                    self._leaderless[queue] = None
+        queues, self._leaderless = self._leaderless, {}
+        for queue in queues:
+            if self._cluster.view.leader(queue.topic, queue.partition) is not None:
+                self._list(queue)
+            elif queue.has_something_to_send:
+                self._leaderless[queue] = None
+        return bool(self._leaderless or self._suspects)
+
+    def _on_trouble(self, error: Exception) -> None:
+        for batch in self._accumulator.incomplete:
+            if batch.under_way is None:
+                batch.last_error = error
+
+    def _collect(self, node: Node) -> list[UnderWay[Batch]]:
+        """Take one batch of each listed queue, as far as one request goes."""
+        chosen: list[UnderWay[Batch]] = []
+        size, now = _REQUEST_OVERHEAD_BYTES, self._loop.time()
+        view = self._cluster.view
+        for queue in list(node.ready):
+            leader = view.leader(queue.topic, queue.partition)
+            if leader is None or leader.node_id != node.node_id:
+                del node.ready[queue]
+                self._list(queue)
+                continue
+            if queue.not_before_s > now + _CLOCK_S:
+                del node.ready[queue]
+                continue
+            if chosen and size + queue.next_bytes > self._settings.request_bytes_max:
+                break
+            # To the end of the list, so that those behind it have their turn in the next request; or out of it.
+            del node.ready[queue]
+            under_way = self._next(queue)
+            if under_way is not None:
+                if queue.has_something_to_send:
+                    node.ready[queue] = None
+                size += under_way.item.size_bytes
+                chosen.append(under_way)
+        return chosen
+
+    def _next(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
+        """Return the batch that this queue may send now, numbered."""
+        sequences = queue.sequences
+        for lost in sequences.take_lost():
+            error = DeadlineExceededError(
+                f"the leader of {queue} misses records before this batch, which may or may not be written",
+                may_be_done=True,
+            )
+            self._close_case(lost.item, error)
+        under_way = sequences.next_again()
+        if under_way is not None:
+            epoch = under_way.epoch
+            sequences.sent_again(under_way)
+            self.counters.retries += 1
+            self.counters.epochs += under_way.epoch != epoch
+        elif sequences.may_begin():
+            under_way = self._begin(queue)
+        elif self._identity is not None:
+            self._upkeep.identify(self._identity)
+        if under_way is None:
+            return None
+        batch, compression = under_way.item, self._settings.compression
+        try:
+            if batch.frame is None:
+                batch.encode(compression)
+            batch.number(compression, under_way.producer_id, under_way.epoch, under_way.base_sequence)
+        except Exception as cause:  # noqa: BLE001 - whatever is wrong with one batch, those behind it go on
+            _log.exception("a batch for %s cannot be encoded", queue)
+            broken = ClientError(f"a batch for {queue} cannot be encoded: {cause!r}")
+            broken.__cause__ = cause
+            self._settle(under_way, Outcome.REFUSED, broken)
+            return None
+        return under_way
+
+    def _begin(self, queue: PartitionQueue) -> UnderWay[Batch] | None:
+        """Give the next batch that has not been sent yet its number, if one is complete or due."""
+        batch = self._accumulator.take(queue)
+        if batch is None:
+            return None
+        sequences = queue.sequences
+        now = self._loop.time()
+        if now - queue.used_at_s > REST_S and not sequences.pipeline:
+            sequences.rest()
+        queue.used_at_s = now
+        batch.under_way = sequences.begin(batch, batch.count)
+        self.counters.batches += 1
+        return batch.under_way
+
+    # Requests and answers.
+
+    def _send(self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
+        settings = self._settings
+        request = request_of(chosen, self._cluster.view, settings)
+        self.counters.bytes_sent += sum(under_way.item.size_bytes for under_way in chosen)
+        self.counters.requests += 1
+        try:
+            if settings.acks == 0:
+                connection.post(request)
+                for under_way in chosen:
+                    self._settle(under_way, Outcome.APPENDED, None)
+                return
+            answer = connection.submit(request, settings.request_timeout_s)
+        except ClientError as error:
+            for under_way in chosen:
+                self._settle(under_way, Outcome.NOT_NOW if error.retriable else Outcome.REFUSED, error)
+            return
+        node.in_flight += 1
+        asked = Asked(node, connection, chosen, request)
+        watch = self._loop.call_later(SUSPICION_S, self._on_late, asked)
+        answer.add_done_callback(lambda done: self._on_answer(asked, watch, done))
+
+    def _on_late(self, asked: Asked) -> None:
+        """An answer is late: perhaps the cluster has moved on without that broker."""
+        self._suspects[asked] = None
+        self._upkeep.learn()
+
+    def _on_answer(self, asked: Asked, watch: asyncio.TimerHandle, answer: "asyncio.Future[Any]") -> None:
+        watch.cancel()
+        self._suspects.pop(asked, None)
+        node, chosen = asked.node, asked.chosen
+        node.in_flight -= 1
+        failure = None if answer.cancelled() else answer.exception()
+        if answer.cancelled() or self._is_closed:
+            for under_way in chosen:
+                self._accumulator.release(under_way.item)
+            return
+        if failure is None:
+            self._on_response(asked, answer.result())
+        else:
+            assert isinstance(failure, ClientError)
+            if isinstance(failure, DeadlineExceededError):
+                # Whatever is behind the unanswered request shares its fate.
+                self._upkeep.spawn(asked.connection.close())
+            self._upkeep.learn()
+            for under_way in chosen:
+                # It has left, and no answer says what became of it.
+                self._settle(under_way, Outcome.UNKNOWN, failure)
+        if node.ready:
+            self._schedule(node)
+
+    def _on_response(self, asked: Asked, response: ProduceResponse) -> None:
+        endpoints = {
+            row.node_id: BrokerAddress(row.node_id, row.host, row.port, row.rack) for row in response.node_endpoints
+        }
+        rows = rows_of(asked.request, response)
+        for under_way in asked.chosen:
+            batch = under_way.item
+            queue = batch.queue
+            answered = rows.get((queue.topic, queue.partition))
+            if answered is None:
+                error: ClientError | KafkaError = ClientError(f"{queue}: the answer does not mention it")
+                self._settle(under_way, Outcome.UNKNOWN, error)
+                continue
+            if answered.error_code == ErrorCode.NONE:
+                batch.base_offset, batch.append_time_ms = answered.base_offset, answered.log_append_time_ms
+                self._settle(under_way, Outcome.APPENDED, None)
+                continue
+            hint, is_moved = answered.current_leader, False
+            if hint.leader_id >= 0:
+                before = self._cluster.view
+                self._cluster.learn_leader(
+                    queue.topic, queue.partition, hint.leader_id, hint.leader_epoch, endpoints.get(hint.leader_id)
+                )
+                is_moved = self._cluster.view is not before
+            error = error_for(answered.error_code, f"{queue}: {answered.error_message or 'produce was refused'}")
+            self._settle(under_way, outcome_of(answered.error_code), error, is_moved=is_moved)
+
+    def _settle(
+        self,
+        under_way: UnderWay[Batch],
+        outcome: Outcome,
+        error: ClientError | KafkaError | None,
+        *,
+        is_moved: bool = False,
+    ) -> None:
+        """Take note of how an attempt of a batch ended, and decide when its queue goes on."""
+        batch, queue = under_way.item, under_way.item.queue
+        code = error.code if isinstance(error, KafkaError) else ErrorCode.NONE
+        is_divisible = code in TOO_LARGE and batch.count > 1 and not batch.is_done
+        batch.last_error = error
+        verdict = queue.sequences.on_outcome(under_way, Outcome.NOT_NOW if is_divisible else outcome)
+        if verdict is Verdict.DELIVERED:
+            queue.failures = 0
+            queue.was_lost = False
+            self._close_case(batch, None)
+        elif verdict is Verdict.FAILED:
+            assert error is not None
+            error.may_be_done = under_way.may_be_appended
+            self._close_case(batch, error)
+        elif is_divisible:
+            self._split(under_way)
+        elif not is_moved:
+            if code in STALE_METADATA:
+                self._upkeep.learn()
+            self._pause(queue)
+        self._list(queue)
+
+    def _split(self, under_way: UnderWay[Batch]) -> None:
+        """Go on with the halves of a batch that is too large for the topic."""
+        batch, sequences = under_way.item, under_way.item.queue.sequences
+        numbers = (under_way.producer_id, under_way.epoch, under_way.base_sequence)
+        parts = self._accumulator.split(batch, self._settings.compression, numbers)
+        for part, numbered in zip(
+            parts, sequences.split(under_way, [(part, part.count) for part in parts]), strict=True
+        ):
+            part.under_way = numbered
+            part.observers.append(lambda: self._on_part(batch))
+        batch.under_way = None
+        self._accumulator.release(batch)
+
+    def _on_part(self, batch: Batch) -> None:
+        if not batch.is_done and all(part.is_done for _, part in batch.parts):
+            del self._accumulator.incomplete[batch]
+            batch.settle()
+
+    def _close_case(self, batch: Batch, error: Exception | None) -> None:
+        """No attempt of this batch is on the wire any more, nor will be: its memory is free."""
+        self._accumulator.release(batch)
+        batch.under_way = None
+        if not batch.is_done:
+            self._finish(batch, error)
+        self._on_room()
+
+    def _fail(self, batch: Batch, why: Callable[[Batch], ClientError]) -> None:
+        """Give up on a batch, whatever its state; memory that is on the wire is given back when the answer comes."""
+        if batch.parts:
+            for _, part in batch.parts:
+                if not part.is_done:
+                    self._fail(part, why)
+            return
+        error = why(batch)
+        error.may_be_done = batch.may_be_written
+        under_way = batch.under_way
+        if under_way is None:
+            self._accumulator.withdraw(batch)
+            self._close_case(batch, error)
+            return
+        batch.queue.sequences.give_up(under_way)
+        if under_way.is_out and not self._is_closed:
+            self._finish(batch, error)
+        else:
+            self._close_case(batch, error)
+        self._list(batch.queue)
+
+    def _finish(self, batch: Batch, error: Exception | None) -> None:
+        del self._accumulator.incomplete[batch]
+        if error is None:
+            self.counters.records_delivered += batch.count
+        else:
+            batch.error = error
+            self.counters.records_failed += batch.count
+        batch.settle()
+        if error is not None and not batch.is_watched:
+            self._on_failed(batch)

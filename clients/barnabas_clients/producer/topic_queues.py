@@ -1,0 +1,74 @@
+"""The queues of one topic's partitions, and which of them gets the next record. Pure."""
+
+from barnabas_clients.arguments import INT32_MAX, Bytes, whole_number
+from barnabas_clients.protocol.errors import UnknownTopicOrPartitionError
+
+from .accumulator import Batch, PartitionQueue
+from .partitioner import Partitioner, partition_of
+from .sequences import Identity, Sequences
+
+__all__ = ["TopicQueues"]
+
+CANDIDATES_MAX = 16
+"""So many partitions are compared when a new one is chosen for records without a key: a topic may have thousands."""
+
+
+class TopicQueues:
+    """One topic as its producer sees it; queues are made as partitions become known, and stay."""
+
+    __slots__ = ("_choose_for", "_identity", "_in_flight_max", "_is_round_robin", "_last", "_sticky", "name", "queues")
+
+    def __init__(self, name: str, partitioner: Partitioner, identity: Identity | None, in_flight_max: int) -> None:
+        self.name = name
+        self.queues: list[PartitionQueue] = []
+        self._identity, self._in_flight_max = identity, in_flight_max
+        self._choose_for = None if isinstance(partitioner, str) else partitioner
+        self._is_round_robin = partitioner == "round-robin"
+        self._sticky: PartitionQueue | None = None
+        self._last = -1
+
+    def grow(self, partition_count: int) -> None:
+        """Take note that the topic has this many partitions; topics never get fewer."""
+        for partition in range(len(self.queues), partition_count):
+            sequences: Sequences[Batch] = Sequences(self._identity, self._in_flight_max)
+            self.queues.append(PartitionQueue(self.name, partition, sequences))
+
+    def choose(self, key: Bytes | None, partition: int | None) -> PartitionQueue:
+        """Return where a record goes.
+
+        Raises:
+            TypeError: `partition`, or what the caller's partitioner said, is not an int.
+            ValueError: it has more than 32 bits.
+            UnknownTopicOrPartitionError: `partition`, or what the caller's partitioner said, does not exist.
+        """
+        if partition is None:
+            # The way of nearly every record without a key.
+            if key is None and self._sticky is not None and self._sticky.open is not None:
+                return self._sticky
+            if self._choose_for is None:
+                if key is not None:
+                    return self.queues[partition_of(key, len(self.queues))]
+                return self._any()
+            partition = self._choose_for(self.name, key, len(self.queues))
+        if type(partition) is not int:
+            partition = whole_number("partition", partition, 0, INT32_MAX)
+        if 0 <= partition < len(self.queues):
+            return self.queues[partition]
+        whole_number("partition", partition, -INT32_MAX, INT32_MAX)
+        raise UnknownTopicOrPartitionError(f"{self.name} has partitions 0 to {len(self.queues) - 1}, not {partition}")
+
+    def on_complete(self, queue: PartitionQueue) -> None:
+        """The batch of a queue is complete: records without a key go elsewhere."""
+        if self._sticky is queue:
+            self._sticky = None
+
+    def _any(self) -> PartitionQueue:
+        if self._is_round_robin:
+            self._last = (self._last + 1) % len(self.queues)
+            return self.queues[self._last]
+        # The last one's batch is complete, or was taken by the sender, because it was due.
+        count = len(self.queues)
+        candidates = [(self._last + step) % count for step in range(1, min(count, CANDIDATES_MAX) + 1)]
+        self._last = min(candidates, key=lambda partition: self.queues[partition].waiting_bytes)
+        self._sticky = self.queues[self._last]
+        return self._sticky

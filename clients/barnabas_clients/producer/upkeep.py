@@ -1,0 +1,114 @@
+"""What a producer needs to know and has to ask for: who leads what, and its producer id.
+
+Both are asked for in a task that exists only while the answer is missing, until there is one, with growing pauses.
+Failing to get it is nobody's error yet: batches carry the reason along (`last_error`), and have deadlines.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from barnabas_clients.backoff import Backoff, Jitter
+from barnabas_clients.cluster.cluster import Cluster
+from barnabas_clients.errors import ClientError
+from barnabas_clients.protocol.errors import KafkaError, error_for
+from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+from .sequences import Identity
+
+__all__ = ["Upkeep"]
+
+_log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Owns every task of a producer, so that closing ends them all.
+
+    `on_learned` is called after metadata came and says whether more is needed; `on_identity` after an id came;
+    `on_trouble` with the reason why nothing came.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        request_timeout_s: float,
+        jitter: Jitter,
+        on_learned: Callable[[], bool],
+        on_identity: Callable[[], None],
+        on_trouble: Callable[[Exception], None],
+    ) -> None:
+        self.topics: set[str] = set()
+        self._cluster, self._request_timeout_s = cluster, request_timeout_s
+        self._on_learned, self._on_identity, self._on_trouble = on_learned, on_identity, on_trouble
+        self._backoff, self._jitter = Backoff(), jitter
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stale = self._is_learning = self._is_identifying = self._is_closed = False
+
+    def learn(self) -> None:
+        """Ask for metadata; if that is under way, once more afterwards."""
+        self._is_stale = True
+        if not self._is_learning and not self._is_closed:
+            self._is_learning = True
+            self.spawn(self._learn())
+
+    def identify(self, identity: Identity) -> None:
+        """Ask for a producer id, if there is none and it is not under way."""
+        if identity.producer_id < 0 and not self._is_identifying and not self._is_closed:
+            self._is_identifying = True
+            self.spawn(self._identify(identity))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run something that ends when the producer closes."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End every task."""
+        self._is_closed = True
+        tasks = set(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _learn(self) -> None:
+        failures = 0
+        try:
+            while True:
+                self._is_stale = False
+                try:
+                    await self._cluster.refresh(self.topics, timeout_s=self._request_timeout_s)
+                except (ClientError, KafkaError) as error:
+                    self._is_stale = True
+                    self._on_trouble(error)
+                if not self._on_learned() and not self._is_stale:
+                    return
+                await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
+                failures += 1
+        finally:
+            self._is_learning = False
+
+    async def _identify(self, identity: Identity) -> None:
+        def check(response: InitProducerIdResponse) -> None:
+            if response.error_code:
+                raise error_for(response.error_code, "asking for a producer id")
+
+        failures = 0
+        try:
+            while identity.producer_id < 0:
+                try:
+                    answer: InitProducerIdResponse = await self._cluster.request_any(
+                        InitProducerIdRequest(), self._request_timeout_s, check
+                    )
+                except (ClientError, KafkaError) as error:
+                    _log.warning("no producer id: %s", error)
+                    self._on_trouble(error)
+                    await asyncio.sleep(self._backoff.delay_s(failures, self._jitter))
+                    failures += 1
+                else:
+                    identity.producer_id, identity.epoch = answer.producer_id, answer.producer_epoch
+        finally:
+            self._is_identifying = False
+        self._on_identity()

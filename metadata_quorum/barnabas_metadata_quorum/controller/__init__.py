@@ -1,0 +1,1 @@
+"""What the active controller decides, all of it pure. Begin with `controller`."""

@@ -1,0 +1,494 @@
+"""What the controller can be asked, what it answers, and how it says no. Pure.
+
+Commands travel from any node to the active controller as msgpack and are decided by `controller.decide`. A command
+that names many items (topics to create, topics to delete) is answered per item, as Kafka does: one bad name harms
+no other. `Refused` is for a command that failed as a whole.
+
+`command_id` makes a retry safe: 16 bytes that the submitting node draws once per command. The controller stores the
+answer under it in the same Raft entry as the effects, so a retry after a lost answer, even at another controller,
+gets the first answer instead of TOPIC_ALREADY_EXISTS. Answers are kept for the last `image.ANSWERS_MAX` commands
+and `image.ANSWERS_BYTES_MAX` bytes; a retry that comes later than that is decided anew. Topic ids are drawn by the
+submitting node for the same reason: chance stays out of the controller.
+
+A command names at most `NAMED_MAX` items (`check_named`): what it does is one atomic entry of the log, decided and
+applied by everybody. Who passes a client's request on looks at that first, the controller looks again.
+
+Commands without a `command_id` are idempotent by nature: registering twice with one incarnation gives the same
+epoch, a heartbeat changes nothing the second time, and a producer-id block allocated twice wastes 1,000 of 2^63.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import TypeAlias
+
+import msgspec
+
+from barnabas_metadata_quorum.image.records import UNKNOWN_DIRECTORY
+from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.unpacking import UNREADABLE
+
+__all__ = [
+    "CONFIGS_MAX",
+    "NAMED_MAX",
+    "AllocateProducerIds",
+    "AlterConfigs",
+    "AlterConfigsAnswer",
+    "AlterReassignments",
+    "AlterReassignmentsAnswer",
+    "AlteredTopic",
+    "Answer",
+    "BrokerHeartbeat",
+    "BrokerRegistration",
+    "CheckSessions",
+    "Command",
+    "ConfigChange",
+    "ConfigOperation",
+    "ConfiguredTopic",
+    "ControlledShutdown",
+    "CreatePartitions",
+    "CreatePartitionsAnswer",
+    "CreateTopics",
+    "CreateTopicsAnswer",
+    "CreatedTopic",
+    "DeleteTopics",
+    "DeleteTopicsAnswer",
+    "DeletedTopic",
+    "FinishMoves",
+    "GrownTopic",
+    "HeartbeatAnswer",
+    "MovesFinished",
+    "NewPartitions",
+    "NewTopic",
+    "ProducerIdBlock",
+    "ReadIndex",
+    "ReadIndexAnswer",
+    "Reassignment",
+    "ReassignmentFate",
+    "Refusal",
+    "RefusalReason",
+    "Refused",
+    "RegisterBroker",
+    "Reply",
+    "SessionsChecked",
+    "check_named",
+    "decode_answer",
+    "decode_command",
+    "decode_reply",
+    "encode_answer",
+    "encode_command",
+    "encode_reply",
+]
+
+NAMED_MAX = 10_000
+"""Topics, or partitions to be reassigned, that a command may name; as many partitions may it make (`topics`)."""
+CONFIGS_MAX = 100
+"""Configurations of one topic that may be named at once: there are fewer (`topic_configs`)."""
+PRODUCER_ID_BLOCK = 1_000  # Kafka's block size: a broker asks once for a thousand producers
+
+
+class RefusalReason(Enum):
+    """Why something was refused, by Kafka's name for it where Kafka has one. The broker maps names to codes."""
+
+    BROKER_ID_NOT_REGISTERED = "BROKER_ID_NOT_REGISTERED"
+    INVALID_CONFIG = "INVALID_CONFIG"
+    INVALID_PARTITIONS = "INVALID_PARTITIONS"
+    INVALID_REPLICATION_FACTOR = "INVALID_REPLICATION_FACTOR"
+    INVALID_REPLICA_ASSIGNMENT = "INVALID_REPLICA_ASSIGNMENT"
+    INVALID_REQUEST = "INVALID_REQUEST"
+    INVALID_TOPIC = "INVALID_TOPIC"
+    KAFKA_STORAGE_ERROR = "KAFKA_STORAGE_ERROR"
+    NO_REASSIGNMENT_IN_PROGRESS = "NO_REASSIGNMENT_IN_PROGRESS"
+    NOT_CONTROLLER = "NOT_CONTROLLER"
+    POLICY_VIOLATION = "POLICY_VIOLATION"
+    STALE_BROKER_EPOCH = "STALE_BROKER_EPOCH"
+    TIMED_OUT = "TIMED_OUT"
+    TOPIC_ALREADY_EXISTS = "TOPIC_ALREADY_EXISTS"
+    UNKNOWN_TOPIC = "UNKNOWN_TOPIC"
+    UNKNOWN_TOPIC_ID = "UNKNOWN_TOPIC_ID"
+
+
+class Refused(BarnabasError):  # noqa: N818  # an answer, not a fault: it says what happened, like "refused"
+    """The controller, or the way to it, said no; the text is fit for a user.
+
+    `outcome_unknown` is set only with TIMED_OUT, when the command may have been, or may yet be, carried out.
+    """
+
+    def __init__(self, reason: RefusalReason, message: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.outcome_unknown = reason, message, outcome_unknown
+
+
+def check_named(count: int, what: str = "topics") -> None:
+    """Let nobody name more in one command than that may.
+
+    Raises:
+        Refused: POLICY_VIOLATION.
+    """
+    if count > NAMED_MAX:
+        text = f"{count} {what} in one request; {NAMED_MAX} is the maximum"
+        raise Refused(RefusalReason.POLICY_VIOLATION, text)
+
+
+class _Tagged(msgspec.Struct, frozen=True, tag_field="type"):
+    """A value that travels as a msgpack map and says in `type` what it is."""
+
+
+class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
+    """A process that started as `node_id` asks to be known. A new incarnation replaces an older one at once."""
+
+    node_id: int
+    incarnation: int
+    host: str
+    port: int
+    rack: str | None = None
+    directory_id: bytes = UNKNOWN_DIRECTORY
+
+
+class BrokerHeartbeat(_Tagged, frozen=True, tag="broker_heartbeat"):
+    """The broker is alive and has applied every record below `version`."""
+
+    node_id: int
+    epoch: int
+    version: int
+
+
+class ControlledShutdown(_Tagged, frozen=True, tag="controlled_shutdown"):
+    """The broker means to stop: no new replicas. With `done` its leaderships have moved: fence it now."""
+
+    node_id: int
+    epoch: int
+    done: bool
+
+
+class CheckSessions(_Tagged, frozen=True, tag="check_sessions"):
+    """Fence whoever has not been heard for the session timeout. The active controller asks itself."""
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """One topic to create. -1 means the cluster's default; `assignments` (partition to node ids) excludes counts."""
+
+    name: str
+    partition_count: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict[int, tuple[int, ...]])
+    configs: Mapping[str, str | None] = msgspec.field(default_factory=dict[str, str | None])
+    topic_id: bytes = b""
+
+
+class CreateTopics(_Tagged, frozen=True, tag="create_topics"):
+    """Create each topic that can be created; `validate_only` says what would happen."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
+class NewPartitions(msgspec.Struct, frozen=True):
+    """A topic that is to have `count` partitions. `assignments` are those of the new ones; None: place them."""
+
+    name: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+
+
+class CreatePartitions(_Tagged, frozen=True, tag="create_partitions"):
+    """Let each topic grow that may; `validate_only` says what would happen."""
+
+    topics: tuple[NewPartitions, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
+class ConfigOperation(IntEnum):
+    """What to do with one configuration; the numbers are Kafka's. The last two are for lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One configuration and what becomes of it. `operation` is a `ConfigOperation`, or a client's mistake."""
+
+    name: str
+    operation: int = 0
+    value: str | None = None
+
+
+class ConfiguredTopic(msgspec.Struct, frozen=True):
+    """A topic and the changes to it. With `replace` what is not named is as if it had never been set."""
+
+    name: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+class AlterConfigs(_Tagged, frozen=True, tag="alter_configs"):
+    """Change what is set for each topic where that can be done; `validate_only` says what would happen."""
+
+    topics: tuple[ConfiguredTopic, ...]
+    validate_only: bool = False
+    command_id: bytes = b""
+
+
+class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
+    """Delete each topic that exists. Answers come in order: names first, then ids."""
+
+    names: tuple[str, ...] = ()
+    topic_ids: tuple[bytes, ...] = ()
+    command_id: bytes = b""
+
+
+class Reassignment(msgspec.Struct, frozen=True):
+    """Where one partition is to be, the preferred leader first. None cancels the move that is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterReassignments(_Tagged, frozen=True, tag="alter_reassignments"):
+    """Send each partition on its way that may go. `may_change_factor`: also to more or fewer replicas."""
+
+    partitions: tuple[Reassignment, ...]
+    may_change_factor: bool = True
+    command_id: bytes = b""
+
+
+class FinishMoves(_Tagged, frozen=True, tag="finish_moves"):
+    """The leaders of these partitions, (topic id, partition, epoch of the move), have led them to their targets.
+
+    A move that was altered or finished meanwhile has another epoch, and is passed over.
+    """
+
+    moves: tuple[tuple[bytes, int, int], ...]
+
+
+class AllocateProducerIds(_Tagged, frozen=True, tag="allocate_producer_ids"):
+    """Reserve a block of producer ids that nobody else will ever get."""
+
+    count: int = PRODUCER_ID_BLOCK
+
+
+class ReadIndex(_Tagged, frozen=True, tag="read_index"):
+    """Change nothing, and say how far an image must be to show all that was answered before (Raft thesis, 6.4)."""
+
+
+Command: TypeAlias = (
+    RegisterBroker
+    | BrokerHeartbeat
+    | ControlledShutdown
+    | CheckSessions
+    | CreateTopics
+    | CreatePartitions
+    | AlterConfigs
+    | DeleteTopics
+    | AlterReassignments
+    | FinishMoves
+    | AllocateProducerIds
+    | ReadIndex
+)
+
+
+class BrokerRegistration(_Tagged, frozen=True, tag="broker_registration"):
+    """The epoch that names this registration from now on."""
+
+    epoch: int
+
+
+class HeartbeatAnswer(_Tagged, frozen=True, tag="heartbeat_answer"):
+    """How the cluster sees the broker."""
+
+    fenced: bool
+    shutting_down: bool
+
+
+class SessionsChecked(_Tagged, frozen=True, tag="sessions_checked"):
+    """Which brokers have just been fenced."""
+
+    fenced: tuple[int, ...]
+
+
+class CreatedTopic(msgspec.Struct, frozen=True):
+    """The fate of one `NewTopic`: created (or creatable) when `error` is None. `warning` is for a log line."""
+
+    name: str
+    error: RefusalReason | None = None
+    message: str = ""
+    topic_id: bytes = bytes(16)
+    partition_count: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    warning: str = ""
+
+
+class CreateTopicsAnswer(_Tagged, frozen=True, tag="create_topics_answer"):
+    """One fate per topic asked for, in the order of asking."""
+
+    topics: tuple[CreatedTopic, ...]
+
+
+class GrownTopic(msgspec.Struct, frozen=True):
+    """The fate of one `NewPartitions`: grown (or able to) when `error` is None."""
+
+    name: str
+    error: RefusalReason | None = None
+    message: str = ""
+    topic_id: bytes = bytes(16)
+
+
+class CreatePartitionsAnswer(_Tagged, frozen=True, tag="create_partitions_answer"):
+    """One fate per topic asked for, in the order of asking."""
+
+    topics: tuple[GrownTopic, ...]
+
+
+class AlteredTopic(msgspec.Struct, frozen=True):
+    """The fate of one `ConfiguredTopic`: changed (or able to be) when `error` is None."""
+
+    name: str
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class AlterConfigsAnswer(_Tagged, frozen=True, tag="alter_configs_answer"):
+    """One fate per topic asked for, in the order of asking."""
+
+    topics: tuple[AlteredTopic, ...]
+
+
+class DeletedTopic(msgspec.Struct, frozen=True):
+    """The fate of one topic named or identified; what is not known is None or zero bytes."""
+
+    name: str | None
+    topic_id: bytes
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class DeleteTopicsAnswer(_Tagged, frozen=True, tag="delete_topics_answer"):
+    """One fate per topic asked for: names in their order, then ids in theirs."""
+
+    topics: tuple[DeletedTopic, ...]
+
+
+class ReassignmentFate(msgspec.Struct, frozen=True):
+    """The fate of one `Reassignment`: it is on its way, or there already, when `error` is None."""
+
+    topic: str
+    partition: int
+    error: RefusalReason | None = None
+    message: str = ""
+
+
+class AlterReassignmentsAnswer(_Tagged, frozen=True, tag="alter_reassignments_answer"):
+    """One fate per partition asked for, in the order of asking."""
+
+    partitions: tuple[ReassignmentFate, ...]
+
+
+class MovesFinished(_Tagged, frozen=True, tag="moves_finished"):
+    """How many of the moves were still under way."""
+
+    count: int
+
+
+class ProducerIdBlock(_Tagged, frozen=True, tag="producer_id_block"):
+    """The ids [first, first + count)."""
+
+    first: int
+    count: int
+
+
+class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
+    """An image of at least this version shows everything that was answered before the question."""
+
+    version: int
+
+
+class Refusal(_Tagged, frozen=True, tag="refusal"):
+    """A `Refused` on its way back; `leader_id` is where to ask instead, if known."""
+
+    reason: RefusalReason
+    message: str
+    leader_id: int | None = None
+
+
+Answer: TypeAlias = (
+    BrokerRegistration
+    | HeartbeatAnswer
+    | SessionsChecked
+    | CreateTopicsAnswer
+    | CreatePartitionsAnswer
+    | AlterConfigsAnswer
+    | DeleteTopicsAnswer
+    | AlterReassignmentsAnswer
+    | MovesFinished
+    | ProducerIdBlock
+    | ReadIndexAnswer
+    | Refusal
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer between nodes. Whoever has applied every record below `version` sees what it talks about."""
+
+    version: int
+    answer: Answer
+
+
+_commands: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode_command(command: Command) -> bytes:
+    """Return `command` as msgpack."""
+    return msgspec.msgpack.encode(command)
+
+
+def decode_command(body: bytes | memoryview) -> Command:
+    """Read a command.
+
+    Raises:
+        MalformedMessageError: it is none; also when a newer node sends a command that this one does not know.
+    """
+    try:
+        return _commands.decode(body)
+    except UNREADABLE as error:
+        raise MalformedMessageError(f"not a controller command: {error}") from error
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return `answer` as msgpack."""
+    return msgspec.msgpack.encode(answer)
+
+
+def decode_answer(body: bytes | memoryview) -> Answer:
+    """Read an answer.
+
+    Raises:
+        MalformedMessageError: it is none.
+    """
+    try:
+        return _answers.decode(body)
+    except UNREADABLE as error:
+        raise MalformedMessageError(f"not a controller answer: {error}") from error
+
+
+def encode_reply(reply: Reply) -> bytes:
+    """Return `reply` as msgpack."""
+    return msgspec.msgpack.encode(reply)
+
+
+def decode_reply(body: bytes | memoryview) -> Reply:
+    """Read a reply.
+
+    Raises:
+        MalformedMessageError: it is none.
+    """
+    try:
+        return _replies.decode(body)
+    except UNREADABLE as error:
+        raise MalformedMessageError(f"not a controller reply: {error}") from error

@@ -1,0 +1,300 @@
+"""The controller: a pure function from (image, command, now) to records and an answer. Pure.
+
+`decide` looks only at its arguments. The image it is given includes the records that it decided before, committed or
+not: the driver keeps that *speculative* image, proposes in the order of deciding, and answers nobody before the
+commit. So two commands in flight can never both create one topic, and the leader need not wait for one commit to
+decide the next.
+
+What is soft (sessions) is changed in place by the commands that are about it; what is replicated changes only by
+way of the returned records. A command that is refused changes neither.
+
+Brokers. A registration gets an epoch, the offset of its own record, and starts fenced; the first heartbeat that
+shows the broker to have applied its own registration unfences it. Whoever speaks with an older epoch gets
+STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
+while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
+
+Topics are decided in `topics.py`, moves of partitions in `reassignments.py`, sessions are kept in `sessions.py`.
+
+Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
+One that changes something leaves its answer beside its effects, in the same frame.
+
+Not here: partition leaders (each group elects its own), repair, quotas, ACLs.
+"""
+
+from collections.abc import Generator
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from barnabas_metadata_quorum.image.image import Broker, Image
+from barnabas_metadata_quorum.image.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    CommandAnswered,
+    ProducerIdsAllocated,
+    Record,
+)
+from barnabas_raftlog.steps import at_once
+
+from .commands import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterConfigsAnswer,
+    AlterReassignments,
+    AlterReassignmentsAnswer,
+    Answer,
+    BrokerHeartbeat,
+    BrokerRegistration,
+    CheckSessions,
+    Command,
+    ControlledShutdown,
+    CreatePartitions,
+    CreatePartitionsAnswer,
+    CreateTopics,
+    CreateTopicsAnswer,
+    DeleteTopics,
+    DeleteTopicsAnswer,
+    FinishMoves,
+    HeartbeatAnswer,
+    MovesFinished,
+    ProducerIdBlock,
+    ReadIndex,
+    ReadIndexAnswer,
+    RefusalReason,
+    Refused,
+    RegisterBroker,
+    SessionsChecked,
+    decode_answer,
+    encode_answer,
+)
+from .config_changes import alter_configs
+from .reassignments import alter_reassignments, finish_moves
+from .sessions import Sessions
+from .topic_growth import create_partitions
+from .topics import ClusterLimits, create_topics, delete_topics
+
+__all__ = ["ControllerConfig", "Decision", "TopicCommand", "decide", "decide_topics"]
+
+TopicCommand: TypeAlias = CreateTopics | CreatePartitions | AlterConfigs | DeleteTopics
+
+PRODUCER_IDS_PER_COMMAND_MAX = 1_000_000
+PRODUCER_ID_MAX = 2**63 - 1
+
+
+class ControllerConfig(msgspec.Struct, frozen=True):
+    """What a topic gets that does not say, how long a silent broker is believed, and how much the cluster may have.
+
+    A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
+    start that may be one: whoever creates topics by itself then had better state a number.
+    """
+
+    default_partitions: int = 1
+    default_replication_factor: int = 1
+    session_timeout_ms: int = 3_000
+    topics_max: int = 100_000
+    partitions_max: int = 100_000
+
+    @property
+    def limits(self) -> ClusterLimits:
+        return ClusterLimits(self.topics_max, self.partitions_max)
+
+    @property
+    def beat_s(self) -> float:
+        """How often brokers send heartbeats and the controller looks: six times in a session, at least twice a second.
+
+        A controller that looks less than twice in a session takes itself for stopped (see `sessions`).
+        """
+        return min(500, self.session_timeout_ms / 6) / 1_000
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Records to propose as one frame, perhaps none; the answer holds once everything decided so far is committed."""
+
+    records: tuple[Record, ...]
+    answer: Answer
+
+
+def decide(image: Image, sessions: Sessions, command: Command, config: ControllerConfig, now_ms: int) -> Decision:
+    """Decide one command.
+
+    Args:
+        image: Includes every record decided before, committed or not.
+        sessions: Changed in place, only by commands about brokers that are not refused.
+        command: What is asked.
+        config: The active controller's settings; only answers and records depend on them, never `apply`.
+        now_ms: Monotonic.
+
+    Raises:
+        Refused: the command as a whole; nothing has changed.
+    """
+    match command:
+        case RegisterBroker():
+            return _register(image, sessions, command, now_ms)
+        case BrokerHeartbeat():
+            return _heartbeat(image, sessions, command, now_ms)
+        case ControlledShutdown():
+            return _shut_down(image, sessions, command)
+        case CheckSessions():
+            return _check_sessions(image, sessions, now_ms)
+        case CreateTopics() | CreatePartitions() | AlterConfigs() | DeleteTopics():
+            return at_once(decide_topics(image, command, config))
+        case AlterReassignments() | FinishMoves():
+            return _move(image, command)
+        case AllocateProducerIds():
+            return _allocate_producer_ids(image, command)
+        case ReadIndex():
+            return Decision((), ReadIndexAnswer(image.version))
+        case _:
+            assert_never(command)
+
+
+def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig) -> Generator[None, None, Decision]:
+    """As `decide`, for commands about topics, some of which take long: yields between pieces of the work.
+
+    What is decided is right if no topic has changed meanwhile. Brokers may have.
+    """
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    match command:
+        case CreateTopics():
+            return (yield from _create_topics(image, command, config))
+        case CreatePartitions():
+            return (yield from _create_partitions(image, command, config))
+        case AlterConfigs():
+            return _alter_configs(image, command)
+        case DeleteTopics():
+            return _delete_topics(image, command)
+        case _:
+            assert_never(command)
+
+
+# ------------------------------------------------------------------------------------------------ brokers
+
+
+def _registered(image: Image, node_id: int, epoch: int) -> Broker:
+    broker = image.brokers.get(node_id)
+    if broker is None:
+        raise Refused(RefusalReason.BROKER_ID_NOT_REGISTERED, f"broker {node_id} is not registered")
+    if broker.epoch != epoch:
+        raise Refused(
+            RefusalReason.STALE_BROKER_EPOCH,
+            f"broker {node_id} has epoch {broker.epoch} (incarnation {broker.incarnation}), not {epoch}",
+        )
+    return broker
+
+
+def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms: int) -> Decision:
+    known = image.brokers.get(command.node_id)
+    epoch = image.version
+    wanted = (command.host, command.port, command.rack, command.directory_id)
+    sessions.heard(command.node_id, now_ms)
+    if known is not None and known.incarnation == command.incarnation:
+        # The same process again: its first answer was lost, or it moved to another listener.
+        same = (known.host, known.port, known.rack, known.directory_id) == wanted
+        if same and not known.shutting_down:
+            return Decision((), BrokerRegistration(known.epoch))
+    registered = BrokerRegistered(command.node_id, command.incarnation, epoch, *wanted)
+    return Decision((registered,), BrokerRegistration(epoch))
+
+
+def _heartbeat(image: Image, sessions: Sessions, command: BrokerHeartbeat, now_ms: int) -> Decision:
+    broker = _registered(image, command.node_id, command.epoch)
+    sessions.heard(command.node_id, now_ms)
+    caught_up = command.version > broker.epoch
+    if broker.fenced and caught_up and not broker.shutting_down:
+        return Decision((BrokerUnfenced(broker.node_id, broker.epoch),), HeartbeatAnswer(False, False))
+    return Decision((), HeartbeatAnswer(broker.fenced, broker.shutting_down))
+
+
+def _shut_down(image: Image, sessions: Sessions, command: ControlledShutdown) -> Decision:
+    broker = _registered(image, command.node_id, command.epoch)
+    records: list[Record] = []
+    if not broker.shutting_down:
+        records.append(BrokerShuttingDown(broker.node_id, broker.epoch))
+    if command.done:
+        sessions.end(broker.node_id)
+        if not broker.fenced:
+            records.append(BrokerFenced(broker.node_id, broker.epoch, "controlled shutdown"))
+    return Decision(tuple(records), HeartbeatAnswer(broker.fenced or command.done, True))
+
+
+def _check_sessions(image: Image, sessions: Sessions, now_ms: int) -> Decision:
+    sessions.check_begins(now_ms)
+    records: list[Record] = []
+    for node_id, broker in sorted(image.brokers.items()):
+        if broker.fenced:
+            continue
+        silence_ms = sessions.silent_for_ms(node_id, now_ms)
+        if silence_ms is not None:
+            sessions.end(node_id)
+            records.append(BrokerFenced(node_id, broker.epoch, f"no heartbeat for {silence_ms} ms"))
+    return Decision(tuple(records), SessionsChecked(tuple(r.node_id for r in records if isinstance(r, BrokerFenced))))
+
+
+# ------------------------------------------------------------------------------------- topics, producer ids
+
+
+def _answered_before(image: Image, command_id: bytes) -> Decision | None:
+    answer = image.answers.get(command_id)
+    return None if answer is None else Decision((), decode_answer(answer))
+
+
+def _with_memory(records: list[Record], command_id: bytes, answer: Answer) -> Decision:
+    if records and command_id:
+        records.append(CommandAnswered(command_id, encode_answer(answer)))
+    return Decision(tuple(records), answer)
+
+
+def _create_topics(image: Image, command: CreateTopics, config: ControllerConfig) -> Generator[None, None, Decision]:
+    defaults = config.default_partitions, config.default_replication_factor
+    records, fates = yield from create_topics(image, command, *defaults, config.limits)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, CreateTopicsAnswer(fates))
+
+
+def _create_partitions(
+    image: Image, command: CreatePartitions, config: ControllerConfig
+) -> Generator[None, None, Decision]:
+    records, fates = yield from create_partitions(image, command, config.limits)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, CreatePartitionsAnswer(fates))
+
+
+def _alter_configs(image: Image, command: AlterConfigs) -> Decision:
+    records, fates = alter_configs(image, command)
+    if command.validate_only:
+        records.clear()
+    return _with_memory(records, command.command_id, AlterConfigsAnswer(fates))
+
+
+def _delete_topics(image: Image, command: DeleteTopics) -> Decision:
+    records, fates = delete_topics(image, command)
+    return _with_memory(records, command.command_id, DeleteTopicsAnswer(fates))
+
+
+def _move(image: Image, command: AlterReassignments | FinishMoves) -> Decision:
+    if isinstance(command, FinishMoves):
+        finished = finish_moves(image, command)
+        return Decision(finished, MovesFinished(len(finished)))
+    before = _answered_before(image, command.command_id)
+    if before is not None:
+        return before
+    records, fates = alter_reassignments(image, command)
+    return _with_memory(records, command.command_id, AlterReassignmentsAnswer(fates))
+
+
+def _allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decision:
+    if not 1 <= command.count <= PRODUCER_IDS_PER_COMMAND_MAX:
+        raise Refused(
+            RefusalReason.INVALID_REQUEST,
+            f"{command.count} producer ids: 1 to {PRODUCER_IDS_PER_COMMAND_MAX} at a time",
+        )
+    first, end = image.next_producer_id, image.next_producer_id + command.count
+    if end > PRODUCER_ID_MAX:
+        raise Refused(RefusalReason.INVALID_REQUEST, "all 2^63 producer ids have been given out")
+    return Decision((ProducerIdsAllocated(end),), ProducerIdBlock(first, command.count))

@@ -1,0 +1,291 @@
+"""Creating and deleting topics: what is allowed, and the records that do it. Pure.
+
+Each topic of a command is checked for itself, in Kafka's order: the name, its uniqueness, the counts or the manual
+assignment, the configurations, then placement. What passes counts at once for the topics behind it in the same
+command: as a name that is taken, and as load on the brokers.
+
+The limit on partitions per command is Kafka's too, and refuses the command as a whole. A command of many topics comes
+in parts (`parts`); a topic of many partitions is one record, and is decided in pieces. What the whole cluster may have
+(`ClusterLimits`) is looked at topic by topic; the internal topics are exempt, because groups could not go on without
+theirs.
+
+Partitions of two replicas get a witness on a third broker (`witnesses`), placed or assigned by hand alike. Where there
+is no third broker they are created without, and warned about: a group of two voters stops when either of them does.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
+
+from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Topic
+from barnabas_metadata_quorum.image.records import NOBODY, Record, TopicCreated, TopicDeleted
+from barnabas_metadata_quorum.topic_configs import check_topic_configs, observers_of
+from barnabas_metadata_quorum.topic_names import CLUSTER_METADATA, INTERNAL_TOPICS, collision_key, name_complaint
+
+from .commands import (
+    CreatedTopic,
+    CreateTopics,
+    DeletedTopic,
+    DeleteTopics,
+    NewTopic,
+    RefusalReason,
+    Refused,
+    check_named,
+)
+from .placement import PLACED_AT_ONCE, candidates_of, pause_after, place
+from .witnesses import needs_witness, place_witnesses
+
+__all__ = [
+    "PARTITIONS_PER_COMMAND_MAX",
+    "ClusterLimits",
+    "check_asked_for",
+    "create_topics",
+    "delete_topics",
+    "directories_of",
+    "partitions_asked_for",
+    "witnesses_of",
+]
+
+PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
+TOPIC_ID_BYTES = 16
+AUTOMATIC_REPLICAS = 3  # what survives the loss of a broker without anybody noticing
+TWO_REPLICAS = (
+    "2 replicas keep the data when a broker is lost, but the partition stops until it is back: "
+    "there is no third broker for a witness; reassign the topic when there is one, or use 3 replicas"
+)
+
+Assignments = tuple[tuple[int, ...], ...]
+
+
+class ClusterLimits(NamedTuple):
+    """What a cluster may have, the internal topics not counted when they are made."""
+
+    topics_max: int
+    partitions_max: int
+
+    def check(self, draft: ImageBuilder, name: str, *, topics: int, partitions: int) -> None:
+        """Let nobody make so many more than there are, by the name of the topic for which.
+
+        Raises:
+            Refused: POLICY_VIOLATION.
+        """
+        if name in INTERNAL_TOPICS:
+            return
+        if topics and len(draft.topics) + topics > self.topics_max:
+            text = f"The cluster has {len(draft.topics)} topics; {self.topics_max} is the maximum (max.topics)"
+            raise Refused(RefusalReason.POLICY_VIOLATION, text)
+        # Every partition has one first replica.
+        known = sum([load.leaders for load in draft.loads.values()])
+        if known + partitions > self.partitions_max:
+            text = f"The cluster has {known} partitions; {self.partitions_max} is the maximum (max.partitions)"
+            raise Refused(RefusalReason.POLICY_VIOLATION, text)
+
+
+def create_topics(
+    image: Image,
+    command: CreateTopics,
+    default_partitions: int,
+    default_replication_factor: int,
+    limits: ClusterLimits,
+) -> Generator[None, None, tuple[list[Record], tuple[CreatedTopic, ...]]]:
+    """Return the records of all topics that may be created, and the fate of each topic, in order.
+
+    Yields between pieces of the work.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many topics or partitions in one command.
+    """
+    check_named(len(command.topics))
+    check_asked_for(map(partitions_asked_for, command.topics))
+    times = Counter(topic.name for topic in command.topics)
+    draft = ImageBuilder(image)
+    records: list[Record] = []
+    fates: list[CreatedTopic] = []
+    for topic in command.topics:
+        try:
+            if times[topic.name] > 1:
+                raise Refused(RefusalReason.INVALID_REQUEST, "the request names this topic more than once")
+            record = yield from _checked(draft, topic, default_partitions, default_replication_factor, limits)
+        except Refused as refused:
+            fates.append(CreatedTopic(topic.name, refused.reason, refused.message))
+            continue
+        draft.apply(record)
+        yield from pause_after(len(record.assignments))
+        records.append(record)
+        fates.append(_created(record))
+    return records, tuple(fates)
+
+
+def partitions_asked_for(topic: NewTopic) -> int:
+    """Return how many partitions a topic is to have, at least."""
+    return max(len(topic.assignments), topic.partition_count, 1)
+
+
+def check_asked_for(counts: Iterable[int]) -> None:
+    """Let nobody make more partitions in one command than that may.
+
+    Raises:
+        Refused: POLICY_VIOLATION.
+    """
+    asked_for = sum(counts)
+    if asked_for > PARTITIONS_PER_COMMAND_MAX:
+        text = f"{asked_for} partitions in one request; {PARTITIONS_PER_COMMAND_MAX} is the maximum"
+        raise Refused(RefusalReason.POLICY_VIOLATION, text)
+
+
+def delete_topics(image: Image, command: DeleteTopics) -> tuple[list[Record], tuple[DeletedTopic, ...]]:
+    """Return the records of all topics that may be deleted, and the fate of each name and then of each id.
+
+    Raises:
+        Refused: POLICY_VIOLATION, too many topics in one command.
+    """
+    check_named(len(command.names) + len(command.topic_ids))
+    asked: list[tuple[str | None, bytes, Topic | None]] = []
+    for wanted in command.names:
+        found = image.topic_named(wanted)
+        asked.append((wanted, found.topic_id if found else bytes(TOPIC_ID_BYTES), found))
+    for wanted_id in command.topic_ids:
+        found = image.topics.get(wanted_id)
+        asked.append((found.name if found else None, wanted_id, found))
+    times = Counter(topic.topic_id for _, _, topic in asked if topic is not None)
+    records: list[Record] = []
+    fates: list[DeletedTopic] = []
+    for name, topic_id, topic in asked:
+        if topic is None and name is not None:
+            fates.append(DeletedTopic(name, topic_id, RefusalReason.UNKNOWN_TOPIC, f"there is no topic {name}"))
+        elif topic is None:
+            message = f"there is no topic with id {topic_id.hex()}"
+            fates.append(DeletedTopic(None, topic_id, RefusalReason.UNKNOWN_TOPIC_ID, message))
+        elif times[topic.topic_id] > 1:
+            message = "the request names this topic more than once"
+            fates.append(DeletedTopic(name, topic_id, RefusalReason.INVALID_REQUEST, message))
+        else:
+            fates.append(DeletedTopic(topic.name, topic_id))
+            records.append(TopicDeleted(topic_id))
+    return records, tuple(fates)
+
+
+def _created(record: TopicCreated) -> CreatedTopic:
+    replication_factor = len(record.assignments[0])
+    return CreatedTopic(
+        record.name,
+        topic_id=record.topic_id,
+        partition_count=len(record.assignments),
+        replication_factor=replication_factor,
+        configs=record.configs,
+        warning=TWO_REPLICAS if needs_witness(record.assignments[0]) and _lacks_witness(record) else "",
+    )
+
+
+def _lacks_witness(record: TopicCreated) -> bool:
+    return not record.witnesses or NOBODY in record.witnesses
+
+
+def _checked(
+    draft: ImageBuilder,
+    topic: NewTopic,
+    default_partitions: int,
+    default_replication_factor: int,
+    limits: ClusterLimits,
+) -> Generator[None, None, TopicCreated]:
+    """Return the record that creates `topic`, or raise `Refused`."""
+    _check_name(draft, topic.name)
+    if len(topic.topic_id) != TOPIC_ID_BYTES or topic.topic_id in draft.topics or not any(topic.topic_id):
+        # The submitting node draws the id; only a faulty one can get here.
+        raise Refused(RefusalReason.INVALID_REQUEST, f"topic id {topic.topic_id.hex()!r} is malformed or in use")
+    if topic.assignments:
+        assignments = yield from _manual(draft, topic)
+        limits.check(draft, topic.name, topics=1, partitions=len(assignments))
+        configs = _checked_configs(draft, topic)
+    else:
+        partitions, replication_factor = _counts(draft, topic, default_partitions, default_replication_factor)
+        limits.check(draft, topic.name, topics=1, partitions=partitions)
+        configs = _checked_configs(draft, topic)
+        assignments = yield from place(partitions, replication_factor, candidates_of(draft.brokers, draft.loads))
+    witnesses = yield from witnesses_of(draft, assignments, observers_of(configs))
+    yield from pause_after(len(assignments))
+    directories = directories_of(draft, assignments, witnesses)
+    return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
+
+
+def witnesses_of(
+    draft: ImageBuilder, assignments: Assignments, observers: Sequence[int], existing: Iterable[int] = ()
+) -> Generator[None, None, tuple[int, ...]]:
+    """Return the witnesses of new partitions, as `place_witnesses` does, which all have as many replicas."""
+    if not needs_witness(assignments[0]):
+        return ()
+    candidates = candidates_of(draft.brokers, draft.loads)
+    return (yield from place_witnesses(assignments, candidates, observers, existing))
+
+
+def directories_of(draft: ImageBuilder, assignments: Assignments, witnesses: Iterable[int]) -> dict[int, bytes]:
+    """Return the directory of every broker in `assignments` and `witnesses`, all of which are registered."""
+    named = {node_id for replicas in {*assignments} for node_id in replicas}.union(witnesses) - {NOBODY}
+    return {node_id: draft.brokers[node_id].directory_id for node_id in sorted(named)}
+
+
+def _check_name(draft: ImageBuilder, name: str) -> None:
+    complaint = name_complaint(name)
+    if complaint is not None:
+        raise Refused(RefusalReason.INVALID_TOPIC, f"Topic name is invalid: {complaint}")
+    if name == CLUSTER_METADATA:
+        raise Refused(RefusalReason.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited")
+    taken_by = draft.topic_ids.get(collision_key(name))
+    if taken_by is None:
+        return
+    other = draft.topics[taken_by].name
+    if other == name:
+        raise Refused(RefusalReason.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists")
+    raise Refused(
+        RefusalReason.INVALID_TOPIC, f"Topic '{name}' collides with existing topic '{other}': '.' and '_' are one"
+    )
+
+
+def _counts(
+    draft: ImageBuilder, topic: NewTopic, default_partitions: int, default_replication_factor: int
+) -> tuple[int, int]:
+    partitions = default_partitions if topic.partition_count == -1 else topic.partition_count
+    if partitions < 1:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, "Number of partitions must be larger than 0, or -1")
+    if partitions > PARTITIONS_PER_COMMAND_MAX:
+        raise Refused(RefusalReason.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_PER_COMMAND_MAX} partitions")
+    replication_factor = topic.replication_factor
+    if replication_factor == -1:
+        replication_factor = default_replication_factor or min(AUTOMATIC_REPLICAS, max(1, len(draft.brokers)))
+    if replication_factor < 1:
+        raise Refused(RefusalReason.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0, or -1")
+    return partitions, replication_factor
+
+
+def _manual(draft: ImageBuilder, topic: NewTopic) -> Generator[None, None, Assignments]:
+    """Check a manual assignment: partitions 0 to n-1, equally many replicas each, all on different known brokers."""
+    if topic.partition_count != -1 or topic.replication_factor != -1:
+        raise Refused(RefusalReason.INVALID_REQUEST, "A manual assignment excludes partition and replica counts")
+    if sorted(topic.assignments) != list(range(len(topic.assignments))):
+        raise Refused(
+            RefusalReason.INVALID_REPLICA_ASSIGNMENT, "Partitions of a manual assignment must be consecutive from 0"
+        )
+    assignments = tuple(tuple(topic.assignments[partition]) for partition in range(len(topic.assignments)))
+    for partition, replicas in enumerate(assignments):
+        if not (partition + 1) % PLACED_AT_ONCE:
+            yield
+        complaint = None
+        unknown = sorted(set(replicas) - draft.brokers.keys())
+        if not replicas:
+            complaint = "has no replicas"
+        elif len(set(replicas)) != len(replicas):
+            complaint = f"has one broker twice: {list(replicas)}"
+        elif unknown:
+            complaint = f"names brokers that are not registered: {unknown}"
+        elif len(replicas) != len(assignments[0]):
+            complaint = f"has {len(replicas)} replicas, partition 0 has {len(assignments[0])}"
+        if complaint is not None:
+            raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, f"Partition {partition} {complaint}")
+    return assignments
+
+
+def _checked_configs(draft: ImageBuilder, topic: NewTopic) -> dict[str, str]:
+    complaint = check_topic_configs(topic.name, topic.configs, draft.brokers)
+    if complaint is not None:
+        raise Refused(RefusalReason.INVALID_CONFIG, complaint)
+    return {name: value for name, value in sorted(topic.configs.items()) if value is not None}

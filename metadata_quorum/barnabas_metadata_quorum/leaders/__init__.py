@@ -1,0 +1,1 @@
+"""Who leads which partition, and how every node hears of it."""

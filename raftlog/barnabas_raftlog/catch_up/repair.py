@@ -1,0 +1,91 @@
+"""Where the scrub gets copies of a damaged segment: from any live member of the group that has the same entries.
+
+The leader is asked first, then the others, a chunk at a time, by the calls that catch-up serves (`sending`),
+which also throttle. Segments have one name and one content on all replicas that sealed them alike. A member that sealed
+at another time or size has the entries all the same, in files with other ends, so it is asked for those, one after the
+other. What arrives is judged by the scrub, entry by entry, so nothing is trusted here but the length; if a copy is no
+better, the next is asked for. A replica that cannot be opened because of the damage is no member yet of a group that is
+hosted here, so whoever lives is asked.
+
+Limits: one copy at a time, in the file `repair` of the data directory; `CALL_S` for each chunk. Of segments that were
+compacted there are copies only where they were compacted alike.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from functools import partial
+from typing import Protocol
+
+from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.log.segments.frame_walk import count_frames
+from barnabas_raftlog.log.segments.segment import Segment
+from barnabas_raftlog.log.shared import LogHost
+from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.raft.messages import GroupId
+
+from .messages import CHUNK_BYTES_MAX, ENTRIES, READ, EntriesRequest, ReadRequest, encode, open_chunk
+
+__all__ = ["SegmentRepair"]
+
+CALL_S = 30.0
+
+
+class RepairLinks(Protocol):
+    """The part of `Links` that is used here."""
+
+    @property
+    def live_peers(self) -> list[int]: ...
+    async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
+
+
+class SegmentRepair:
+    """A `RepairSource` for one node."""
+
+    def __init__(self, links: RepairLinks, groups: Mapping[GroupId, Group], host: LogHost, directory: str) -> None:
+        self._links, self._groups, self._host = links, groups, host
+        self._path = f"{directory}/repair"
+
+    async def __call__(self, group: GroupId, segment: Segment) -> AsyncGenerator[str, None]:
+        """Yield the path of one copy after the other, complete in length, each in the place of the one before."""
+        hosted = self._groups.get(group)
+        live, leader_id = set(self._links.live_peers), None
+        if hosted is not None:
+            live, leader_id = live & hosted.members, hosted.leader_id
+        for peer in sorted(live, key=lambda peer: (peer != leader_id, peer)):
+            for fetch in (self._fetch_file, self._fetch_entries):
+                try:
+                    await fetch(peer, group, segment)
+                except (BarnabasError, TimeoutError):
+                    continue  # It is gone, or has another one: the next may help.
+                yield self._path
+
+    async def _fetch_file(self, peer: int, group: GroupId, segment: Segment) -> None:
+        position = 0
+        while position < segment.size_bytes:
+            size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
+            request = ReadRequest(group, 0, segment.base_offset, segment.first_index, position, size_bytes)
+            position += len(await self._add(position, peer, READ, request))
+
+    async def _fetch_entries(self, peer: int, group: GroupId, segment: Segment) -> None:
+        position, index = 0, segment.first_index
+        while position < segment.size_bytes:
+            size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
+            request = EntriesRequest(group, index, size_bytes)
+            data = await self._add(position, peer, ENTRIES, request)
+            position, index = position + len(data), index + count_frames(data)
+
+    async def _add(self, position: int, peer: int, method: str, request: ReadRequest | EntriesRequest) -> memoryview:
+        """Ask for a chunk, put it at `position` of the copy, and return it."""
+        data = open_chunk(await self._links.call(peer, method, encode(request), CALL_S))
+        await self._host.cold.in_thread(partial(self._write, position, data))
+        return data
+
+    def _write(self, position: int, data: memoryview) -> None:
+        """Runs in a read thread."""
+        files = self._host.files
+        fd = files.open(self._path, create=True)
+        try:
+            if not position:
+                files.truncate(fd, 0)
+            files.write(fd, [data], position)
+        finally:
+            files.close(fd)

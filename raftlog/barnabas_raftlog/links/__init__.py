@@ -1,0 +1,1 @@
+"""How one node talks to another: connections, frames, datagrams, calls. Begin with `links`."""

@@ -1,0 +1,1 @@
+"""All that touches the operating system: files, descriptors, threads."""

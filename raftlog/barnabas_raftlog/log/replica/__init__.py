@@ -1,0 +1,1 @@
+"""The log of one replica. Begin with `replica_log`."""

@@ -1,0 +1,261 @@
+"""Which record is the first at a timestamp, and which has the largest one (ListOffsets). Batch headers first.
+
+The time index says from which batch on to look; the headers from there say which it is; only that one is opened, in a
+thread, because it may be compressed. A batch that cannot be read, or holds more than `BOUNDS`, is answered as a whole,
+with its first offset and the timestamp of its header; where nobody believes that (`believed_ms`), with none.
+
+Headers are written by clients, and one may promise a timestamp that none of its records has. Then the look-up by time
+goes on behind it, for `LIES_MAX` batches; and the largest timestamp is that of its own records, which may not be the
+largest of all.
+
+Records below the log's start do not count, also where it lies inside a segment or a batch. Of a batch that holds the
+start the header says too much, so that one is decoded, and what follows is asked on its own.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import NamedTuple, Protocol, TypeVar
+
+from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.log.segments.cold_reads import ColdReads, Hint
+from barnabas_raftlog.log.segments.segment import Segment
+from barnabas_raftlog.log.segments.tail_cache import LogTail
+from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
+from barnabas_raftlog.records.header import BatchHeader, parse_header
+from barnabas_raftlog.records.reader import Record
+
+__all__ = ["TIMESTAMP_MAX", "Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampReads"]
+
+T = TypeVar("T")
+Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
+Batch = tuple[BatchHeader, memoryview]
+OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
+UNKNOWN_TIMESTAMP = -1
+# Any client may ask, so less than compaction opens: a fifth of a second of a read thread for each look-up.
+BOUNDS = BatchBounds(records_max=100_000, bytes_max=8 << 20)
+HEADERS_AT_ONCE = 500  # 1 ms
+LIES_MAX = 16  # batches whose records are older than their header says, one after the other
+
+
+class SegmentDroppedError(Exception):
+    """The segment that was being read is not part of the log any more."""
+
+
+class FilePart(NamedTuple):
+    """What of a segment is surely in its file: so many bytes, up to `end_offset` (exclusive)."""
+
+    segment: Segment
+    size_bytes: int
+    end_offset: int
+
+
+class LogParts(Protocol):
+    """Where the batches of a log are *now*. What was said is old after each `await`: the tail cache lets go of more."""
+
+    def file_part(self, offset: int) -> FilePart | None:
+        """Return the part of a segment's file that has `offset`; None: the tail cache has it, or nothing."""
+
+    async def guard(self, reading: Awaitable[T], segment: Segment) -> T:
+        """Await a read of `segment`; raise SegmentDroppedError if it failed because that was dropped meanwhile."""
+
+
+class TimestampReads:
+    """Answers one question about one log.
+
+    The log is read by parts, from the first offset on. Where the next one is, in a file or in memory, is asked when its
+    turn comes, so that nothing is missed which moves from memory to a file meanwhile; and each part ends further on, so
+    that the end is reached however fast the log moves.
+    """
+
+    def __init__(
+        self, cold: ColdReads, parts: LogParts, tail: LogTail, log_start_offset: int, believed_ms: int = TIMESTAMP_MAX
+    ) -> None:
+        """`believed_ms`: the largest timestamp that is answered without a record that has it."""
+        self._believed_ms = believed_ms
+        self._cold = cold
+        self._parts = parts
+        self._tail = tail
+        self._start = log_start_offset
+
+    async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
+        start_offset, batch = self._start, None
+        for _ in range(LIES_MAX):
+            batch = await self._first_batch(timestamp_ms, end_offset, start_offset)
+            if batch is None or batch[0].base_offset >= end_offset:
+                return None
+            answer = await self._cold.in_thread(partial(self._first_record, *batch, timestamp_ms))
+            if answer is not None:
+                return answer if answer[0] < end_offset else None
+            start_offset = batch[0].end_offset
+        assert batch is not None
+        return self._whole(batch[0])
+
+    async def _first_batch(self, timestamp_ms: int, end_offset: int, start_offset: int) -> Batch | None:
+        """Return the first batch that is as late and goes beyond `start_offset`; it may begin before that."""
+
+        def is_late(_: int, header: BatchHeader) -> bool:
+            late = header.record_count > 0 and header.max_timestamp >= timestamp_ms
+            return late and header.end_offset > start_offset
+
+        async def look(segment: Segment, size_bytes: int) -> Batch | None:
+            await self._cold.index_of(segment)
+            before = segment.time_index.before(timestamp_ms)
+            offset = start_offset if before is None else max(before, start_offset)
+            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_late)
+
+        found, position = await self._in_files(start_offset, end_offset, look)
+        if found is not None:
+            return found
+        return await self._in_memory(position, is_late) if position < end_offset else None
+
+    async def largest(self, end_offset: int) -> Answer:
+        batch = await self._largest_batch(end_offset, self._start)
+        if batch is None or batch[0].base_offset >= end_offset:
+            return None
+        inside = await self._cold.in_thread(partial(self._largest_record, *batch))
+        if batch[0].base_offset >= self._start:
+            return inside
+        behind = await self._largest_batch(end_offset, batch[0].end_offset)
+        if behind is None or behind[0].base_offset >= end_offset:
+            return inside
+        if inside is None or behind[0].max_timestamp > inside[1]:
+            return await self._cold.in_thread(partial(self._largest_record, *behind))
+        return inside
+
+    async def _largest_batch(self, end_offset: int, start_offset: int) -> Batch | None:
+        """Return the first of the batches with the largest timestamp that go beyond `start_offset`.
+
+        It may begin before that, and its largest timestamp may be there, too.
+        """
+        best: tuple[int, int] | None = None  # timestamp, -base offset
+        position = start_offset
+
+        def note(_: int, header: BatchHeader) -> bool:
+            nonlocal best
+            if header.end_offset > end_offset:
+                return True
+            if header.record_count > 0 and header.end_offset > start_offset:
+                best = max(filter(None, (best, (header.max_timestamp, -header.base_offset))))
+            return False
+
+        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+            segment = part.segment
+            if start_offset <= segment.max_timestamp_offset < end_offset:
+                found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
+            else:
+                try:
+                    found = await self._parts.guard(self._largest_in(part, start_offset, end_offset, note), segment)
+                except SegmentDroppedError:
+                    continue
+            best = max(filter(None, (best, found)), default=None)
+            position = part.end_offset
+        if position < end_offset:
+            await self._in_memory(position, note)
+        return None if best is None or best[0] < 0 else await self._batch_at(-best[1])
+
+    async def _largest_in(
+        self, part: FilePart, start_offset: int, end_offset: int, note: Callable[[int, BatchHeader], bool]
+    ) -> tuple[int, int] | None:
+        """Return what the time index says of a part that goes beyond `end_offset`; `note` the headers it leaves."""
+        segment = part.segment
+        await self._cold.index_of(segment)
+        latest = segment.time_index.latest(end_offset)
+        if latest is not None and latest[1] < start_offset:
+            latest = None  # The rows speak of what was deleted, too: from the start on, every header counts.
+        hint = segment.index.before_offset(latest[1] if latest else start_offset)
+        await self._seek(segment, hint, part.size_bytes, note)
+        return (latest[0], -latest[1]) if latest else None
+
+    async def _in_files(
+        self, start_offset: int, end_offset: int, look: Callable[[Segment, int], Awaitable[Batch | None]]
+    ) -> tuple[Batch | None, int]:
+        """Look into the files part by part; return what was found, or None, and where the part in memory begins."""
+        position = start_offset
+        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+            try:
+                found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
+            except SegmentDroppedError:
+                continue
+            if found is not None:
+                return found, position
+            position = part.end_offset
+        return None, position
+
+    async def _batch_at(self, offset: int) -> Batch | None:
+        """Return the batch that begins at `offset`, or the one after it if that was dropped; None: there is none."""
+
+        def is_there(_: int, header: BatchHeader) -> bool:
+            return header.record_count > 0 and header.end_offset > offset
+
+        async def look(segment: Segment, size_bytes: int) -> Batch | None:
+            await self._cold.index_of(segment)
+            return await self._seek(segment, segment.index.before_offset(offset), size_bytes, is_there)
+
+        found, position = await self._in_files(offset, OFFSET_MAX, look)
+        if found is not None:
+            return found
+        return await self._in_memory(position, is_there)
+
+    async def _in_memory(self, position: int, found: Callable[[int, BatchHeader], bool]) -> Batch | None:
+        """Return the first batch in memory for which `found`, from the one on that holds that offset.
+
+        Small batches may be in memory by the ten thousand: others have their turn in between.
+        """
+        for number, entry in enumerate(self._tail.entries_from_offset(position), 1):
+            header = parse_header(entry.frame)
+            if found(entry.index, header):
+                return header, memoryview(entry.frame)
+            if not number % HEADERS_AT_ONCE:
+                await asyncio.sleep(0)
+        return None
+
+    async def _seek(
+        self, segment: Segment, hint: Hint | None, size_bytes: int, found: Callable[[int, BatchHeader], bool]
+    ) -> Batch | None:
+        """Return the first batch in the file for which `found`, with its bytes.
+
+        The indexes also name what is in memory alone: such a place is in no file yet, and nothing before it counts.
+        """
+        cold = self._cold
+        if hint is not None and hint[2] >= size_bytes:
+            return None
+
+        def seek(blocking: bool) -> Batch | None:
+            place = cold.seek(segment, hint, size_bytes, found, blocking=blocking)
+            if place is None:
+                return None
+            header = parse_header(cold.read(segment.log, place[2], 61, blocking=blocking))
+            frame = cold.read_all(segment.log, place[2], header.size_bytes, blocking=blocking)
+            return header, frame
+
+        return await cold.run(seek)
+
+    # In a thread.
+
+    def _first_record(self, header: BatchHeader, frame: memoryview, timestamp_ms: int) -> Answer:
+        """Return the first record that is as late; None: there is none, whatever the header says."""
+        try:
+            for record in self._records(header, frame):
+                if record.timestamp >= timestamp_ms:
+                    return record.offset, record.timestamp, header.leader_epoch
+        except CorruptBatchError:
+            return self._whole(header)
+        return None
+
+    def _largest_record(self, header: BatchHeader, frame: memoryview) -> Answer:
+        """Return the first record with the largest timestamp; None if compaction has left none."""
+        try:
+            # Of equals `max` takes the first.
+            largest = max(self._records(header, frame), key=lambda record: record.timestamp, default=None)
+        except CorruptBatchError:
+            return self._whole(header)
+        return None if largest is None else (largest.offset, largest.timestamp, header.leader_epoch)
+
+    def _records(self, header: BatchHeader, frame: memoryview) -> Iterator[Record]:
+        return (record for record in bounded_records(header, frame, BOUNDS) if record.offset >= self._start)
+
+    def _whole(self, header: BatchHeader) -> tuple[int, int, int]:
+        """Answer a batch whose records say nothing."""
+        timestamp = header.max_timestamp if header.max_timestamp <= self._believed_ms else UNKNOWN_TIMESTAMP
+        return max(header.base_offset, self._start), timestamp, header.leader_epoch

@@ -1,0 +1,1 @@
+"""Segments: files of frames with their indexes, how they are written, read and checked."""

@@ -1,0 +1,1 @@
+"""Segments as files that come from another replica."""

@@ -1,0 +1,142 @@
+"""Connections of a Python worker: one event loop in a thread, and the clusters it is connected to.
+
+Spark calls sources from ordinary blocking code, and reuses a worker process for many tasks. So what is costly to set up
+lives in module globals: a daemon thread that runs an asyncio loop, and the `Cluster`s opened in it, keyed by what
+they were opened with. Blocking code hands coroutines to the loop and waits with a deadline.
+
+Limits: `CLUSTERS_MAX` clusters stay open, the least recently used one is closed for another; connections within a
+cluster are the client's matter. Every wait has a deadline; a coroutine whose waiter has given up is cancelled.
+
+A forked child has no loop thread, whatever the parent had, and starts its own.
+"""
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import socket
+import threading
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas_clients.cluster.cluster import Cluster
+
+from .options import ReadOptions
+
+__all__ = ["close_all", "cluster_for", "run", "submit"]
+
+T = TypeVar("T")
+
+CLUSTERS_MAX = 8
+# How much longer a blocking wait lasts than the deadline inside, which words its error better.
+GRACE_S = 5.0
+
+
+class _Key(NamedTuple):
+    bootstrap_servers: str
+    client_id: str
+    request_timeout_ms: int
+
+
+class _Worker:
+    """The loop thread of this process. `clusters` is touched by the loop alone, oldest use first."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+        self.clusters: dict[_Key, asyncio.Task[Cluster]] = {}
+        self.thread = threading.Thread(target=self.loop.run_forever, name="barnabas-spark", daemon=True)
+        self.thread.start()
+
+
+_worker: _Worker | None = None
+_starting = threading.Lock()
+
+
+def _this_process() -> _Worker:
+    global _worker  # noqa: PLW0603 - the one place that owns it
+    with _starting:
+        if _worker is None or _worker.pid != os.getpid():
+            _worker = _Worker()
+        return _worker
+
+
+def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Start a coroutine on the loop. Cancelling the future cancels it."""
+    return asyncio.run_coroutine_threadsafe(coroutine, _this_process().loop)
+
+
+def result(future: concurrent.futures.Future[T], timeout_s: float) -> T:
+    """Wait for what was submitted, a little longer than its own deadline `timeout_s`.
+
+    Raises:
+        TimeoutError: neither result nor error came; the coroutine is cancelled.
+    """
+    try:
+        return future.result(timeout_s + GRACE_S)
+    except concurrent.futures.TimeoutError:
+        if not future.done():
+            future.cancel()
+        raise
+
+
+def run(coroutine: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Run a coroutine that keeps the deadline `timeout_s` itself, and return its result."""
+    return result(submit(coroutine), timeout_s)
+
+
+async def cluster_for(options: ReadOptions, *, is_driver: bool) -> Cluster:
+    """Return an open cluster, connecting if this process has none for these options. Call it on the loop.
+
+    Raises:
+        ClientError: nobody answers at the bootstrap servers.
+    """
+    clusters = _this_process().clusters
+    client_id = (
+        f"barnabas-spark-driver-{os.getpid()}" if is_driver else f"barnabas-spark-{socket.gethostname()}-{os.getpid()}"
+    )
+    key = _Key(options.bootstrap_servers, client_id, options.request_timeout_ms)
+    opening = clusters.pop(key, None)
+    if opening is None:
+        opening = asyncio.create_task(_open(key))
+    clusters[key] = opening
+    while len(clusters) > CLUSTERS_MAX:
+        await _close(clusters.pop(next(iter(clusters))))
+    try:
+        return await asyncio.shield(opening)
+    except BaseException:
+        if clusters.get(key) is opening and opening.done():
+            del clusters[key]
+        raise
+
+
+def close_all() -> None:
+    """Close every connection of this process and end its loop thread. The next use starts anew."""
+    global _worker
+    with _starting:
+        worker, _worker = _worker, None
+    if worker is None or worker.pid != os.getpid():
+        return
+
+    async def close() -> None:
+        await asyncio.gather(*(_close(opening) for opening in worker.clusters.values()))
+
+    asyncio.run_coroutine_threadsafe(close(), worker.loop).result(GRACE_S)
+    worker.loop.call_soon_threadsafe(worker.loop.stop)
+    worker.thread.join(GRACE_S)
+    worker.loop.close()
+
+
+atexit.register(close_all)
+
+
+async def _open(key: _Key) -> Cluster:
+    cluster = Cluster(key.bootstrap_servers, client_id=key.client_id, request_timeout_s=key.request_timeout_ms / 1000)
+    return await cluster.__aenter__()
+
+
+async def _close(opening: "asyncio.Task[Cluster]") -> None:
+    opening.cancel()
+    await asyncio.wait({opening})
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close()
