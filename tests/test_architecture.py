@@ -53,7 +53,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_broker.cli": "lines commands.reassignment_plan",
     "barnabas_broker.process": "descriptors",
     "barnabas_broker.status": "packing",
-    "barnabas_broker.timing": "pieces",
+    "barnabas_broker.timing": "deadlines pieces",
     "barnabas_spark": "options planning",
 }
 PURE = tuple(f"{folder}.{name}" for folder, names in PURE_PARTS.items() for name in names.split())

@@ -64,7 +64,8 @@ from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLea
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.loop_meter import LoopMeter
-from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot

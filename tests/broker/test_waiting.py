@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.partition.waiters import SWEPT_MIN, CommitWaiters, Deadline, Deadlines, FetchWaiters
+from barnabas_broker.partition.waiters import SWEPT_MIN, CommitWaiters, FetchWaiters
+from barnabas_broker.timing.deadlines import Deadline, Deadlines
 
 MANY = settings(max_examples=60, deadline=None)
 

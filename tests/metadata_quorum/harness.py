@@ -25,7 +25,7 @@ from barnabas_raftlog.links.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.log.machine.worker import ThreadWorker, Worker
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.multiraft.group import GroupStorage
+from barnabas_raftlog.multiraft.interfaces import GroupStorage
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory

@@ -1,20 +1,16 @@
-"""What a partition is given and whom it tells: its log, its broker, who waits for it and who keeps state beside it."""
+"""What a partition is given and whom it tells: its log, who waits for it, and who keeps state beside it."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.replica.compacting import Compacted, CompactionLimits, Pause
 from barnabas_raftlog.log.replica.retention import SegmentSpan
 from barnabas_raftlog.log.state_file import StateOrMaker
-from barnabas_raftlog.multiraft.group import GroupLog
+from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.raft.messages import Buffer, Entry
 
-if TYPE_CHECKING:
-    from .partition import Partition
-
-__all__ = ["PartitionHost", "PartitionLog", "PartitionObserver", "PendingAppend"]
+__all__ = ["PartitionLog", "PartitionObserver", "PendingAppend"]
 
 
 class PartitionLog(GroupLog, Protocol):
@@ -82,33 +78,3 @@ class PartitionObserver(Protocol):
 
     def on_ended(self) -> None:
         """This replica serves nothing any more."""
-
-
-class PartitionHost(Protocol):
-    """What a partition tells its broker."""
-
-    @property
-    def node_id(self) -> int: ...
-    def now_ms(self) -> int: ...
-    def wall_ms(self) -> int: ...
-    def is_live(self, node_id: int) -> bool: ...
-    def wake(self, partition: "Partition") -> None:
-        """Something that fetches wait for has changed: who leads, where the log starts, or that it serves at all."""
-
-    def gained(self, partition: "Partition", start_offset: int) -> None:
-        """There may be more to read than before, from `start_offset` to the high watermark, and that is all."""
-
-    def finish(self, waiters: Sequence[PendingAppend]) -> None:
-        """Tell these that they are committed; of many only some at once, the others in later callbacks of the loop."""
-
-    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
-        """Tell these, as `finish` does, that they will not know."""
-
-    def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
-        """Its log has failed for good."""
-
-    def review_soon(self, partition: "Partition") -> None:
-        """Its in-sync replicas may change: call `review` at the next occasion."""
-
-    def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
-    def hear(self, partition: "Partition", term: int, leader_id: int) -> None: ...

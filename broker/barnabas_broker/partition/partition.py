@@ -40,7 +40,7 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from barnabas_broker.config.topic import TopicSettings
 from barnabas_broker.timing.slices import taken
@@ -49,12 +49,13 @@ from barnabas_metadata_quorum.image.image import Topic
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.state_file import StateOrMaker
-from barnabas_raftlog.multiraft.group import Group, GroupLog
+from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
 from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
-from .contracts import PartitionHost, PartitionLog, PartitionObserver, PendingAppend
+from .contracts import PartitionLog, PartitionObserver, PendingAppend
 from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
 from .log_starts import (
     LogStarts,
@@ -75,7 +76,7 @@ from .producer_state import (
 from .replica_state import note_entries
 from .waiters import CommitWaiters
 
-__all__ = ["NotEnoughReplicasError", "Partition", "high_watermark_at"]
+__all__ = ["NotEnoughReplicasError", "Partition", "PartitionHost", "high_watermark_at"]
 
 SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
 """Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
@@ -105,6 +106,36 @@ class _TurnedAway(NamedTuple):
 def high_watermark_at(log: GroupLog, commit_index: int) -> int:
     """Return the first offset after the committed prefix: the only place where an index becomes an offset."""
     return log.offset_after(commit_index)
+
+
+class PartitionHost(Protocol):
+    """What a partition tells its broker."""
+
+    @property
+    def node_id(self) -> int: ...
+    def now_ms(self) -> int: ...
+    def wall_ms(self) -> int: ...
+    def is_live(self, node_id: int) -> bool: ...
+    def wake(self, partition: "Partition") -> None:
+        """Something that fetches wait for has changed: who leads, where the log starts, or that it serves at all."""
+
+    def gained(self, partition: "Partition", start_offset: int) -> None:
+        """There may be more to read than before, from `start_offset` to the high watermark, and that is all."""
+
+    def finish(self, waiters: Sequence[PendingAppend]) -> None:
+        """Tell these that they are committed; of many only some at once, the others in later callbacks of the loop."""
+
+    def fail(self, waiters: Sequence[PendingAppend], code: ErrorCode) -> None:
+        """Tell these, as `finish` does, that they will not know."""
+
+    def on_failed(self, partition: "Partition", error: StorageFailedError) -> None:
+        """Its log has failed for good."""
+
+    def review_soon(self, partition: "Partition") -> None:
+        """Its in-sync replicas may change: call `review` at the next occasion."""
+
+    def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
+    def hear(self, partition: "Partition", term: int, leader_id: int) -> None: ...
 
 
 class Partition:

@@ -1,9 +1,9 @@
-"""Who waits for what: produces for an index to commit, fetches for a partition to move, both for a deadline. Pure.
+"""Who waits for what: produces for an index to commit, fetches for a partition to move. Pure.
 
 A broker with a thousand idle consumers holds a thousand parked requests; they must cost nothing until something
-happens, and then only the ones concerned may cost anything. So there is no task and no timer per request: commit
-waiters are a queue in index order (an index that commits takes a prefix of it), fetch waiters are heaps, one for each
-partition, of the bytes that they lack, and deadlines are one heap for the node, for which the shell sets one timer.
+happens, and then only the ones concerned may cost anything. So there is no task and no timer per request (for their
+deadlines see `timing.deadlines`): commit waiters are a queue in index order (an index that commits takes a prefix of
+it), fetch waiters are heaps, one for each partition, of the bytes that they lack.
 
 What waits is any object; identity decides, not equality. Limits: every waiter is an unanswered request, and those
 are bounded per connection and in bytes over the node where requests are read.
@@ -16,7 +16,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["CommitWaiters", "Deadline", "Deadlines", "FetchWaiters", "ParkedFetch"]
+__all__ = ["CommitWaiters", "FetchWaiters", "ParkedFetch"]
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -298,63 +298,3 @@ class FetchWaiters(Generic[K, T]):
         if parked.heap is None:
             parked.heap = []
         heapq.heappush(parked.heap, (parked.gained_bytes + step_bytes, self._sequence, wait, weight))
-
-
-class Deadline(Generic[T]):
-    """A place in `Deadlines`; `cancel` makes it empty."""
-
-    __slots__ = ("at_ms", "item")
-
-    def __init__(self, at_ms: int, item: T | None) -> None:
-        self.at_ms, self.item = at_ms, item
-
-
-class Deadlines(Generic[T]):
-    """Points in time with something to do at each. Cancelled ones are swept out when they outnumber the rest."""
-
-    __slots__ = ("_cancelled", "_heap", "_sequence")
-
-    def __init__(self) -> None:
-        # Tuples, because they compare without running Python; the sequence settles ties.
-        self._heap: list[tuple[int, int, Deadline[T]]] = []
-        self._sequence = 0
-        self._cancelled = 0
-
-    def __len__(self) -> int:
-        return len(self._heap) - self._cancelled
-
-    @property
-    def next_at_ms(self) -> int | None:
-        """When `take_due` is next worth calling; may be early by a cancelled deadline. None: never."""
-        return self._heap[0][0] if self._heap else None
-
-    def add(self, at_ms: int, item: T) -> Deadline[T]:
-        """Note that `item` is due at `at_ms`; equal times are due in the order of adding."""
-        self._sequence += 1
-        deadline = Deadline(at_ms, item)
-        heapq.heappush(self._heap, (at_ms, self._sequence, deadline))
-        return deadline
-
-    def cancel(self, deadline: Deadline[T]) -> None:
-        """Empty `deadline`. Cancelling twice, or after it was taken, has no effect."""
-        if deadline.item is None:
-            return
-        deadline.item = None
-        self._cancelled += 1
-        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].item is not None]
-            heapq.heapify(self._heap)
-            self._cancelled = 0
-
-    def take_due(self, now_ms: int, count_max: int = 1 << 62) -> list[T]:
-        """Remove and return what is due at or before `now_ms`, in order of time, so many at most."""
-        due: list[T] = []
-        heap = self._heap
-        while heap and heap[0][0] <= now_ms and len(due) < count_max:
-            deadline = heapq.heappop(heap)[2]
-            if deadline.item is None:
-                self._cancelled -= 1
-            else:
-                due.append(deadline.item)
-                deadline.item = None
-        return due

@@ -19,8 +19,8 @@ from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.partition.partition import Partition
-from barnabas_broker.partition.waiters import Deadline
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.slices import Slices
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.topic_names import INTERNAL_TOPICS

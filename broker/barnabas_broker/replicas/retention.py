@@ -24,8 +24,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas_broker.partition.partition import Partition
-from barnabas_broker.partition.waiters import Deadline
 from barnabas_broker.status.events import EventHistory
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.slices import Slices
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from barnabas_broker.partition.waiters import Deadline, Deadlines
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.loop_meter import LoopMeter
+
+from .deadlines import Deadline, Deadlines
 
 __all__ = ["Timers"]
 

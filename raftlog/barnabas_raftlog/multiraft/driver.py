@@ -76,7 +76,8 @@ from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Candidacies
 from .deadlines import Deadlines
-from .group import NOBODY_LISTENS, START_ROUND, Group, GroupStorage, SnapshotFetcher
+from .group import START_ROUND, Group, SnapshotFetcher
+from .interfaces import NOBODY_LISTENS, GroupStorage
 from .outbox import Outbox
 from .promises import Promises
 from .stats import MultiRaftStats

@@ -20,7 +20,8 @@ from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
 
 from .driver import Driver
-from .group import Group, GroupStorage
+from .group import Group
+from .interfaces import GroupStorage
 from .outbox import FrameSender
 
 __all__ = ["Greetings"]

@@ -1,27 +1,24 @@
-"""One Raft group as the rest of a node sees it, and what it asks of its log and of its listener."""
+"""One Raft group as the rest of a node sees it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.links.raft_frames import METADATA_GROUP
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
-from barnabas_raftlog.log.state_file import StateOrMaker, made
+from barnabas_raftlog.log.state_file import made
 from barnabas_raftlog.log.transfer.incoming import Prepared
 from barnabas_raftlog.raft.core import RaftCore, Role
-from barnabas_raftlog.raft.membership import NOBODY, Configuration
+from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import (
     AppendResponse,
-    Buffer,
     Campaign,
     Entry,
+    Event,
     GiveUp,
     GroupId,
-    HardState,
     InstallSnapshot,
-    LogReader,
-    Place,
     StartRound,
     Tick,
     TransferLeadership,
@@ -31,134 +28,25 @@ from barnabas_raftlog.raft.uncertainty import DISCOUNTED, why_not_given_up
 from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Line
+from .interfaces import Frame, GroupListener, GroupLog
 
-if TYPE_CHECKING:
-    from .driver import Driver
+__all__ = ["START_ROUND", "Drive", "Group", "SnapshotFetcher"]
 
-__all__ = ["NOBODY_LISTENS", "START_ROUND", "Group", "GroupListener", "GroupLog", "GroupStorage", "SnapshotFetcher"]
-
-Frame = bytearray | memoryview
 START_ROUND = StartRound()
 WITNESS_SEGMENT_BYTES = (
     4 << 20
 )  # A witness's log goes a segment at a time, so up to two of these stay (`raft.witness`).
 
 
-class GroupLog(LogReader, Protocol):
-    """The part of `ReplicaLog` that the driver uses. Appending raises what `ReplicaLog.append_batch` says."""
-
-    on_loaded: Callable[[GroupId], None] | None
-    on_failed: Callable[[GroupId, StorageFailedError], None] | None
-    is_uncertain: bool
-    is_blank: bool
+class Drive(Protocol):
+    """What a group asks of the drive that steps it (`driver`)."""
 
     @property
-    def partial_since(self) -> Place | None: ...
-
-    def became_certain(self) -> None: ...
-
-    @property
-    def failed(self) -> StorageFailedError | None: ...
-
-    def append_batch(self, term: int, frame: Frame) -> Entry: ...
-
-    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry: ...
-
-    def append(self, entries: Sequence[Entry]) -> None: ...
-
-    def truncate_from(self, index: int) -> None: ...
-
-    def offset_after(self, index: int) -> int: ...
-
-    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None: ...
-
-    def limit_segments(self, segment_bytes: int) -> None: ...
-
-    def begin_with(self, configuration: Configuration) -> None: ...
-
-    def install_snapshot(
-        self,
-        index: int,
-        term: int,
-        end_offset: int,
-        state: Buffer = b"",
-        configuration: Configuration = NOBODY,
-        *,
-        partial_since: Place | None = None,
-    ) -> None: ...
-
-
-class GroupStorage(Protocol):
-    """The part of `Storage` that the driver uses."""
-
-    on_failed: Callable[[StorageFailedError], None] | None
-    on_recovered: Callable[[], None] | None
-    failed: StorageFailedError | None
-    directory_id: bytes
-
-    @property
-    def lacks_room(self) -> bool:
-        """True while every append is refused for want of room."""
-
-    @property
-    def durable_ticket(self) -> int: ...
-
-    def hard_state(self, group: GroupId) -> HardState: ...
-
-    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None: ...
-
-    def ticket(self) -> int: ...
-
-    def take_durable(self) -> list[GroupId]: ...
-
-    def flush(self) -> None: ...
-
-
-class GroupListener(Protocol):
-    """Who owns a group's state machine. Called on the loop after a drive's steps, in the order things happened."""
-
-    def on_appended(self, entries: Sequence[Entry]) -> None:
-        """These are in the log now, on a leader as on a follower; neither durable nor committed yet."""
-
-    def on_truncated(self, index: int) -> None:
-        """Entries at and after `index` are gone; none of them was committed."""
-
-    def on_committed(self, commit_index: int) -> None:
-        """Everything up to `commit_index`, inclusive, is committed."""
-
-    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
-        """One of these has changed. A witness never leads, as far as this tells: it is about to hand on."""
-
-    def on_failed(self, error: StorageFailedError) -> None:
-        """The log has failed for good: this replica takes part in nothing any more."""
-
-    def on_configuration(self, configuration: Configuration) -> None:
-        """These are the members from here on, unless what says so is truncated again. It need not be committed yet."""
-
-    def install(self, snapshot: InstallSnapshot) -> None:
-        """Replace the state by `snapshot.data`; the log has already been replaced, and keeps the data with it."""
-
-    def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
-        """Return (index, term, state) for a follower that is too far behind; None: not now. Must not change anything.
-
-        The state may be that of a later committed entry than `index`, behind which the follower is sent everything.
-        """
-
-
-class _NobodyListens:
-    """What a group that was removed tells: the one who listened and the group would hold each other for ever else."""
-
-    def on_appended(self, entries: Sequence[Entry]) -> None: ...
-    def on_truncated(self, index: int) -> None: ...
-    def on_committed(self, commit_index: int) -> None: ...
-    def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None: ...
-    def on_failed(self, error: StorageFailedError) -> None: ...
-    def on_configuration(self, configuration: Configuration) -> None: ...
-    def install(self, snapshot: InstallSnapshot) -> None: ...
-    def snapshot(self) -> None: ...
-
-
-NOBODY_LISTENS: GroupListener = _NobodyListens()
+    def is_punctual(self) -> bool: ...
+    def now(self) -> int: ...
+    def post(self, group: "Group", event: Event) -> None: ...
+    def on_proposed(self, group: "Group", entry: Entry) -> None: ...
+    def leave(self, group: "Group", error: StorageFailedError) -> None: ...
 
 
 class SnapshotFetcher(Protocol):
@@ -221,7 +109,7 @@ class Group:
 
     def __init__(
         self,
-        driver: "Driver",
+        driver: Drive,
         group_id: GroupId,
         log: GroupLog,
         make_core: Callable[[int], RaftCore],

@@ -44,7 +44,8 @@ from barnabas_raftlog.raft.state import RoundTrip
 
 from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
-from .group import Group, GroupListener, GroupLog, GroupStorage, SnapshotFetcher
+from .group import Group, SnapshotFetcher
+from .interfaces import GroupListener, GroupLog, GroupStorage
 from .outbox import FrameSender, Outbox
 from .stats import MultiRaftStats
 from .strays import Strays

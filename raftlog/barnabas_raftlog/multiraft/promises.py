@@ -22,7 +22,8 @@ from collections.abc import Sequence
 
 from barnabas_raftlog.raft.messages import AppendResponse, HardState, Message
 
-from .group import Group, GroupStorage
+from .group import Group
+from .interfaces import GroupStorage
 from .outbox import Outbox
 
 __all__ = ["Promises"]

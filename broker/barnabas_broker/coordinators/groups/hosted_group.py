@@ -9,7 +9,7 @@ from typing import Protocol
 
 from barnabas_broker.coordinators.groups.state_machine.group import Group
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, SavedGroup
-from barnabas_broker.partition.waiters import Deadline
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 __all__ = ["HostedGroup", "Parked", "Save"]

@@ -26,7 +26,7 @@ from typing import Any
 from barnabas_broker.coordinators.groups.state_machine.offsets import Membership, expired
 from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
-from barnabas_broker.partition.waiters import Deadline
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.slices import Slices, taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.service import MetadataService

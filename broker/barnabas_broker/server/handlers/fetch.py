@@ -45,11 +45,11 @@ from collections.abc import Callable, Generator
 
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.read_replicas import ReadReplica, preferred_replica
-from barnabas_broker.partition.waiters import Deadline
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.cold_window import ColdWindow
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, code_of, respond
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import emptied
 from barnabas_broker.timing.slices import Slices, taken
 from barnabas_broker.timing.turns import Work

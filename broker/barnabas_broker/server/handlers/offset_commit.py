@@ -15,10 +15,10 @@ from functools import partial
 
 from barnabas_broker.coordinators.groups.shard import Change, Shard, ShardState
 from barnabas_broker.coordinators.groups.state_machine.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
-from barnabas_broker.partition.waiters import Deadline
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, respond
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.offset_commit import (
     OffsetCommitRequest,

@@ -28,11 +28,11 @@ from typing import NoReturn, cast
 
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
-from barnabas_broker.partition.waiters import Deadline
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.replicas.partitions import ELECTION_S
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, Leader, respond
+from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.pieces import let_go
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import (
