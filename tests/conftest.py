@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_handle
 import pytest
 from hypothesis import settings
+from machines import cluster_handle
 
 # The same examples in every run: a failure here is never "flaky", and `scripts/sim` is where chance looks for more.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)

@@ -25,6 +25,32 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
     "barnabas_spark": ("barnabas_clients", "barnabas_raftlog.errors", "barnabas_raftlog.records"),
     "pyspark_barnabas": ("barnabas_spark",),
 }
+ORDER = {  # folder: what is in it, in floors; each may import what stands on a lower one, and nothing beside it
+    "barnabas_raftlog": (
+        "alarm callbacks errors foreign_protocols loop_meter memory printable steps unpacking"
+        " < raft wire < records < links log < multiraft < catch_up"
+    ),
+    "barnabas_raftlog.log": (
+        "checkpoint errors hampered machine state_file < removals segments < journal transfer < hard_states shared"
+        " < recovery replica < scrub < storage"
+    ),
+    "barnabas_metadata_quorum": (
+        "pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
+        " < active_controller descriptions registration submission voters < service"
+    ),
+    "barnabas_broker": (
+        "access config history process status timing < environment local_cluster partition < leadership < replicas"
+        " < coordinators < server < node < main testing < cli"
+    ),
+    "barnabas_broker.coordinators": "groups producer_ids",
+    "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
+    "barnabas_broker.cli": "lines output quick_start < errors pipes < admin times < commands < parser < entry",
+    "barnabas_clients": (
+        "arguments backoff chance errors protocol topic_partition < assignors cluster place_arguments"
+        " < groups producer < admin < consumer"
+    ),
+}
+CIRCLES = {"barnabas_raftlog.log"}  # May only shrink.
 USES_CLIENTS = ("barnabas_broker.cli", "barnabas_broker.testing")  # a command line is a client like any other
 PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with all that is in it
     "barnabas_raftlog": "wire records raft errors printable foreign_protocols loop_meter steps unpacking",
@@ -108,11 +134,16 @@ LONGER_FUNCTIONS = {  # May only shrink.
     ("clients/barnabas_clients/consumer/decoder.py", "_decode"),
     ("raftlog/barnabas_raftlog/raft/state.py", "__init__"),
 }
+ENTRIES_MAX = 20  # of a folder: what a reader takes in at a glance
+ONE_FILE_AN_API = {"broker/barnabas_broker/server/handlers", "clients/barnabas_clients/protocol"}
 FOLDERS = ("raftlog", "metadata_quorum", "broker", "clients", "spark", "tests", "docs", "scripts")
 
 
 def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+MODULES = {dotted(path) for path in FILES}
 
 
 def within(module: str, names: tuple[str, ...] | set[str]) -> bool:
@@ -126,7 +157,9 @@ def imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield f"{package}.{node.module or ''}".rstrip(".") if node.level else str(node.module)
+            base = f"{package}.{node.module or ''}".rstrip(".") if node.level else str(node.module)
+            named = {f"{base}.{alias.name}" for alias in node.names} & MODULES
+            yield from named or (base,)
 
 
 @pytest.mark.parametrize("path", FILES, ids=dotted)
@@ -147,6 +180,42 @@ def test_file_keeps_to_its_layer(path: Path) -> None:
             and name.partition(".")[0] not in PURE_STDLIB | PURE_LIBRARIES
         }
         assert not impure, "a pure module gets time, chance and I/O as arguments"
+
+
+def edges_within(folder: str) -> set[tuple[str, str]]:
+    """Return who imports whom among the modules and folders of one folder, imports for types included."""
+    return {
+        (importer, imported)
+        for path in FILES
+        if within(module := dotted(path), {folder}) and module != folder
+        for name in imports(path)
+        if within(name, {folder}) and name != folder
+        if (importer := entry_of(module, folder)) != (imported := entry_of(name, folder))
+    }
+
+
+def entry_of(module: str, folder: str) -> str:
+    return module.removeprefix(f"{folder}.").partition(".")[0]
+
+
+@pytest.mark.parametrize("folder", ORDER)
+def test_imports_of_a_folder_go_down_its_floors(folder: str) -> None:
+    floors = [floor.split() for floor in ORDER[folder].split(" < ")]
+    floor_of = {name: number for number, names in enumerate(floors) for name in names}
+    there = {entry_of(name, folder) for name in map(dotted, FILES) if within(name, {folder}) and name != folder}
+    assert floor_of.keys() == there
+    if folder not in CIRCLES:
+        up = {(importer, imported) for importer, imported in edges_within(folder)}
+        assert not {edge for edge in up if floor_of[edge[0]] <= floor_of[edge[1]]}
+
+
+@pytest.mark.parametrize("folder", sorted({dotted(path) for path in FILES if path.stem == "__init__"}))
+def test_no_import_goes_round_in_a_circle(folder: str) -> None:
+    """Not among the modules of a folder, nor between folders; imports for types alone count as well."""
+    edges = edges_within(folder)
+    while ends := {importer for importer, _ in edges} - {imported for _, imported in edges}:
+        edges = {edge for edge in edges if edge[0] not in ends}
+    assert bool(edges) == (folder in CIRCLES), edges
 
 
 def test_every_named_pure_module_exists() -> None:
@@ -271,6 +340,18 @@ def test_folder_has_a_readme(folder: str) -> None:
     assert (ROOT / folder / "README.md").read_text().strip()
 
 
+def test_folders_can_be_taken_in_at_a_glance() -> None:
+    folders = [folder for name in SOURCE_FOLDERS for folder in (ROOT / name, *(ROOT / name).rglob("*/"))]
+    counts = {
+        str(folder.relative_to(ROOT)): sum(
+            1 for entry in folder.iterdir() if not re.match(r"[._]_pycache|\.", entry.name)
+        )
+        for folder in folders
+        if "__pycache__" not in folder.parts
+    }
+    assert not {name: count for name, count in counts.items() if count > ENTRIES_MAX and name not in ONE_FILE_AN_API}
+
+
 def test_no_brokers_run_in_this_process_beside_the_tests_of_other_folders() -> None:
     """Where a test replaces a method of a class, theirs would be replaced too."""
     found = [
@@ -316,5 +397,5 @@ def test_every_risk_names_a_story_or_a_scenario_that_exists() -> None:
     assert all("`tests/" in row for row in rows), "a risk without a run that shows it"
     assert not {name for name in named if not (ROOT / name).is_file()}
     tests = ROOT / "tests"
-    known = [*tests.glob("**/test_risk_*.py"), *tests.glob("**/stories/risk_*.txt")]
+    known = [*tests.glob("**/test_risk_*.py"), *tests.glob("**/stories/**/risk_*.txt")]
     assert not {str(path.relative_to(ROOT)) for path in known} - named, "say of which risk it is"

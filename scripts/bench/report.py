@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import msgspec
-from load import Measured
 from rich.console import Console
 from rich.table import Table
+
+from bench.loads.load import Measured
 
 __all__ = ["Header", "Row", "Sample", "Samples", "page_of", "rows_of", "write_report"]
 

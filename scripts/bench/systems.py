@@ -28,10 +28,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from cluster_handle import BARNABAS, cluster, free_port, link_settings
-from delayed_network import address_of, namespace_of
+from machines.cluster_handle import BARNABAS, cluster, free_port, link_settings
+from machines.delayed_network import address_of, namespace_of
 
 HERE = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("BARNABAS_BENCH_CACHE", Path.home() / ".cache" / "barnabas-bench"))
@@ -102,13 +100,13 @@ def install_kafka() -> Path:
 
 def install_nats() -> tuple[Path, Path]:
     """Return the server and the load generator, building both if need be."""
-    source_sum = hashlib.sha256((HERE / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
+    source_sum = hashlib.sha256((HERE / "loads" / "nats_load" / "main.go").read_bytes()).hexdigest()[:12]
     server, load = CACHE / "nats-server", CACHE / f"natsload-{source_sum}"
     if not server.exists():
         fetch("go", "install", f"github.com/nats-io/nats-server/v2@{NATS_VERSION}", env={"GOBIN": str(CACHE)})
     if not load.exists():
         with tempfile.TemporaryDirectory() as copy:  # Go writes go.sum beside the source: not into the checkout.
-            source = shutil.copytree(HERE / "nats_load", Path(copy) / "nats_load")
+            source = shutil.copytree(HERE / "loads" / "nats_load", Path(copy) / "nats_load")
             fetch("go", "mod", "tidy", cwd=source)
             fetch("go", "build", "-o", load, ".", cwd=source)
     return server, load

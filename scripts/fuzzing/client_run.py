@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster_handle import Cluster
+from machines.cluster_handle import Cluster
 
 from barnabas_clients import Admin
 

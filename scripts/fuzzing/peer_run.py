@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from cluster_handle import BROKER_PORT_SPACING, Cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from machines.cluster_handle import BROKER_PORT_SPACING, Cluster
 
 from barnabas_clients import Admin
 from barnabas_raftlog.errors import BarnabasError

@@ -1,20 +1,19 @@
 """A search for inputs that break a target: atheris in processes of its own, from the corpus on, and what came of it."""
 
 import subprocess
-import sys
 import tempfile
 import time
 from hashlib import sha1
 from pathlib import Path
 from typing import NamedTuple
 
+from machines.modules import module_command, module_environment
+
 from . import corpus
 from .seeds import seeds
 from .targets import TARGETS
 
 __all__ = ["Found", "search"]
-
-HARNESS = Path(__file__).parents[1] / "fuzz_atheris.py"
 
 
 class Found(NamedTuple):
@@ -40,8 +39,10 @@ def search(target: str, seconds: int, seed: int) -> Found:
             (folder / "inputs" / sha1(data, usedforsecurity=False).hexdigest()).write_bytes(data)
         broke, status = list[bytes](), 0
         while not broke and not status and (left_s := round(until_s - time.monotonic())) > 0:
-            command = [sys.executable, str(HARNESS), target, str(left_s), name]
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            command, environment = module_command("fuzzing.one_target", target, left_s, name), module_environment()
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, errors="replace", check=False
+            )
             broke = [path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()]
             said += done.stderr.splitlines() + done.stdout.splitlines()
             status = done.returncode

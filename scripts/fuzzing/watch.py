@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster_handle import Cluster
+from machines.cluster_handle import Cluster
 
 __all__ = ["GROWTH_BYTES_MAX", "SETTINGS", "LogWatch", "growth_bytes_max", "reached", "resident_bytes"]
 

@@ -30,9 +30,9 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.produce import ProduceRequest
 from barnabas_clients.protocol.registry import decode_response
 from barnabas_raftlog.records.builder import NewRecord, build_batch
+from hostile.scenes.scene import Attack, produce
 
 from .frames import Address, connect, frame_of
-from .scene import Attack, produce
 
 VERSION = 9
 VALUE_BYTES = 900  # a request of 1 KiB

@@ -41,10 +41,10 @@ from barnabas_clients.protocol.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from hostile.scenes.connections import FOREIGN
+from hostile.scenes.scene import produce
 
 from .frames import Address, batch, bomb, frame_of
-from .scene import produce
-from .scenes_connections import FOREIGN
 
 PENDING_BYTES_MAX = 1 << 20  # of a connection that does not take what it is sent: then a turn is left out
 MIB = 1 << 20

@@ -5,14 +5,12 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Told", "ToldNothingError", "end_when_told"]
+from machines.modules import module_command, module_environment
 
-SCRIPTS = Path(__file__).parent.parent
+__all__ = ["Told", "ToldNothingError", "end_when_told"]
 
 
 class ToldNothingError(RuntimeError):
@@ -33,11 +31,10 @@ class Told:
     """One module of this folder as a process of its own: lines in, one line of JSON out for each."""
 
     def __init__(self, module: str, *arguments: object, limit_s: float = 60.0) -> None:
-        path = os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        command = [sys.executable, "-m", f"hostile.{module}", *map(str, arguments)]
+        command = module_command(f"hostile.{module}", *arguments)
         pipe = subprocess.PIPE
         self.module, self._buffer = module, b""
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=os.environ | {"PYTHONPATH": path})
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=module_environment())
         try:
             self._line(limit_s)
         except BaseException:

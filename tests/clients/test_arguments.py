@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from clients.odd_values import ODD, Odd, refused
 
 from barnabas_clients import arguments
+
+from .odd_values import ODD, Odd, refused
 
 CHECKS: dict[str, Callable[[object], object]] = {
     "whole_number": lambda value: arguments.whole_number("it", value, -5, 5),

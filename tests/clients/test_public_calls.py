@@ -12,17 +12,18 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from clients.fake_broker import Answer, FakeBroker, Handler
-from clients.fake_log import FakeLog, values_of
 from clients.groups.storing_coordinator import StoringCoordinator
-from clients.odd_values import Odd, odd_values, refused
-from clients.virtual import run_virtually, serving_virtually
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas_clients import Admin, ConfigResource, Consumer, CorruptRecordsError, NewTopic, ResetTo, TopicPartition
 from barnabas_clients.protocol import registry
 from barnabas_raftlog.errors import BarnabasError
+
+from .fake_broker import Answer, FakeBroker, Handler
+from .fake_log import FakeLog, values_of
+from .odd_values import Odd, odd_values, refused
+from .virtual import run_virtually, serving_virtually
 
 T0 = TopicPartition("t", 0)
 PATIENCE_S = 200

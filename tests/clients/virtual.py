@@ -11,12 +11,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
 
-from clients.fake_broker import FakeBroker
-from sim.cluster.loop import Clock, VirtualLoop
-from sim.cluster.network import Conditions, Network
+from sim.cluster.machines.loop import Clock, VirtualLoop
+from sim.cluster.machines.network import Conditions, Network
 from sim.cluster.world import SECOND, World
 
 from barnabas_clients import chance
+
+from .fake_broker import FakeBroker
 
 __all__ = ["run_virtually", "serving_virtually"]
 

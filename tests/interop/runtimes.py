@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import systems
+from bench import systems
 
 KAFKAJS = Path(__file__).resolve().parent / "kafkajs"
 REASON = "needs "

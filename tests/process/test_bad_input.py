@@ -6,9 +6,9 @@ import struct
 import threading
 from collections.abc import Iterator
 
-import cluster_handle
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
+from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

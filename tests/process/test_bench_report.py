@@ -5,12 +5,12 @@ import sys
 from itertools import count
 from pathlib import Path
 
-import against_bench
 import pytest
-from load import Load, LoadFailedError, Measured, run
-from quick_bench import verdict
-from report import Header, Row, Sample, Samples, page_of, rows_of
-from workloads import GROUPS, WORKLOADS
+from bench.loads.load import Load, LoadFailedError, Measured, run
+from bench.loads.workloads import GROUPS, WORKLOADS
+from bench.measures import against as against_bench
+from bench.measures.quick import verdict
+from bench.report import Header, Row, Sample, Samples, page_of, rows_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HEADER = Header("abc", "2026-01-01", "2 cores", {"kafka": "1"}, {"rounds": "2"})
@@ -119,7 +119,7 @@ def test_the_files_of_a_commit_are_taken_out_of_git_whole_and_once(tmp_path: Pat
 
 GENERATOR = """
 import sys
-from load import phase
+from bench.loads.load import phase
 with phase("one") as metrics:
     metrics["n"] = 1.0
 print("kill 3", flush=True)
@@ -133,7 +133,7 @@ def start(load: Load, killed: list[int]) -> list[Measured]:
     command = [
         sys.executable,
         "-c",
-        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts' / 'bench')!r})\n{GENERATOR}",
+        f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r})\n{GENERATOR}",
     ]
     calls = count(1)
 

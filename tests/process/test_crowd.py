@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import crowd_run
 import pytest
+from hostile import crowd
 from hostile import load as load_module
 from hostile.load import VERSION, Load
 
@@ -113,7 +113,7 @@ class Told:
 
 
 def test_what_the_machine_carries_is_the_highest_rate_that_is_kept_up_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd_run, "SETTLES_S", 0)
+    monkeypatch.setattr(crowd, "SETTLES_S", 0)
     told = Told()
-    assert crowd_run.carried(told) == pytest.approx(640.0)  # type: ignore[arg-type]
+    assert crowd.carried(told) == pytest.approx(640.0)  # type: ignore[arg-type]
     assert told.asked == ["closed", "open", "open", "open"]

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_handle
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -5,9 +5,9 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import cluster_handle
 import pytest
-from cluster_handle import BARNABAS, run
+from machines import cluster_handle
+from machines.cluster_handle import BARNABAS, run
 
 from barnabas_broker.environment import boot_id
 from barnabas_raftlog.log.checkpoint import decode

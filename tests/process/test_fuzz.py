@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import cluster_handle
 import pytest
 from fuzzing import client_run, peer_run
 from fuzzing.client_run import Plan
 from fuzzing.watch import SETTINGS
+from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -1,15 +1,13 @@
 """Groups of the project's own consumers while their coordinators are killed.
 
-The long runs of the same are `scripts/group-rounds` and `scripts/group-scale`.
+The long runs of the same are `scripts/trials/group-rounds` and `scripts/trials/group-scale`.
 """
 
 from collections.abc import Iterator
 
-import cluster_handle
-import group_rounds
-import group_scale
-import group_watch
 import pytest
+from machines import cluster_handle
+from trials import group_rounds, group_scale, group_watch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -6,19 +6,17 @@ Nothing is timed here; how long callbacks and pauses are is asserted by the scri
 import contextlib
 import os
 import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-import hostile_run
 import pytest
 from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Longest, longest_of
 from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, largest
 from hostile.machine import Machine, Still, still_ms
 from hostile.processes import Told, ToldNothingError
-from hostile.scene import SCENES
+from hostile.scenes.scene import SCENES
+from machines.modules import module_command, module_environment
 
 from barnabas_broker.server.dispatch import ELEMENTS_MAX
 from barnabas_clients.protocol.registry import APIS, read_request_header
@@ -37,10 +35,9 @@ FINE = Cost(1, alive=True, memory_mib=90, processor_s=1.0, longest=Longest(3.0, 
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_share_of_all_hostile_scenes_harms_nobody() -> None:
-    script = Path(hostile_run.__file__)
     words = ["--untimed", "--share", "0.1", "--seconds", "1", "--scenes", ",".join(SHARE)]
-    command = [sys.executable, str(script), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    command, environment = module_command("hostile.run", *words), module_environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(SHARE)} of {len(SHARE)} scenes, 0 beyond the limits" in done.stdout
 

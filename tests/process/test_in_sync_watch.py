@@ -1,7 +1,7 @@
 """What the rounds under load take for an excuse, and what not. Pure: no broker runs."""
 
 import pytest
-from in_sync_watch import Excuses, InSync, refusals
+from trials.in_sync_watch import Excuses, InSync, refusals
 
 WHOLE = InSync(frozenset({1, 2, 3}), frozenset({1, 2, 3}))
 WITHOUT_2 = InSync(frozenset({1, 2, 3}), frozenset({1, 3}))

@@ -1,11 +1,11 @@
-"""kill -9 under load from a client that nobody here wrote. The long run of the same is `scripts/kill-rounds`."""
+"""kill -9 under load from a client that nobody here wrote. The long run of the same is `scripts/trials/kill-rounds`."""
 
 from collections.abc import Iterator
 
-import cluster_handle
-import kill_rounds
 import pytest
-from in_sync_watch import InSyncWatch
+from machines import cluster_handle
+from trials import kill_rounds
+from trials.in_sync_watch import InSyncWatch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

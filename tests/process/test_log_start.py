@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import cluster_handle
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from machines import cluster_handle
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -4,7 +4,7 @@ import random
 from xml.etree import ElementTree as ET
 
 import pytest
-from soak_judge import plot, trend
+from trials.soak_judge import plot, trend
 
 MIB = 1 << 20
 

@@ -1,4 +1,4 @@
-"""Short shares of scripts/torture and scripts/power-cut: each broker on a machine whose disk forgets what is unsynced.
+"""Short shares of `torture` and `power-cut`: each broker on a machine whose disk forgets what is unsynced.
 
 They need root and loop devices. Where those are missing the tests are skipped by name; where `CI` is set they fail.
 """
@@ -6,37 +6,35 @@ They need root and loop devices. Where those are missing the tests are skipped b
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import delayed_network
 import pytest
-import torture_machines
+from machines import delayed_network, machines
+from machines.modules import module_command, module_environment
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-SCRIPTS = Path(torture_machines.__file__).parent
 LIMIT_S = 600  # of a hang, which the harnesses themselves notice after 180 s; they take 10 to 25 s
 
 
-def run(tmp_path: Path, script: str, *arguments: object) -> tuple[int, dict[str, Any], str]:
+def run(tmp_path: Path, module: str, *arguments: object) -> tuple[int, dict[str, Any], str]:
     """Run a harness; return its exit status, its result, and what it printed."""
-    if lacks := torture_machines.missing():
-        reason = f"{script}: " + "; ".join(f"no {what}: {why}" for what, why in lacks.items())
+    if lacks := machines.missing():
+        reason = f"{module}: " + "; ".join(f"no {what}: {why}" for what, why in lacks.items())
         if "CI" in os.environ:
             pytest.fail(reason)
         pytest.skip(reason)
     result = tmp_path / "result.json"
-    command = [sys.executable, str(SCRIPTS / script), "--json", str(result), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    command, environment = module_command(module, "--json", result, *arguments), module_environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     return done.returncode, json.loads(result.read_text()) if result.exists() else {}, done.stdout + done.stderr
 
 
 def test_cut_links_a_full_disk_and_a_clock_that_jumps_cost_no_acknowledged_record(tmp_path: Path) -> None:
     faults = "cut-leader-both-ways,disk-full,clock-jump"
     # One deck: the cut has two cards in it.
-    status, result, said = run(tmp_path, "torture_run.py", "--rounds", 4, "--faults", faults)
+    status, result, said = run(tmp_path, "trials.torture", "--rounds", 4, "--faults", faults)
     assert status == 0, said
     assert result["acknowledged"] > 0
     assert result["faults"] == 4
@@ -50,7 +48,7 @@ def test_brokers_far_from_each_other_lose_nothing_and_stay_in_sync(tmp_path: Pat
         if "CI" in os.environ:
             pytest.fail(lack)
         pytest.skip(lack)
-    status, result, said = run(tmp_path, "torture_run.py", "--rounds", 1, "--faults", "kill-leader", "--wire-delay", 20)
+    status, result, said = run(tmp_path, "trials.torture", "--rounds", 1, "--faults", "kill-leader", "--wire-delay", 20)
     assert status == 0, said
     assert result["acknowledged"] > 0
     assert not result["violations"]
@@ -58,7 +56,7 @@ def test_brokers_far_from_each_other_lose_nothing_and_stay_in_sync(tmp_path: Pat
 
 
 def test_power_cut_of_all_machines_costs_no_synced_record(tmp_path: Path) -> None:
-    status, result, said = run(tmp_path, "power_cut_run.py", "--rounds", 1, "--mode", "fsync")
+    status, result, said = run(tmp_path, "trials.power_cut", "--rounds", 1, "--mode", "fsync")
     assert status == 0, said
     assert result["rounds"] == 1
     assert result["acknowledged"] > 0
@@ -67,6 +65,6 @@ def test_power_cut_of_all_machines_costs_no_synced_record(tmp_path: Path) -> Non
 
 def test_power_cut_harness_sees_what_brokers_lose_whose_syncs_do_nothing(tmp_path: Path) -> None:
     """The control of the test above: a harness that is content with these brokers would be content with any."""
-    status, result, said = run(tmp_path, "power_cut_run.py", "--rounds", 1, "--no-sync")
+    status, result, said = run(tmp_path, "trials.power_cut", "--rounds", 1, "--no-sync")
     assert status == 0, said
     assert result["lost"] > 0

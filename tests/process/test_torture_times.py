@@ -5,9 +5,9 @@ from collections import Counter
 from datetime import datetime
 from pathlib import Path
 
-import torture_faults
-from torture_run import percentile
-from torture_times import LogReader, Pause, Phases, medians, phases_of
+from trials import faults as torture_faults
+from trials.times import LogReader, Pause, Phases, medians, phases_of
+from trials.torture import percentile
 
 STRUCK = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - brokers log local time
 LINES = """\

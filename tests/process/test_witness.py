@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import cluster_handle
-import kill_rounds
 import pytest
+from machines import cluster_handle
+from trials import kill_rounds
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 

@@ -24,10 +24,10 @@ SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests 
     "sender": (f"{CLIENTS}/producer/sender.py", ("tests/clients/producer", "tests/clients/live")),
     "fetcher": (
         f"{CLIENTS}/consumer/fetcher.py",
-        ("tests/clients/test_fetching.py", "tests/clients/consumer", "tests/clients"),
+        ("tests/clients/consumer/test_fetching.py", "tests/clients/consumer", "tests/clients"),
     ),
-    "shard": ("broker/barnabas_broker/coordinators/groups/shard.py", ("tests/broker/coordinator",)),
-    "links": (f"{LINKS}/links.py", ("tests/raftlog/multiraft", "tests/metadata_quorum")),
+    "shard": ("broker/barnabas_broker/coordinators/groups/shard.py", ("tests/broker/coordinators/groups",)),
+    "links": (f"{LINKS}/links.py", ("tests/raftlog/links", "tests/raftlog/multiraft", "tests/metadata_quorum")),
     "outbox": (f"{MULTIRAFT}/outbox.py", ("tests/raftlog/multiraft",)),
     "promises": (f"{MULTIRAFT}/promises.py", ("tests/raftlog/multiraft",)),
     "handlers": (f"{HANDLERS}/*.py", ("tests/broker", "tests/clients/live")),

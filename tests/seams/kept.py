@@ -3,7 +3,7 @@
 `scripts/seam-mutants` draws others by chance. These are kept for good: `test_kept` plants them, one at a time, and
 runs the test that is named beside it. Those of the producer's sender, of the coordinator's shard and of the log are
 kept beside the models that notice them (`tests/clients/producer/test_sender_histories.py`,
-`tests/broker/coordinator/test_mutants.py`, `tests/raftlog/log/test_mutants.py`).
+`tests/broker/coordinators/groups/test_mutants.py`, `tests/raftlog/log/test_mutants.py`).
 """
 
 from typing import NamedTuple
@@ -51,28 +51,28 @@ KEPT: list[Kept] = [
         "broker/barnabas_broker/server/handlers/list_offsets.py",
         "log, end = partition.log, partition.high_watermark",
         "log, end = partition.log, partition.log.log_end_offset",
-        "tests/broker/test_uncommitted_tail.py",
+        "tests/broker/partition/test_uncommitted_tail.py",
     ),
     Kept(
         "what is read from disk is not committed",
         "broker/barnabas_broker/server/handlers/fetch.py",
         "buffers = await partition.log.read_cold(asked.fetch_offset, result.high_watermark, bytes_max)",
         "buffers = await partition.log.read_cold(asked.fetch_offset, partition.log.log_end_offset, bytes_max)",
-        "tests/broker/test_uncommitted_tail.py",
+        "tests/broker/partition/test_uncommitted_tail.py",
     ),
     Kept(
         "a producer is out of order after its last number",
         "broker/barnabas_broker/partition/producer_state.py",
         "if base_sequence == (last.last_sequence + 1) % SEQUENCE_MODULUS:",
         "if base_sequence == last.last_sequence + 1:",
-        "tests/broker/test_producer_state.py",
+        "tests/broker/partition/test_producer_state.py",
     ),
     Kept(
         "the retention of the brokers does not hold for topics",
         "broker/barnabas_broker/config/topic.py",
         '    "retention.bytes": "log.retention.bytes",\n',
         "",
-        "tests/broker/test_topic_settings.py",
+        "tests/broker/config/test_topic_settings.py",
     ),
     Kept(
         "a linearizable read rests on a round that began before it",
@@ -107,7 +107,7 @@ KEPT: list[Kept] = [
         "raftlog/barnabas_raftlog/catch_up/sending.py",
         "        log.pin(segments)\n        if key in self._sessions:\n            self._end(key)\n",
         "        if key in self._sessions:\n            self._end(key)\n        log.pin(segments)\n",
-        "tests/raftlog/multiraft/test_catch_up_source.py",
+        "tests/raftlog/catch_up/test_sending.py",
     ),
     Kept(
         "a controller whose log is older than its snapshot does not start",
@@ -121,6 +121,6 @@ KEPT: list[Kept] = [
         "metadata_quorum/barnabas_metadata_quorum/controller/config_changes.py",
         "items = _items(configs.get(name, known.default))",
         'items = _items(configs.get(name, ""))',
-        "tests/metadata_quorum/test_config_changes.py",
+        "tests/metadata_quorum/controller/test_config_changes.py",
     ),
 ]

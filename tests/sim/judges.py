@@ -26,8 +26,8 @@ and two for mistakes that need a rare one."""
 
 EXAMPLES = (
     *(
-        "test_paper",
-        "test_paper_membership",
+        "paper.test_raft",
+        "paper.test_membership",
         "test_core",
         "test_elections",
         "test_standing",

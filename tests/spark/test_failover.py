@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import cluster_handle
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from machines import cluster_handle
 
 from barnabas_spark import clusters as connections
 from barnabas_spark.options import ReadOptions, parse_read_options

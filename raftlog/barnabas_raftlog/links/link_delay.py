@@ -21,7 +21,7 @@ peers; further ones are lost.
 under way dies with it and its connections end at once, where a network would have delivered the one and told the
 other later. A thread, task or timer per frame: one alarm serves everything that a node has under way.
 
-`scripts/delayed_network.py` delays packets instead, from outside, and has none of these limits.
+`scripts/machines/delayed_network.py` delays packets instead, from outside, and has none of these limits.
 """
 
 import asyncio

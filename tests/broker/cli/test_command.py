@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import cluster_handle
 import msgpack
 import pytest
+from machines import cluster_handle
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli import quick_start as cli_start

@@ -3,8 +3,8 @@
 import json
 import re
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.local_cluster.files import ClusterFiles

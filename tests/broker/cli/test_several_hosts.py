@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_broker.config.broker import BrokerConfig
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_broker.cli.commands.cluster import UNKEYED, _summary
 from barnabas_broker.config.broker import ConfigError

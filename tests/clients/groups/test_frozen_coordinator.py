@@ -5,8 +5,8 @@ import os
 import signal
 from collections.abc import Iterator
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_clients.admin import topics as admin
 from barnabas_clients.assignors import COOPERATIVE_STICKY

@@ -6,8 +6,8 @@ import signal
 import uuid
 from collections.abc import Iterator
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_clients import Admin, Consumer, Producer
 

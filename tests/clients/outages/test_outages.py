@@ -12,10 +12,10 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
-import cluster_handle
 import pytest
 from cancellation import open_sockets, sockets_close, tasks_end
 from client_calls import ADMIN, CONSUMER, PRODUCER, Call, Clients, asking_methods
+from machines import cluster_handle
 from proxy import Proxy
 
 from barnabas_broker.testing import Cluster

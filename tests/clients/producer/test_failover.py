@@ -6,8 +6,8 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator
 
-import cluster_handle
 import pytest
+from machines import cluster_handle
 
 from barnabas_clients import Producer
 from barnabas_clients.admin import topics as admin

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from clients.fake_broker import FakeBroker
-from sim.cluster.loop import Clock, VirtualLoop
-from sim.cluster.network import Conditions, Network
+from sim.cluster.machines.loop import Clock, VirtualLoop
+from sim.cluster.machines.network import Conditions, Network
 from sim.cluster.world import SECOND, World
 
 from barnabas_clients import Producer

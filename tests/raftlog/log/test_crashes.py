@@ -18,6 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
+from raftlog.log.transfer.transfers import frames_of_segments, received
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
@@ -30,7 +31,6 @@ from barnabas_raftlog.records.header import ControlKind, control_frame, next_off
 from .frames import data_frame
 from .log_model import GATED, NEVER, Item, Model
 from .memory_files import CrashError, ManualSyncer, ManualWorker, MemoryFiles
-from .transfers import frames_of_segments, received
 
 CONFIG = StorageConfig(
     journal_file_bytes=16 << 10,

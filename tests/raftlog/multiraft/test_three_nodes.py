@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from raftlog.conftest import LOOPBACK, Runner
 
 from barnabas_raftlog.links.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.log.machine.files import OsFiles
@@ -19,7 +20,6 @@ from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
-from .conftest import LOOPBACK, Runner
 from .fakes import Listener, data_frame, group_id
 
 VOTERS = frozenset({1, 2, 3})

@@ -1,4 +1,4 @@
-"""Golden stories: each file in stories/ is one situation, its commands and every effect they had.
+"""Golden stories: each file below stories/ is one situation, its commands and every effect they had.
 
 A needless save is as plain to see here as a wrong message. To accept new output after reading it:
 UPDATE_STORIES=1 pytest tests/raftlog/raft/test_stories.py, then git diff.
@@ -28,7 +28,7 @@ from barnabas_raftlog.raft.messages import (
 
 from .group import Group
 
-STORIES = sorted(Path(__file__).with_name("stories").glob("*.txt"))
+STORIES = sorted(Path(__file__).with_name("stories").rglob("*.txt"))
 
 
 class Narrator:

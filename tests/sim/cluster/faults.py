@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from .history import Partition
-from .machine import Machine
-from .network import Network
+from sim.cluster.judges.history import Partition
+from sim.cluster.machines.machine import Machine
+from sim.cluster.machines.network import Network
+
 from .swarm import Fault
 from .world import World
 

@@ -23,24 +23,30 @@ from barnabas_raftlog.log import shared
 from barnabas_raftlog.log.segments.tail_cache import TailCache
 from barnabas_raftlog.raft.membership import Member, same_directory
 from barnabas_raftlog.raft.messages import GroupId
+from sim.cluster.clients.admin import (
+    change_observers,
+    come_and_go,
+    create_topic,
+    demand_copies_of_offsets,
+    move_partitions,
+)
+from sim.cluster.clients.client import WireClient
+from sim.cluster.clients.group_member import SESSION_MS, GroupMember
+from sim.cluster.clients.lister import Lister
+from sim.cluster.clients.load import keep_loading
+from sim.cluster.clients.mixed_reader import MixedReader
+from sim.cluster.clients.own_clients import OWN_GROUP, OwnAdmin, OwnConsumer, OwnProducer, seeded_chance
+from sim.cluster.clients.own_clients import SETTLING_US as OWN_SETTLING_US
+from sim.cluster.clients.workload import Producer, Producing, Reader, delete_records
+from sim.cluster.judges.availability import Availability
+from sim.cluster.judges.history import ClientHistory, Partition
+from sim.cluster.judges.observer import Observer, observing
+from sim.cluster.machines.loop import Clock
+from sim.cluster.machines.machine import Machine
+from sim.cluster.machines.network import Address, Network
 
-from .admin import change_observers, come_and_go, create_topic, demand_copies_of_offsets, move_partitions
-from .availability import Availability
-from .client import WireClient
 from .faults import Faults
-from .group_member import SESSION_MS, GroupMember
-from .history import ClientHistory, Partition
-from .lister import Lister
-from .load import keep_loading
-from .loop import Clock
-from .machine import Machine
-from .mixed_reader import MixedReader
-from .network import Address, Network
-from .observer import Observer, observing
-from .own_clients import OWN_GROUP, OwnAdmin, OwnConsumer, OwnProducer, seeded_chance
-from .own_clients import SETTLING_US as OWN_SETTLING_US
 from .swarm import LOSES_POWER, SEGMENT_MS, Choice, choose
-from .workload import Producer, Producing, Reader, delete_records
 from .world import MS, SECOND, World
 
 __all__ = ["Run", "SimulationError", "quiet", "run_choice", "run_seed"]

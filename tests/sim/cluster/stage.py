@@ -6,14 +6,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_raftlog.records.builder import NewRecord, build_batch
+from sim.cluster.clients.admin import create_topic
+from sim.cluster.clients.client import Trouble, WireClient
+from sim.cluster.clients.workload import TIMESTAMP_MS
+from sim.cluster.judges.observer import observing
+from sim.cluster.machines.machine import Machine
 
-from .admin import create_topic
-from .client import Trouble, WireClient
-from .machine import Machine
-from .observer import observing
 from .scenario import TOPIC, Run, quiet
 from .swarm import Choice, at_ease
-from .workload import TIMESTAMP_MS
 from .world import SECOND
 
 __all__ = ["Answer", "Stage", "calm", "on_stage"]

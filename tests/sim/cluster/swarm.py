@@ -8,7 +8,8 @@ some of them left out, which is how it is shrunk.
 from random import Random
 from typing import NamedTuple
 
-from .network import Conditions
+from sim.cluster.machines.network import Conditions
+
 from .service import Service, draw
 from .world import MS, SECOND
 

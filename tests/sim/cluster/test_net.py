@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from . import disk
-from .history import ClientHistory
-from .loop import Clock, VirtualLoop
-from .network import Conditions, Network
+from sim.cluster.judges.history import ClientHistory
+from sim.cluster.machines import disk
+from sim.cluster.machines.loop import Clock, VirtualLoop
+from sim.cluster.machines.network import Conditions, Network
+
 from .scenario import SimulationError, run_choice
 from .shrink import shrink
 from .swarm import Choice, Fault, at_ease, choose

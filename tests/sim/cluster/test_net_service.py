@@ -28,10 +28,10 @@ from barnabas_metadata_quorum.leaders import announcer
 from barnabas_raftlog.links.links import Links
 from barnabas_raftlog.log.errors import StorageBusyError
 from barnabas_raftlog.raft.log_ends import LogEnds
+from sim.cluster.clients import mixed_reader
+from sim.cluster.judges.availability import CHECKS
+from sim.cluster.machines.loop import VirtualLoop
 
-from . import mixed_reader
-from .availability import CHECKS
-from .loop import VirtualLoop
 from .scenario import Run, SimulationError, run_choice
 from .service import LAG_MS, Load, Service
 from .shrink import shrink

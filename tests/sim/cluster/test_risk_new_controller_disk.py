@@ -7,10 +7,10 @@ import pytest
 
 from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP
 from barnabas_raftlog.raft.membership import Member
+from sim.cluster.clients.admin import create_topic
+from sim.cluster.judges.observer import observing
+from sim.cluster.machines.machine import Machine
 
-from .admin import create_topic
-from .machine import Machine
-from .observer import observing
 from .scenario import Run, quiet
 from .stage import Stage, calm, on_stage
 from .world import SECOND

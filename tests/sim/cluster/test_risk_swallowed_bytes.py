@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas_raftlog.links.byte_counts import ByteWatch
+from sim.cluster.judges.observer import observing
 
-from .observer import observing
 from .scenario import Run, quiet
 from .swarm import at_ease
 from .world import MS, SECOND

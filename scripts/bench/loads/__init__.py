@@ -1,0 +1,1 @@
+"""Load generators, each a process of its own, and the workloads that they are given."""

@@ -1,0 +1,1 @@
+"""One measurement a module, behind the command of the same name."""

@@ -1,0 +1,177 @@
+"""The demonstration: what goes in is every line of the Python source files around; what comes out must be the same.
+
+Each line is one record, keyed by its file, so that the lines of a file share a partition and keep their order. While
+they stream in, a consumer group of two reads along. Half-way the leader of a partition is killed with SIGKILL, and one
+of the two readers as well. At the end Spark reads everything back. The group's database and Spark each say how many
+lines every file has and what they hash to, in the order of their offsets; both are held against the files.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from machines.cluster_handle import Cluster, CommandFailedError, cluster, run
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from barnabas_clients.cluster.cluster import Cluster as ClusterClient
+
+from .load import Load, Readers
+from .reader import GROUP, Results
+from .source import Source
+from .spark import SparkResult, read_back
+
+TOPIC, PARTITIONS = "python-source", 6
+RECORDS_DEFAULT = RECORDS_MIN = 500_000
+RETURN_AFTER = 0.75  # of the records: by then the others have carried on without the killed broker for a while
+
+
+class Figures(NamedTuple):
+    """What streaming in and reading along came to; times in seconds."""
+
+    killed_broker: int
+    produce_s: float
+    pause_s: float
+    read_s: float
+    reader_killed_after: int
+    files: dict[str, tuple[int, str]]
+
+
+async def leader_of(bootstrap: str, partition: int) -> int:
+    async with ClusterClient(bootstrap) as client:
+        return (await client.leader(TOPIC, partition, 10)).node_id
+
+
+async def stream(brokers: Cluster, source: Source, database: Path, console: Console) -> Figures:
+    """Produce and read side by side, with a leader and a reader killed half-way."""
+    columns = (TextColumn("{task.description:>12}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
+    killed = 0
+    returning: asyncio.Task[float] | None = None
+    load = Load(brokers.bootstrap, TOPIC)
+    readers = Readers(brokers.bootstrap, TOPIC, database, source.records)
+    with Progress(*columns, console=console) as progress:
+        produced = progress.add_task("produce", total=source.records)
+        read = progress.add_task("group reads", total=source.records)
+
+        async def on_record(number: int) -> None:
+            nonlocal killed, returning
+            progress.update(produced, completed=number)
+            if not killed and number >= source.records // 2:
+                killed = await leader_of(brokers.bootstrap, 0)
+                await asyncio.to_thread(brokers.kill, killed)
+                console.print(f"killed broker {killed}, leader of {TOPIC}-0, with SIGKILL", style="bold red")
+            if returning is None and number >= source.records * RETURN_AFTER:
+                returning = asyncio.create_task(asyncio.to_thread(brokers.start))
+
+        def on_killed(pid: int) -> None:
+            console.print(f"killed one of the two readers, process {pid}, with SIGKILL", style="bold red")
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(readers.run(lambda count: progress.update(read, completed=count), on_killed))
+            await load.run(source, on_record)
+            progress.update(produced, completed=source.records)
+            assert returning is not None
+            console.print(f"restarted broker {killed} in {await returning:.1f} s", style="bold green")
+    results = Results(database)
+    try:
+        files = results.files()
+    finally:
+        results.close()
+    return Figures(killed, load.took_s, max(load.pauses.values()), readers.took_s, readers.killed_after, files)
+
+
+def differences(
+    source: Source, by_spark: dict[str, tuple[int, str]], by_group: dict[str, tuple[int, str]]
+) -> list[str]:
+    """Return one line for each file whose lines did not come back once, complete and in order, to either reader."""
+    found = []
+    nothing = (0, "")
+    for name, expected in source.expected.items():
+        for reader, (count, digest), hashed in (
+            ("Spark", by_spark.get(name, nothing), expected.sha256),
+            (GROUP, by_group.get(name, nothing), expected.chain),
+        ):
+            if count != expected.lines:
+                found.append(f"{name}: {reader} read {count} lines of {expected.lines}")
+            elif digest != hashed:
+                found.append(f"{name}: {reader} read lines that differ or are out of order")
+    strangers = (by_spark.keys() | by_group.keys()) - source.expected.keys()
+    return found + [f"{name}: was never written" for name in sorted(strangers)]
+
+
+def answer(result: SparkResult, console: Console) -> None:
+    """Show what Spark found out about the code."""
+    modules = Table(title="What this Python imports most (Spark, over every line)")
+    modules.add_column("module")
+    modules.add_column("import lines", justify="right")
+    modules.add_column("files", justify="right")
+    for name, lines, files in result.imports:
+        modules.add_row(name, f"{lines:,}", f"{files:,}")
+    packages = Table(title="Largest packages, and what their lines are")
+    for heading in ("package", "lines", "comment", "blank", "longest line"):
+        packages.add_column(heading, justify="left" if heading == "package" else "right")
+    for name, lines, comments, blanks, longest in result.packages:
+        packages.add_row(name, f"{lines:,}", f"{comments / lines:.0%}", f"{blanks / lines:.0%}", f"{longest:,}")
+    console.print(modules, packages)
+
+
+def closing(source: Source, figures: Figures, result: SparkResult, started_s: float) -> Table:
+    """Return the closing table."""
+    took_s = figures.produce_s
+    table = Table(title="Barnabas: what happened", show_header=False)
+    rows = {
+        "cluster of three ready after": f"{started_s:.2f} s",
+        "records": f"{source.records:,} lines of {len(source.expected):,} files, {source.size_bytes / 1e6:.1f} MB",
+        "produced with": "barnabas_clients.Producer, acks=all, idempotent, RF 3",
+        "throughput": f"{source.size_bytes / 1e6 / took_s:.1f} MB/s, {source.records / took_s:,.0f} records/s",
+        "killed with SIGKILL": f"broker {figures.killed_broker}, restarted under load; one reader of two",
+        "failover pause": f"{figures.pause_s:.2f} s, the longest wait of any partition",
+        "read by the group": f"each line once, in {figures.read_s:.1f} s; "
+        f"one reader went on alone after {figures.reader_killed_after:,} lines",
+        "read back by Spark": f"{result.rows:,} rows in {result.took_s:.1f} s",
+        "verified": "count and SHA-256 of every file's lines, in offset order, by the group and by Spark",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--records", type=int, default=RECORDS_DEFAULT, metavar="N", help="stop after the file that reaches N lines"
+    )
+    options = parser.parse_args()
+    if options.records < 1:
+        parser.error("--records must be at least 1")
+    console = Console()
+    source = Source(options.records)
+    if source.records < min(options.records, RECORDS_MIN):
+        console.print(f"only {source.records:,} lines of Python found; {options.records:,} were asked for", style="red")
+        return 1
+    with cluster() as brokers, tempfile.TemporaryDirectory(prefix="barnabas-demo-") as directory:
+        words = ("--partitions", PARTITIONS, "--replication-factor", 3, "--bootstrap-server", brokers.bootstrap)
+        run("topic", "create", TOPIC, *words)
+        figures = asyncio.run(stream(brokers, source, Path(directory) / "results.db", console))
+        with console.status("Spark reads everything back"):
+            result = read_back(brokers.bootstrap, TOPIC)
+        wrong = differences(source, result.files, figures.files)
+        answer(result, console)
+        console.print(closing(source, figures, result, brokers.ready_s))
+    if result.rows != source.records:
+        wrong.append(f"{result.rows} rows for {source.records} lines")
+    for line in wrong[:20]:
+        console.print(line, style="red")
+    console.print("everything adds up" if not wrong else f"{len(wrong)} things do not add up", style="bold")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except CommandFailedError as failure:
+        sys.exit(f"scripts/demo: {failure}")

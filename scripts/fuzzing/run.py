@@ -1,0 +1,140 @@
+"""Mutated bytes and lying values against real brokers, by a seed; what must not happen is kept and can be repeated.
+
+    scripts/fuzz --seed 7 --frames 1000000     frames of clients: each API and version, half of them well-formed
+    scripts/fuzz --peers 10000                 so many of each kind of frame and datagram between nodes
+    scripts/fuzz --atheris all --seconds 3600  the decoders by themselves, led by coverage
+    scripts/fuzz --replay FILE                 what an earlier run has found, once more
+
+Exit status: 0 nothing was wrong, 1 something was.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from machines import cluster_handle
+
+from barnabas_clients import Admin
+
+from . import client_run, corpus, peer_run, search
+from .client_run import Outcome, Plan
+from .failures import load
+from .frames import PAIRS, name_of
+from .janitor import Janitor
+from .neighbour import Noticed
+from .targets import TARGETS
+from .watch import SETTINGS
+
+REQUIRED_MAX = 1_000
+SHOWN = 20
+ALL = "all"
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What nobody should send, against real brokers.")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--frames", type=int, default=1_000_000, metavar="N", help="of clients (default 1,000,000)")
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="for the frames of clients")
+    parser.add_argument("--peers", type=int, metavar="N", help="of each kind of frame and datagram between nodes")
+    parser.add_argument("--atheris", choices=(*TARGETS, ALL), metavar="TARGET", help=f"{', '.join(TARGETS)}, or {ALL}")
+    parser.add_argument("--seconds", type=int, default=300, metavar="N", help="of each target (default 300)")
+    parser.add_argument("--keep-corpus", action="store_true", help="write what the search found into tests/fuzzing")
+    parser.add_argument("--failures", type=Path, default=Path("fuzz-failures.jsonl"), metavar="FILE")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="send what an earlier run has kept, once more")
+    parser.add_argument("--keep", action="store_true", help="leave the brokers' files")
+    return parser.parse_args()
+
+
+def table(outcome: Outcome) -> None:
+    """Print how often each API and version was sent, was answered, and reached its handler."""
+    print(f"{'API and version':34} {'lies sent':>9} {'answered':>9} {'bytes sent':>10} {'answered':>9} {'handled':>9}")
+    sent, answered = outcome.lanes.sent, outcome.lanes.answered
+    for key, version in PAIRS:
+        lies, other = (key, version, True), (key, version, False)
+        name = name_of(key, version)
+        numbers = f"{sent[lies]:9} {answered[lies]:9} {sent[other]:10} {answered[other]:9}"
+        print(f"{name:34} {numbers} {outcome.reached.get(name, 0):9}")
+    print(f"{sum(sent.values())} frames over {outcome.lanes.connections} connections")
+    beside(outcome.noticed, outcome.resident)
+
+
+def beside(noticed: Noticed, resident: list[dict[int, int]]) -> None:
+    for node_id in resident[-1] if resident else ():
+        series = " ".join(str(found.get(node_id, 0) >> 20) for found in resident)
+        print(f"broker {node_id}: MiB in memory after each round: {series}")
+    print(
+        f"the neighbour: {noticed.acked} records acknowledged, {noticed.consumed} consumed, "
+        f"{noticed.beats} heartbeats, the longest pause {noticed.pause_s:.3f} s "
+        f"(the broker's loop never ran for more than {noticed.busy_s:.3f} s of one)"
+    )
+
+
+def verdict(problems: list[str]) -> int:
+    for problem in problems[:SHOWN]:
+        print(f"WRONG: {problem}")
+    if len(problems) > SHOWN:
+        print(f"and {len(problems) - SHOWN} more")
+    print("nothing was wrong" if not problems else f"{len(problems)} things were wrong")
+    return 1 if problems else 0
+
+
+def replayed(path: Path, cluster: cluster_handle.Cluster) -> list[str]:
+    async def prepared() -> dict[str, bytes]:
+        async with Admin(cluster.bootstrap) as admin:
+            janitor = Janitor(admin)
+            await janitor.prepare()
+            return janitor.names.topic_ids
+
+    topic_ids = asyncio.run(prepared())
+    return client_run.replay([kept.with_ids(topic_ids) for kept in load(path)], cluster)
+
+
+def clients(options: argparse.Namespace) -> int:
+    with cluster_handle.cluster(options.brokers, SETTINGS, keep=options.keep) as cluster:
+        if options.replay is not None:
+            return verdict(replayed(options.replay, cluster))
+        required = min(REQUIRED_MAX, options.frames // 1_000)
+        outcome = client_run.run(Plan(options.seed, options.frames, required, options.failures), cluster)
+    table(outcome)
+    status = verdict(outcome.problems + outcome.waits)
+    if outcome.lanes.failures:
+        print(f"once more: scripts/fuzz --replay {options.failures}")
+    return status
+
+
+def peers(options: argparse.Namespace) -> int:
+    with cluster_handle.cluster(peer_run.BROKERS, peer_run.settings(), keep=options.keep) as cluster:
+        outcome = peer_run.run(options.seed, options.peers, cluster)
+    for kind, count in sorted(outcome.sent.items()):
+        print(f"{kind:40} {count:9}")
+    print(f"{sum(outcome.sent.values())} frames and datagrams over {outcome.connections} connections")
+    beside(outcome.noticed, outcome.resident)
+    return verdict(outcome.problems)
+
+
+def decoders(options: argparse.Namespace) -> int:
+    problems = []
+    for target in TARGETS if options.atheris == ALL else (options.atheris,):
+        found = search.search(target, options.seconds, options.seed)
+        print(f"{target}: {found.executed} inputs; {len(found.inputs)} worth keeping")
+        if found.broke:
+            print("\n".join(found.said[-40:]))
+            problems += [f"{target}: {data.hex() or 'no input was left'}" for data in found.broke]
+        elif options.keep_corpus:
+            corpus.save(target, found.inputs)
+    return verdict(problems)
+
+
+def main() -> int:
+    options = parsed()
+    began = time.monotonic()
+    act = decoders if options.atheris is not None else peers if options.peers is not None else clients
+    status = act(options)
+    print(f"seed {options.seed}, {time.monotonic() - began:.0f} s")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

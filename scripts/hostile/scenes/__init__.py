@@ -1,0 +1,1 @@
+"""The scenes: one way to harm a broker each, in one table (`scene`)."""

@@ -1,0 +1,20 @@
+"""Runs a module of these scripts as a process of its own, from wherever it is asked for."""
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["module_command", "module_environment"]
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+
+
+def module_command(module: str, *arguments: object) -> list[str]:
+    """Return the words that run `module`, as `trials.torture`; in `module_environment`."""
+    return [sys.executable, "-m", module, *map(str, arguments)]
+
+
+def module_environment() -> dict[str, str]:
+    """Return this process' environment, with these scripts where Python looks for modules."""
+    path = os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return os.environ | {"PYTHONPATH": path}

@@ -1,0 +1,205 @@
+"""`scripts/sim`: run seeds, print distributions; on a failure print how to see it again, and end with 1.
+
+Whole brokers by default; `--cores` runs bare Raft groups, which are a hundred times cheaper and see less.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import NamedTuple
+
+from sim import scenario as core_scenario
+from sim.cluster.judges.coverage import FAULTS, PATHS, judge_strength
+from sim.cluster.scenario import SimulationError, run_choice, run_seed
+from sim.cluster.shrink import shrink
+from sim.cluster.swarm import Choice, choose
+
+SEEDS_BETWEEN_SIGNS = 250  # of life, while it runs
+CORES_SHOWN = (
+    "acknowledged",
+    "elections",
+    "crashes",
+    "cuts",
+    "stalls",
+    "mistakes",
+    "truncations",
+    "snapshots",
+    "reads",
+)
+NODES_SHOWN = (
+    "acknowledged",
+    "elections",
+    "recoveries",
+    "read",
+    "commits",
+    "deletions",
+    "looks when all was owed",
+    "own delivered",
+    "own consumed",
+    "events",
+    "virtual ms",
+    "cpu ms",
+)
+
+
+class Outcome(NamedTuple):
+    """One seed: what it counted, or why it failed."""
+
+    seed: int
+    counts: dict[str, int]
+    failure: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this seed alone; if it fails, shrink it")
+    parser.add_argument("--count", type=int, default=50, help="run so many seeds (default 50)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--minutes", type=float, help="run as many seeds as this time allows")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--cores", action="store_true", help="bare Raft groups instead of whole brokers")
+    parser.add_argument("--keep-going", action="store_true", help="do not end at the first failure")
+    options = parser.parse_args()
+    if options.seed is not None:
+        return _one(options.seed, cores=options.cores)
+    return _many(options)
+
+
+def _one(seed: int, *, cores: bool) -> int:
+    run = _run_cores if cores else _run_nodes
+    outcome = run(seed)
+    if outcome.failure:
+        print(outcome.failure, file=sys.stderr)
+        if not cores:
+            _shrink(choose(seed), outcome.failure)
+        return 1
+    if not cores:
+        print(*(f"  {name} = {value}" for name, value in choose(seed)._asdict().items()), sep="\n")
+    for name, value in sorted(outcome.counts.items()):
+        print(f"{name:>24} {value:>9,}")
+    return 0
+
+
+def _shrink(choice: Choice, failure: str) -> None:
+    print("shrinking ...", file=sys.stderr)
+    kind = _kind(failure)
+
+    def fails(candidate: Choice) -> bool:
+        try:
+            run_choice(candidate)
+        except SimulationError as error:
+            return _kind(str(error)) == kind
+        return False
+
+    try:
+        run_choice(shrink(choice, fails))
+    except SimulationError as error:
+        print(f"the smallest run found that fails so:\n{error}", file=sys.stderr)
+
+
+def _kind(failure: str) -> str:
+    """Return what stays the same of a failure when a run becomes smaller: its first words."""
+    return " ".join(failure.split()[:4])
+
+
+def _many(options: argparse.Namespace) -> int:
+    run = _run_cores if options.cores else _run_nodes
+    started_s = time.monotonic()
+    outcomes = list[Outcome]()
+    failures = list[Outcome]()
+    seeds = _seeds(options)
+    # What is loaded already is no garbage, and need not be looked through after every seed.
+    with ProcessPoolExecutor(options.jobs, initializer=gc.freeze) as pool:
+        running = set[Future[Outcome]]()
+        while True:
+            while len(running) < 2 * options.jobs and (failures == [] or options.keep_going):
+                seed = next(seeds, None)
+                if seed is None:
+                    break
+                running.add(pool.submit(run, seed))
+            if not running:
+                break
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for outcome in (future.result() for future in done):
+                if outcome.failure:
+                    failures.append(outcome)
+                    print(f"FAILED: {outcome.failure}", file=sys.stderr, flush=True)
+                else:
+                    outcomes.append(outcome)
+                if not (finished := len(outcomes) + len(failures)) % SEEDS_BETWEEN_SIGNS:
+                    seconds = time.monotonic() - started_s
+                    print(f"{finished} seeds in {seconds:,.0f} s, {len(failures)} failed", file=sys.stderr, flush=True)
+    _report(outcomes, NODES_SHOWN if not options.cores else CORES_SHOWN, time.monotonic() - started_s)
+    complaints = list[str]()
+    if not options.cores:
+        runs = [outcome.counts for outcome in outcomes]
+        _report_paths(runs)
+        complaints = judge_strength(runs)
+    for kind, count in Counter(_kind(outcome.failure) for outcome in failures).most_common():
+        print(f"{count:>6} seeds failed with: {kind}", file=sys.stderr)
+    if failures:
+        print(f"failed: {sorted(outcome.seed for outcome in failures)}", file=sys.stderr)
+    for complaint in complaints:
+        print(f"too weak: {complaint}", file=sys.stderr)
+    return 1 if failures or complaints else 0
+
+
+def _report_paths(runs: list[dict[str, int]]) -> None:
+    """Print how often each kind of fault struck and each rare path was gone, and which never."""
+    print(f"\n{'':>28} {'times':>9} {'seeds':>7}")
+    never = list[str]()
+    for name, key in (FAULTS | PATHS).items():
+        times = [run.get(key, 0) for run in runs]
+        print(f"{name:>28} {sum(times):>9,} {sum(map(bool, times)):>7,}")
+        if not any(times):
+            never.append(name)
+    print(f"never reached: {', '.join(never) or 'nothing'}")
+
+
+def _report(outcomes: list[Outcome], shown: tuple[str, ...], seconds: float) -> None:
+    print(f"{len(outcomes)} seeds, all invariants held, {seconds:.1f} s")
+    if not outcomes:
+        return
+    print(f"{'':>24} {'total':>11} {'least':>8} {'median':>8} {'most':>8} {'seeds with any':>15}")
+    for name in shown:
+        values = [outcome.counts.get(name, 0) for outcome in outcomes]
+        any_count = sum(value > 0 for value in values)
+        print(
+            f"{name:>24} {sum(values):>11,} {min(values):>8,} {statistics.median_low(values):>8,} {max(values):>8,}"
+            f" {any_count:>15,}"
+        )
+
+
+def _seeds(options: argparse.Namespace) -> Iterator[int]:
+    end_s = time.monotonic() + options.minutes * 60 if options.minutes else None
+    seed = options.first
+    while time.monotonic() < end_s if end_s is not None else seed < options.first + options.count:
+        yield seed
+        seed += 1
+
+
+def _run_nodes(seed: int) -> Outcome:
+    started_s = time.process_time()
+    try:
+        run = run_seed(seed)
+    except SimulationError as error:
+        return Outcome(seed, {}, str(error))
+    measures = {"virtual ms": run.world.now_us // 1_000, "cpu ms": int((time.process_time() - started_s) * 1_000)}
+    return Outcome(seed, {**run.world.counts, **measures}, "")
+
+
+def _run_cores(seed: int) -> Outcome:
+    try:
+        sim = core_scenario.run_seed(seed)
+    except core_scenario.SimulationError as error:
+        return Outcome(seed, {}, str(error))
+    return Outcome(seed, {**sim.counts, "acknowledged": len(sim.acknowledged)}, "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

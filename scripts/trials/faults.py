@@ -1,0 +1,192 @@
+"""The faults of `scripts/torture`: how each strikes, whom, for how long, and how it is mended.
+
+A *promise* is about the time after a fault within which every partition has acknowledged a record that was sent after
+it. Faults under a promise have more cards, so that a hundred rounds say something about 99 of a hundred. `needs` names
+what a computer must be able to do for a fault (`torture_machines.missing`).
+"""
+
+import dataclasses
+import random
+import signal
+from collections.abc import Callable, Mapping
+
+from machines.machines import Machines
+
+HOUR_MS = 3_600_000
+
+
+@dataclasses.dataclass
+class Scene:
+    """What a fault may look at when it strikes. `leaders`: node id by partition, as clients were told just before."""
+
+    machines: Machines
+    chance: random.Random
+    leaders: Mapping[int, int]
+
+    def a_leader(self) -> int:
+        return self.chance.choice(sorted({leader for leader in self.leaders.values() if leader > 0}))
+
+    def a_broker(self) -> int:
+        return self.chance.choice(self.machines.others())
+
+
+@dataclasses.dataclass(frozen=True)
+class Promise:
+    """What 99 of 100 rounds of the faults under it take at most, with the brokers' default settings."""
+
+    what: str
+    p99_s: float
+
+
+KILLED_LEADER = Promise("kill -9 of a leader", 0.5)
+CUT_LINK = Promise("cut link between brokers", 1.5)
+PROMISES = (KILLED_LEADER, CUT_LINK)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """One kind of fault. `strike` returns whom it struck; `mend` undoes what it did to those.
+
+    `cards`: how often it lies in the deck that the rounds are dealt from.
+    """
+
+    name: str
+    strike: Callable[[Scene], list[int]]
+    mend: Callable[[Scene, list[int]], None]
+    hold_s: tuple[float, float] = (2.0, 4.0)
+    needs: str = ""
+    promise: Promise | None = None
+    cards: int = 1
+
+
+def _kill(scene: Scene, node_ids: list[int]) -> list[int]:
+    # All signals first: `kill` waits for the end of each.
+    for node_id in node_ids:
+        scene.machines[node_id].signal(signal.SIGKILL)
+    for node_id in node_ids:
+        scene.machines[node_id].kill()
+    return node_ids
+
+
+def _restart(scene: Scene, node_ids: list[int]) -> None:
+    scene.machines.start(*node_ids)
+
+
+def _suspend(scene: Scene) -> list[int]:
+    node_id = scene.a_leader()
+    scene.machines[node_id].signal(signal.SIGSTOP)
+    return [node_id]
+
+
+def _resume(scene: Scene, node_ids: list[int]) -> None:
+    for node_id in node_ids:
+        scene.machines[node_id].signal(signal.SIGCONT)
+
+
+def _cut_one_way(scene: Scene) -> list[int]:
+    """The leader's words reach nobody; it hears everybody."""
+    leader = scene.a_leader()
+    for other in scene.machines.others(leader):
+        scene.machines.cut(leader, other)
+    return [leader]
+
+
+def _cut_other_way(scene: Scene) -> list[int]:
+    """The leader is heard by everybody and hears nobody."""
+    leader = scene.a_leader()
+    for other in scene.machines.others(leader):
+        scene.machines.cut(other, leader)
+    return [leader]
+
+
+def _cut_both_ways(scene: Scene) -> list[int]:
+    """The leader and the other brokers do not hear each other; clients reach all of them."""
+    leader = scene.a_leader()
+    for other in scene.machines.others(leader):
+        scene.machines.cut(leader, other)
+        scene.machines.cut(other, leader)
+    return [leader]
+
+
+def _cut_one_link(scene: Scene) -> list[int]:
+    """Two of three brokers do not hear each other; the third hears both."""
+    leader = scene.a_leader()
+    other = scene.chance.choice(scene.machines.others(leader))
+    scene.machines.cut(leader, other)
+    scene.machines.cut(other, leader)
+    return [leader, other]
+
+
+def _cut_off(scene: Scene) -> list[int]:
+    """Nothing that the leader sends arrives anywhere, clients included."""
+    leader = scene.a_leader()
+    scene.machines.cut_off(leader)
+    return [leader]
+
+
+def _mend_links(scene: Scene, _: list[int]) -> None:
+    scene.machines.mend_links()
+
+
+def _fill_disk(scene: Scene) -> list[int]:
+    leader = scene.a_leader()
+    scene.machines[leader].fill_disk()
+    return [leader]
+
+
+def _empty_disk(scene: Scene, node_ids: list[int]) -> None:
+    for node_id in node_ids:
+        scene.machines[node_id].empty_disk()
+
+
+def _jump_clock(scene: Scene) -> list[int]:
+    node_id = scene.a_broker()
+    hours = scene.chance.choice([-24 * 400, -72, -1, 1, 72, 24 * 400])
+    scene.machines[node_id].move_clock(hours * HOUR_MS)
+    return [node_id]
+
+
+def _set_clock(scene: Scene, node_ids: list[int]) -> None:
+    for node_id in node_ids:
+        scene.machines[node_id].move_clock(0)
+
+
+def _lose_power(scene: Scene, node_ids: list[int]) -> list[int]:
+    scene.machines.lose_power(*node_ids)
+    return node_ids
+
+
+def _restore_power(scene: Scene, node_ids: list[int]) -> None:
+    scene.machines.restore_power(node_ids)
+    scene.machines.start(*node_ids)
+
+
+SHORT = (1.0, 2.0)
+FAULTS = (
+    Fault("kill-leader", lambda scene: _kill(scene, [scene.a_leader()]), _restart, SHORT, "", KILLED_LEADER, 5),
+    Fault("kill-any", lambda scene: _kill(scene, [scene.a_broker()]), _restart, SHORT),
+    Fault("kill-all", lambda scene: _kill(scene, scene.machines.others()), _restart, (0.0, 0.5)),
+    Fault("suspend-leader", _suspend, _resume, (2.0, 6.0)),
+    Fault("cut-leader-unheard", _cut_one_way, _mend_links, (3.0, 5.0), "links", CUT_LINK),
+    Fault("cut-leader-deaf", _cut_other_way, _mend_links, (3.0, 5.0), "links", CUT_LINK),
+    Fault("cut-leader-both-ways", _cut_both_ways, _mend_links, (3.0, 5.0), "links", CUT_LINK, 2),
+    Fault("cut-one-link", _cut_one_link, _mend_links, (3.0, 5.0), "links", CUT_LINK),
+    # Under no promise: its clients know it only by the time, of which librdkafka looks once a second.
+    Fault("cut-off-leader", _cut_off, _mend_links, (3.0, 5.0), "links"),
+    Fault("disk-full", _fill_disk, _empty_disk, (2.0, 4.0), "disks"),
+    Fault("clock-jump", _jump_clock, _set_clock, (1.0, 3.0), "clock and syncs"),
+    Fault("power-cut-leader", lambda scene: _lose_power(scene, [scene.a_leader()]), _restore_power, SHORT, "disks"),
+    Fault(
+        "power-cut-all", lambda scene: _lose_power(scene, scene.machines.others()), _restore_power, (0, 0.5), "disks"
+    ),
+)
+BY_NAME = {fault.name: fault for fault in FAULTS}
+
+
+def deck(chance: random.Random, faults: list[Fault], rounds: int) -> list[Fault]:
+    """Return a fault for each round: every kind as often as it has cards, in an order that the seed decides."""
+    cards = [fault for fault in faults for _ in range(fault.cards)]
+    dealt: list[Fault] = []
+    while len(dealt) < rounds:
+        dealt += chance.sample(cards, len(cards))
+    return dealt[:rounds]

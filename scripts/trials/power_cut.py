@@ -1,0 +1,195 @@
+"""Rounds of power cuts on three real brokers whose disks lose, at the cut, whatever was not written to them.
+
+    --mode fsync       all three machines lose power at the same instant, under load. Nothing acknowledged may be lost.
+    --mode page-cache  a follower is suspended while the two others go on; then one of these loses its power and the
+                       other crashes, so that what was acknowledged meanwhile is whole in the crashed one's files alone;
+                       the suspended one and the one without memory come back first. Nothing acknowledged may be lost:
+                       not by an election among those two either.
+    --no-sync          the control: from some moment on, fdatasync and its kin report success and do nothing. A round
+                       must then show losses; if it does not, this harness is blind, and that is the failure.
+
+After each round a reader goes from where the last one ended to the end of every partition, after the last one from the
+start. The history is judged by the rules of `barnabas check`; the disks are those of torture_machines.py.
+
+Exit status: 0 as it should be, 1 not, 2 this computer cannot do it.
+"""
+
+import argparse
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from machines.machines import Machines, MissingError, command, enter
+
+from barnabas_broker.cli.commands.check import verdict
+
+from .load import Member, Producing, Recorder, Worker, audit
+from .torture import FAILED, PARTITIONS, cannot, create_topic, leave_evidence, wait_whole
+
+SETTLE_S = (0.5, 2.0)
+# How long the one who lost its memory and the one who lagged have to make the mistake of electing one of themselves.
+TEMPTATION_S = 4.0
+
+
+class Rounds:
+    """A cluster, its load, and what a round does to it."""
+
+    def __init__(self, machines: Machines, recorder: Recorder, chance: random.Random, records_per_s: int) -> None:
+        self.machines, self.recorder, self.chance = machines, recorder, chance
+        self.ends = [0] * PARTITIONS
+        self.marked = Producing(recorder, machines.bootstrap, "p1", PARTITIONS, records_per_s // 2)
+        other = Producing(recorder, machines.bootstrap, "p2", PARTITIONS, records_per_s // 2)
+        self.workers: list[Worker] = [self.marked, other, Member(recorder, machines.bootstrap, "m1", 15.0)]
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+        self.wait_acknowledged()
+
+    def wait_acknowledged(self) -> float:
+        """Wait until every partition has acknowledged something sent from now on; return how long the slowest took."""
+        self.marked.mark(time.monotonic())
+        return max(self.marked.wait_for_marks().values())
+
+    def finish(self) -> None:
+        for worker in self.workers:
+            worker.stopping.set()
+        for worker in self.workers:
+            worker.finish()
+
+    def settle(self) -> None:
+        wait_whole(self.machines.bootstrap)
+        time.sleep(self.chance.uniform(*SETTLE_S))
+
+    def cut_all(self) -> None:
+        everybody = self.machines.others()
+        self.recorder.fault("power cut", "all")
+        self.machines.lose_power(*everybody)
+        self.machines.restore_power(everybody)
+        self.machines.start()
+        self.recorder.fault_ended("power cut", "all")
+
+    def cut_one_and_crash_another(self) -> None:
+        lagging, cut, crashed = self.chance.sample(self.machines.others(), 3)
+        self.recorder.fault("power cut and crash", f"{lagging} lags, {cut} loses power, {crashed} crashes")
+        self.machines[lagging].signal(signal.SIGSTOP)
+        time.sleep(self.chance.uniform(0.3, 3.0))
+        self.machines.lose_power(cut)
+        self.machines[crashed].kill()
+        self.machines[lagging].signal(signal.SIGCONT)
+        self.machines.restore_power([cut])
+        self.machines[cut].begin_start()
+        time.sleep(TEMPTATION_S)
+        self.machines[crashed].begin_start()
+        self.machines[cut].wait_ready()
+        self.machines[crashed].wait_ready()
+        self.recorder.fault_ended("power cut and crash", "")
+
+    def audit(self, number: int) -> None:
+        self.ends = audit(self.recorder, self.machines.bootstrap, f"audit-{number}", self.ends)
+
+    def lie_about_syncs(self) -> None:
+        """Let everything so far be on the disks, so that the cluster survives, and nothing from here on."""
+        for machine in self.machines.all:
+            command("sync", "--file-system", machine.disk)
+            machine.lie_about_syncs()
+
+
+def run(options: argparse.Namespace, folder: Path) -> int:
+    chance = random.Random(options.seed)
+    machines = Machines(folder, settings=dict(item.split("=", 1) for item in options.settings))
+    recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
+    hung, done, pauses = "", 0, []
+    try:
+        machines.start()
+        create_topic(machines.bootstrap, flush_mode=options.mode)
+        rounds = Rounds(machines, recorder, chance, options.records_per_s)
+        rounds.start()
+        for number in range(1, options.rounds + 1):
+            began = time.monotonic()
+            rounds.settle()
+            if options.no_sync and number == 1:
+                rounds.lie_about_syncs()
+                time.sleep(1.0)
+            if options.mode == "fsync":
+                rounds.cut_all()
+            else:
+                rounds.cut_one_and_crash_another()
+            pauses.append(rounds.wait_acknowledged())
+            rounds.audit(number)
+            done += 1
+            summary = recorder.checker.summary()
+            print(
+                f"round {number:3}: {summary.acknowledged:7,} acknowledged so far, {summary.violations} violations; "
+                f"{time.monotonic() - began:.1f} s",
+                flush=True,
+            )
+            if summary.violations:
+                break
+        rounds.finish()
+        wait_whole(machines.bootstrap)
+        audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
+        for worker in rounds.workers:
+            for line in worker.trouble[:5]:
+                print(f"note: {line}")
+    except RuntimeError as error:  # HangError, or a broker that does not start
+        hung = str(error)
+        print(f"HUNG: {hung}", file=sys.stderr)
+        for machine in machines.all:
+            print(f"broker {machine.node_id} last said: {machine.last_words()}", file=sys.stderr)
+    finally:
+        machines.mend_links()
+        machines.stop()
+        recorder.close()
+    return judge(options, recorder, folder, hung, done)
+
+
+def judge(options: argparse.Namespace, recorder: Recorder, folder: Path, hung: str, done: int) -> int:
+    summary = recorder.checker.summary()
+    for violation in recorder.checker.violations[: 5 if options.no_sync else 20]:
+        print(violation, file=sys.stderr)
+    print(f"{done} rounds, {options.mode}: {verdict(summary)}")
+    lost = [violation for violation in recorder.checker.violations if violation.rule.name == "LOST"]
+    if options.json:
+        answer = {"hung": hung, "rounds": done, "lost": len(lost), **summary._asdict()}
+        Path(options.json).write_text(json.dumps(answer, indent=2) + "\n")
+    if options.no_sync:
+        print(
+            f"control: {len(lost)} losses seen, as it must be"
+            if lost
+            else "control: NO loss seen: this harness is blind"
+        )
+        return 0 if lost else FAILED
+    failed = bool(hung or summary.violations or summary.unread)
+    if failed:
+        words = f"--rounds {options.rounds} --seed {options.seed} --mode {options.mode}"
+        print(f"again: scripts/trials/power-cut {words}", file=sys.stderr)
+        leave_evidence(folder, recorder.path)
+    return FAILED if failed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10, help="about 8 s each")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mode", choices=("fsync", "page-cache"), default="fsync", help="flush.mode of the topic")
+    parser.add_argument("--no-sync", action="store_true", help="the control: syncs lie, losses must be seen")
+    parser.add_argument("--records-per-s", type=int, default=600)
+    parser.add_argument("--history", help="leave the history in this file")
+    parser.add_argument("--json", help="write the result to this file")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    options = parser.parse_args()
+    try:
+        enter()
+    except MissingError as error:
+        return cannot("power-cut", error)
+    with tempfile.TemporaryDirectory(prefix="barnabas-power-cut-") as folder:
+        return run(options, Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

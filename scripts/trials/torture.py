@@ -1,0 +1,336 @@
+"""Rounds of faults under load on three real brokers, each on a machine of its own; the history is judged as it grows.
+
+A round: all replicas in sync, a second of load, a fault that the seed chose, a while of it, the mending, all replicas
+in sync again. Measured is, from the moment the fault strikes, how long every partition took to acknowledge a record
+that was sent after that moment: the slowest partition counts, so this is never less than what any one client waits.
+Where that time went is read out of the brokers' logs (torture_times.py). Before the first fault, and after the last,
+the load runs for twice `replica.lag.time.max.ms` (4 s, unless --set says otherwise) without one; who is in sync, and
+whether records are refused for that (`min.insync.replicas` is 2), is looked at all the while (in_sync_watch.py).
+
+Exit status: 0 nothing lost, nothing hung, and nobody out of sync without a fault; 1 otherwise; 2 this computer cannot
+do what was asked for. Whether the times are within the targets is said in the last lines and is not in the status: it
+says as much about the computer.
+"""
+
+import argparse
+import json
+import math
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from machines.cluster_handle import add_link_options, link_settings
+from machines.delayed_network import network_lacks
+from machines.machines import Machines, MissingError, enter, missing
+
+from barnabas_broker.cli.commands.check import verdict
+
+from . import faults as torture_faults
+from .in_sync_watch import InSyncWatch, Steady
+from .load import (
+    IMPATIENT,
+    TOPIC,
+    WAIT_LIMIT_S,
+    Following,
+    HangError,
+    Member,
+    Producing,
+    Recorder,
+    Watching,
+    Worker,
+    audit,
+    name_of,
+)
+from .times import LogReader, Pause, medians, phases_of
+
+PARTITIONS = 6
+SETTLE_S = 1.0
+LAG_MAX = "replica.lag.time.max.ms"
+LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before anybody is missed
+FAILED, CANNOT = 1, 2
+
+
+class Load:
+    """All clients of one run."""
+
+    def __init__(self, recorder: Recorder, bootstrap: str, records_per_s: int) -> None:
+        self.recorder, self.bootstrap = recorder, bootstrap
+        self.marked = Producing(recorder, bootstrap, "p1", PARTITIONS, records_per_s // 2)
+        self.workers: list[Worker] = [
+            self.marked,
+            Producing(recorder, bootstrap, "p2", PARTITIONS, records_per_s // 2),
+            Following(recorder, bootstrap, PARTITIONS),
+            Watching(recorder, bootstrap, PARTITIONS),
+            Member(recorder, bootstrap, "m1", 30.0),
+            Member(recorder, bootstrap, "m2", 8.0),
+        ]
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+        self.marked.mark(time.monotonic())
+        self.marked.wait_for_marks()
+
+    def finish(self) -> None:
+        for worker in self.workers:
+            worker.stopping.set()
+        for worker in self.workers:
+            worker.finish()
+
+    def trouble(self) -> list[str]:
+        return [line for worker in self.workers for line in worker.trouble]
+
+    def check_alive(self) -> None:
+        if dead := [worker.name for worker in self.workers if not worker.is_alive()]:
+            raise HangError(f"ended before its time: {', '.join(dead)}: {self.trouble()[-3:]}")
+        if self.recorder.contradictions:
+            raise HangError(f"the load contradicts itself: {self.recorder.contradictions[0]}")
+
+
+def create_topic(bootstrap: str, **settings: str) -> None:
+    """Create the topic; a setting's dots are written as underscores."""
+    # Not impatient: nothing is measured yet, and a question that was given up would be asked again too late.
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
+    for future in admin.create_topics([topic], operation_timeout=30).values():
+        future.result(60)
+
+
+def wait_whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
+    """Wait until every replica of every partition is in sync, as clients see it; return the leaders.
+
+    Raises:
+        HangError: they are not within the limit.
+    """
+    admin = AdminClient({**IMPATIENT, "bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + limit_s
+    found: dict[int, Any] = {}
+    while True:
+        try:
+            found = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+            if len(found) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in found.values()):
+                return {number: p.leader for number, p in found.items()}
+        except KafkaException:
+            pass  # Whoever was asked is not there, or not yet; the next answer counts.
+        if time.monotonic() > deadline:
+            state = {number: (p.leader, list(p.isrs)) for number, p in found.items()}
+            raise HangError(f"not in sync after {limit_s:.0f} s; leader and in-sync replicas: {state}")
+        time.sleep(0.05)
+
+
+def strike(
+    load: Load,
+    machines: Machines,
+    fault: torture_faults.Fault,
+    chance: random.Random,
+    watch: InSyncWatch | None = None,
+) -> tuple[str, Pause]:
+    """Run one round; return whom it struck and what it cost. `watch` is told who has an excuse."""
+    leaders = wait_whole(load.bootstrap)
+    time.sleep(SETTLE_S)
+    load.check_alive()
+    scene = torture_faults.Scene(machines, chance, leaders)
+    hold_s = chance.uniform(*fault.hold_s)
+    logs = LogReader([machine.log for machine in machines.all])
+    logs.skip()
+    moment, struck_at = time.monotonic(), time.time()
+    load.marked.mark(moment)
+    load.recorder.fault(fault.name, "")
+    if watch is not None:
+        watch.strike(machines.others())  # Whom it strikes is not known before.
+    struck = fault.strike(scene)
+    if watch is not None and fault.needs != "links":  # else who is cut off misses the others
+        watch.spare(machines.others(*struck))
+    time.sleep(max(0.0, moment + hold_s - time.monotonic()))
+    fault.mend(scene, struck)
+    if watch is not None:
+        watch.mend(machines.others())
+    target = ",".join(map(str, struck))
+    load.recorder.fault_ended(fault.name, target)
+    waits = load.marked.wait_for_marks()
+    slowest = max(waits, key=lambda partition: waits[partition])
+    name, seconds = name_of(slowest), waits[slowest]
+    return target, Pause(name, seconds, phases_of(logs.lines(), name, struck_at, seconds))
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
+
+
+def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
+    """Print what each fault cost, and how that compares with what is promised; return the rows."""
+    rows = []
+    print(f"{'seconds':22} {'rounds':>6} {'median':>7} {'p99':>7} {'longest':>7}   median of those with an election")
+    for fault in torture_faults.FAULTS:
+        if of_fault := pauses.get(fault.name):
+            values = [pause.seconds for pause in of_fault]
+            p99, middle = percentile(values, 0.99), statistics.median(values)
+            way = medians(of_fault)
+            print(f"{fault.name:22} {len(values):6} {middle:7.3f} {p99:7.3f} {max(values):7.3f}   {way or ''}".rstrip())
+            met = None if fault.promise is None else p99 <= fault.promise.p99_s
+            rows.append({"fault": fault.name, "pauses_s": [round(value, 3) for value in values], "target_met": met})
+    for promise in torture_faults.PROMISES:
+        names = [fault.name for fault in torture_faults.FAULTS if fault.promise is promise]
+        if values := [pause.seconds for name in names for pause in pauses.get(name, ())]:
+            p99 = percentile(values, 0.99)
+            word = "met" if p99 <= promise.p99_s else "MISSED"
+            over = sum(value > promise.p99_s for value in values)
+            target = f"{over} over the target of {promise.p99_s} s"
+            print(f"{promise.what}: p99 {p99:.3f} s of {len(values)} rounds, {target}: {word}")
+    return rows
+
+
+def round_trip_s(options: argparse.Namespace) -> float:
+    """Return what a question from one broker to another takes at most, by what the links were told."""
+    one_way_ms: float = options.link_delay + options.link_jitter
+    return 2 * (one_way_ms + (options.wire_delay or 0.0)) / 1000
+
+
+def run_rounds(
+    options: argparse.Namespace,
+    faults: list[torture_faults.Fault],
+    machines: Machines,
+    recorder: Recorder,
+    pauses: dict[str, list[Pause]],
+) -> list[str]:
+    """Run all rounds, fill `pauses`, and return who was out of sync, and what was refused for it, without a fault.
+
+    Raises:
+        RuntimeError: something hung, or a broker did not start.
+    """
+    chance = random.Random(options.seed)
+    print(f"three brokers ready in {machines.start():.2f} s")
+    create_topic(machines.bootstrap, min_insync_replicas="2")
+    wait_whole(machines.bootstrap)
+    lag_max_s = int(machines.settings[LAG_MAX]) / 1000
+    watch = InSyncWatch(machines.bootstrap, [one.log for one in machines.all], lag_max_s, round_trip_s(options))
+    load, steady = Load(recorder, machines.bootstrap, options.records_per_s), Steady(machines.bootstrap)
+    load.start()
+    steady.start()
+    watch.start()
+    time.sleep(2 * lag_max_s)
+    for number, fault in enumerate(torture_faults.deck(chance, faults, options.rounds), 1):
+        began = time.monotonic()
+        target, pause = strike(load, machines, fault, chance, watch)
+        pauses[fault.name].append(pause)
+        wrong = recorder.checker.summary().violations
+        print(
+            f"round {number:3}: {fault.name:22} broker {target:6} first acknowledged after {pause.seconds:6.3f} s "
+            f"({pause.partition}: {pause.phases or 'no election'}); round {time.monotonic() - began:5.1f} s"
+            + (f"; {wrong} VIOLATIONS" if wrong else ""),
+            flush=True,
+        )
+        if wrong:
+            break  # What comes after would only bury it.
+    else:
+        time.sleep(watch.excuses.grace_s + 2 * lag_max_s)
+    load.finish()
+    steady.finish()
+    without_excuse = watch.finish()
+    wait_whole(load.bootstrap)
+    audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
+    for line in load.trouble()[:20]:
+        print(f"note: {line}")
+    print(f"{watch.summary()}; without an excuse: {len(without_excuse)}")
+    return without_excuse
+
+
+def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder: Path) -> int:
+    settings = {LAG_MAX: str(LAG_MAX_MS), **link_settings(options.link_delay, options.link_jitter)}
+    settings |= dict(item.split("=", 1) for item in options.settings)
+    machines = Machines(folder, settings=settings, wire_delay_ms=options.wire_delay)
+    recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
+    pauses: dict[str, list[Pause]] = defaultdict(list)
+    hung, without_excuse = "", list[str]()
+    try:
+        without_excuse = run_rounds(options, faults, machines, recorder, pauses)
+    except RuntimeError as error:  # HangError, or a broker that does not start
+        hung = str(error)
+        print(f"HUNG: {hung}", file=sys.stderr)
+        for machine in machines.all:
+            print(f"broker {machine.node_id} last said: {machine.last_words()}", file=sys.stderr)
+    finally:
+        machines.mend_links()
+        machines.stop()
+        recorder.close()
+    summary = recorder.checker.summary()
+    for line in (*recorder.checker.violations[:20], *without_excuse[:20]):
+        print(line, file=sys.stderr)
+    print(verdict(summary))
+    rows = report(pauses)
+    if options.json:
+        found = {"hung": hung, "without_excuse": without_excuse, "by_fault": rows, **summary._asdict()}
+        Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
+    failed = bool(hung or without_excuse or summary.violations or summary.unread)
+    if failed:
+        print(f"again: scripts/torture {' '.join(sys.argv[1:])}", file=sys.stderr)
+        leave_evidence(folder, recorder.path)
+    return FAILED if failed else 0
+
+
+def leave_evidence(folder: Path, history: Path) -> None:
+    """Copy the history and what the brokers logged to a directory that stays, and name it."""
+    left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
+    for file in (history, *folder.glob("machine-*/broker.*")):
+        shutil.copy(file, left / f"{file.parent.name}-{file.name}")
+    print(f"history and logs: {left}", file=sys.stderr)
+
+
+def cannot(program: str, error: MissingError) -> int:
+    """Say why this computer cannot do what was asked for; return the exit status."""
+    print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
+    return CANNOT
+
+
+def choose(options: argparse.Namespace) -> list[torture_faults.Fault]:
+    """Return the faults to choose from; say loudly which are left out because this computer cannot do them."""
+    names = options.faults.split(",") if options.faults else list(torture_faults.BY_NAME)
+    if unknown := [name for name in names if name not in torture_faults.BY_NAME]:
+        raise MissingError(f"no such fault: {', '.join(unknown)}; there are {', '.join(torture_faults.BY_NAME)}")
+    return [torture_faults.BY_NAME[name] for name in names]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=26, help="about 8 s each")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", help=f"comma separated, of {', '.join(torture_faults.BY_NAME)}")
+    parser.add_argument("--records-per-s", type=int, default=600)
+    parser.add_argument("--history", help="leave the history in this file")
+    parser.add_argument("--json", help="write the result to this file")
+    parser.add_argument("--keep", action="store_true", help="leave the brokers' logs and disks")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    add_link_options(parser)
+    parser.add_argument(
+        "--wire-delay", type=float, metavar="MS", help="of every packet between machines, one way, unknown to brokers"
+    )
+    options = parser.parse_args()
+    try:
+        faults = choose(options)
+        if options.wire_delay is not None and (lack := network_lacks()):
+            raise MissingError(f"--wire-delay: {lack}")
+        enter()
+    except MissingError as error:
+        return cannot("torture", error)
+    folder = Path(tempfile.mkdtemp(prefix="barnabas-torture-"))
+    if options.keep:
+        print(f"leaves {folder}")
+        return run(options, faults, folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as temporary:
+        folder.rmdir()
+        return run(options, faults, Path(temporary))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

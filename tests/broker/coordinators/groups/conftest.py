@@ -1,0 +1,48 @@
+"""Three real brokers in this process whose new groups do not wait for more members, and a topic for each test."""
+
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from broker.wire_client import Wire
+
+from barnabas_broker.testing import RunningCluster
+
+from .group_client import GroupClient
+
+QUICK = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
+    "offsets.retention.check.interval.ms": 600_000,
+    "offsets.topic.num.partitions": 4,
+}
+
+
+@pytest.fixture(scope="package")
+def brokers() -> Iterator[RunningCluster]:
+    with RunningCluster(3, settings=QUICK) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return "t" + hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+
+
+@pytest.fixture
+def topic(brokers: RunningCluster, name: str) -> str:
+    """A new topic with four partitions."""
+    host, _, port = brokers.bootstrap.partition(",")[0].rpartition(":")
+    wire = Wire(host, int(port))
+    wire.create(name, 4, 1)
+    wire.close()
+    return name
+
+
+@pytest.fixture
+def client(brokers: RunningCluster, topic: str) -> Iterator[GroupClient]:
+    """A client of a group that is named as the topic is."""
+    client = GroupClient(brokers.bootstrap, topic, topic)
+    yield client
+    client.lose()

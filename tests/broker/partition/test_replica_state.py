@@ -1,0 +1,93 @@
+"""What a replica knows beside its log when it is opened: saved, replayed, ahead of the log, or lost."""
+
+from collections.abc import AsyncIterator
+
+from broker.wire_client import batch
+
+from barnabas_broker.partition.log_starts import encode_replica_state, encode_start
+from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
+from barnabas_broker.partition.replica_state import ReplicaState, load_replica_state
+from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, stamp
+
+
+class Log:
+    """Entries from `first_index` on: one batch of producer 5 each, or where `starts` says so, a start."""
+
+    def __init__(self, first_index: int, count: int, starts: dict[int, int] | None = None) -> None:
+        self.first_index = first_index
+        self.log_end_offset = 1  # not empty
+        self.entries: list[Entry] = []
+        self.saved: tuple[int, bytes] | None = None
+        offset = first_index - 1
+        for index in range(first_index, first_index + count):
+            if starts and index in starts:
+                frame = control_frame(offset, 1, ControlKind.PREFIX_TRUNCATION, encode_start(starts[index]))
+            else:
+                made = bytearray(batch(producer_id=5, epoch=0, sequence=offset))
+                stamp(made, offset, 1)
+                frame = bytes(made)
+            self.entries.append(Entry(index, 1, frame))
+            offset = next_offset(frame)
+
+    @property
+    def last_index(self) -> int:
+        return self.first_index + len(self.entries) - 1
+
+    async def replay(self, from_index: int) -> AsyncIterator[Entry]:
+        for entry in self.entries:
+            if entry.index >= from_index:
+                yield entry
+
+    def load_state(self) -> tuple[int, bytes] | None:
+        return self.saved
+
+
+async def load(log: Log) -> ReplicaState:
+    return await load_replica_state(log, 1_000)
+
+
+def table_as_of(index: int) -> ProducerTable:
+    table = ProducerTable()
+    for entry in range(1, index + 1):
+        table.append(5, 0, entry - 1, 0, entry, entry - 1, 1_000)
+    table.commit_index = index
+    return table
+
+
+async def test_a_whole_log_says_everything() -> None:
+    state = await load(Log(1, 6, {4: 2}))
+    assert (state.producers.applied_index, state.producers.forgotten_id_max, state.saved_index) == (6, -1, 0)
+    assert state.starts.offset == 0, "nobody knows yet that it is committed"
+    assert state.starts.commit(4)
+    assert state.starts.offset == 2
+
+
+async def test_what_was_saved_counts_for_what_was_deleted() -> None:
+    log = Log(11, 5)
+    log.saved = (12, encode_replica_state(9, table_as_of(12).image()))
+    state = await load(log)
+    assert (state.producers.applied_index, state.producers.forgotten_id_max, state.saved_index) == (15, -1, 12)
+    assert state.starts.offset_as_of(12) == 9
+    assert state.producers.batches(5)[-1].base_offset == 14
+
+
+async def test_what_was_saved_may_be_ahead_of_the_log() -> None:
+    log = Log(11, 3)
+    log.saved = (13, encode_replica_state(12, table_as_of(20).image()))
+    state = await load(log)
+    assert (state.producers.applied_index, state.producers.commit_index) == (20, 13)
+    assert not state.starts.commit(19)
+    assert state.starts.commit(20)
+    # Others have something else there after all, as only a loss of power in page-cache mode can bring about.
+    state.producers.truncate_from(14)
+    assert state.producers.batches(5)[-1].log_index == 13
+
+
+async def test_without_what_was_saved_a_shortened_log_admits_that_it_does_not_know_all_producers() -> None:
+    for saved in (None, (10, b"from the future"), (3, encode_replica_state(1, table_as_of(3).image()))):
+        log = Log(11, 4)
+        log.saved = saved
+        state = await load(log)
+        assert (state.producers.applied_index, state.producers.forgotten_id_max) == (14, ANY_ID)
+        assert state.producers.commit_index == 10, "what is gone was committed"

@@ -1,0 +1,148 @@
+"""A client that speaks Kafka's protocol over the project's own client connection, one request at a time.
+
+It decides for itself what to send and what to conclude, which the real producer and consumer rightly hide. Where its
+loop runs is a host of its own, so that links between clients and brokers can be cut too.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from barnabas_clients.cluster.connection import Connection
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_clients.protocol.registry import Message
+from barnabas_raftlog.errors import BarnabasError
+from sim.cluster.machines.loop import Clock, VirtualLoop
+from sim.cluster.machines.network import Address, Network
+from sim.cluster.world import World
+
+__all__ = ["Trouble", "WireClient"]
+
+REQUEST_S = 4.0
+
+
+class Trouble(Exception):  # noqa: N818 - it is nothing wrong
+    """No answer, or one that says to try again. Whether the request was carried out is not known.
+
+    `node_id` and `opened_us`: where the connection led on which there was no answer, and when it was opened; 0: there
+    was an answer, or no connection.
+    """
+
+    def __init__(self, text: str, node_id: int = 0, opened_us: int = 0) -> None:
+        super().__init__(text)
+        self.node_id, self.opened_us = node_id, opened_us
+
+
+class WireClient:
+    """Connections to brokers, and what is known of partitions' leaders."""
+
+    def __init__(self, world: World, network: Network, name: str, brokers: dict[int, Address]) -> None:
+        self.world, self.name, self.brokers = world, name, brokers
+        self.rng = world.chance(name)
+        self.loop = VirtualLoop(world, network, name, Clock(world), self._on_bug)
+        self.leaders = dict[tuple[str, int], tuple[int, int]]()  # (leader, epoch)
+        self.topic_ids = dict[str, bytes]()
+        self._connections = dict[int, Connection]()
+        self._opened_us = dict[Connection, int]()
+        self._opening = dict[int, asyncio.Lock]()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        def begin() -> None:
+            self.loop.create_task(work).add_done_callback(self._on_done)
+
+        self.loop.arrive(begin)
+
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.world.fail(error)
+
+    def _on_bug(self, context: dict[str, Any]) -> None:
+        self.world.fail(context.get("exception") or AssertionError(context.get("message")))
+
+    async def ask(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> Any:
+        """Ask one broker.
+
+        Raises:
+            Trouble: no answer.
+        """
+        connection = None
+        try:
+            connection = await self._connected(node_id, timeout_s)
+            return await connection.request(request, timeout_s)
+        except BarnabasError as error:
+            raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
+
+    async def post(self, node_id: int, request: Message, timeout_s: float = REQUEST_S) -> None:
+        """Send what is not answered.
+
+        Raises:
+            Trouble: it was not sent.
+        """
+        connection = None
+        try:
+            connection = await self._connected(node_id, timeout_s)
+            await connection.room(timeout_s)
+            connection.post(request)
+        except BarnabasError as error:
+            raise self._drop(node_id, connection, f"{type(request).__name__} to {node_id}: {error}") from error
+
+    async def _connected(self, node_id: int, timeout_s: float) -> Connection:
+        """Return the connection to a broker; of several who want one at a time the first opens it."""
+        async with self._opening.setdefault(node_id, asyncio.Lock()):
+            connection = self._connections.get(node_id)
+            if connection is None or not connection.is_open:
+                host, port = self.brokers[node_id]
+                connection = self._connections[node_id] = await Connection.open(host, port, timeout_s=timeout_s)
+                self._opened_us = {
+                    kept: self._opened_us.get(kept, self.world.now_us) for kept in self._connections.values()
+                }
+            return connection
+
+    def _drop(self, node_id: int, connection: Connection | None, text: str) -> Trouble:
+        """Let go of a connection on which there was no answer, and return what is to be said of that."""
+        if connection is None:
+            return Trouble(text)
+        connection.abandon()
+        if self._connections.get(node_id) is connection:
+            del self._connections[node_id]
+        return Trouble(text, node_id, self._opened_us.get(connection, 0))
+
+    async def ask_anybody(self, request: Message, timeout_s: float = REQUEST_S) -> Any:
+        return await self.ask(self.rng.choice(sorted(self.brokers)), request, timeout_s)
+
+    async def refresh(self, topic: str) -> None:
+        """Ask any broker who leads; with no answer, know what was known."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        try:
+            answer = await self.ask_anybody(request, 2.0)
+        except Trouble:
+            return
+        for found in answer.topics:
+            if found.error_code == ErrorCode.NONE:
+                self.topic_ids[topic] = found.topic_id
+            for partition in found.partitions:
+                key = (topic, partition.partition_index)
+                if partition.leader_id < 0:
+                    self.leaders.pop(key, None)
+                elif partition.leader_epoch >= self.leaders.get(key, (0, -1))[1]:
+                    self.leaders[key] = (partition.leader_id, partition.leader_epoch)
+
+    async def leader_of(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return (leader, epoch).
+
+        Raises:
+            Trouble: nobody is known to lead.
+        """
+        if (topic, partition) not in self.leaders or topic not in self.topic_ids:
+            await self.refresh(topic)
+        leader = self.leaders.get((topic, partition))
+        if leader is None or topic not in self.topic_ids:
+            raise Trouble(f"nobody leads {topic}-{partition}")
+        return leader
+
+    def forget_leader(self, topic: str, partition: int) -> None:
+        self.leaders.pop((topic, partition), None)
+
+    async def pause(self, least_ms: int = 10, most_ms: int = 100) -> None:
+        await asyncio.sleep(self.rng.randrange(least_ms, most_ms) / 1000)

@@ -1,0 +1,94 @@
+"""Which rare paths a run has gone, and how strong a run must be: who never goes somewhere proves nothing there.
+
+Paths are known by what brokers say of themselves (`EventHistory`), by the faults that struck, and by what clients
+counted. `judge_strength` looks at many runs together and says what they lack.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from sim.cluster.swarm import MEAN_US
+
+__all__ = ["FAULTS", "MEDIANS", "PATHS", "SHARES", "judge_strength"]
+
+Counts = Mapping[str, int]
+
+FAULTS = {f"fault {kind}": f"fault {kind}" for kind in sorted(MEAN_US)}
+PATHS = {
+    "log truncated": "event log truncated",
+    "segments transferred": "event catch-up finished",
+    "transfer interrupted": "event catch-up interrupted",
+    "metadata snapshot": "event metadata snapshot installed",
+    "journal failed": "event storage failed",
+    "journal renewed": "event storage recovered",
+    "append refused": "event append refused",
+    "segment damaged": "event segment damaged",
+    "segment repaired": "event segment repaired",
+    "segment not repaired": "event segment not repaired",
+    "follower forgot": "event follower may have forgotten",
+    "certain again": "event certain again",
+    "move completed": "event partition moved",
+    "move called off": "moves called off",
+    "members changing": "event members changing",
+    "leader left itself out": "event removed",
+    "observers changed": "observers changed",
+    "read from a replica": "read from replicas",
+    "disk replaced": "disks replaced",
+    "controller's disk replaced": "controllers' disks replaced",
+    "member lost": "event member lost",
+    "witness led": "witness led",
+    "witness forgot": "witness forgot",
+    "leadership handed on": "event transfer",
+    "hand-over failed": "event transfer failed",
+    "stall noticed": "event stall",
+    "broker fenced": "event broker fenced",
+    "clean stop": "clean stops",
+    "ambush": "ambushes",
+    "records deleted": "deletions",
+    "log compacted": "event log compacted",
+    "read behind what was compacted": "compacted away",
+    "topic deleted": "topics deleted",
+    "load with acks=0": "sent with acks=0",
+    "load with acks=1": "sent with acks=1",
+    "load with acks=all": "sent with acks=-1",
+    "batch at the limit": "large batches",
+    "batch beyond the limit": "too large",
+    "many partitions a fetch": "fetches of many",
+    "offset looked up": "offsets looked up",
+    "coordinator's log rewritten": "event coordinator log compacted",
+    "offsets in several copies": "copies of offsets demanded",
+    "member vanished": "members that vanished",
+    "our producer delivered": "own delivered",
+    "our consumer was handed": "own consumed",
+    "our consumer committed": "own commits",
+    "our admin made topics": "own topics",
+}
+"""What is printed of a path, and the count that says that it was gone."""
+
+MEDIANS = {"acknowledged": 200, "elections": 3, "recoveries": 1}
+"""What the median seed must reach at least: less, and the workload has become too weak."""
+
+SHARES = {"looks when all was owed": 0.2, "own delivered": 0.1, "own consumed": 0.1}
+"""Which share of the seeds must count any at least."""
+
+JUDGED_FROM, COMPLETE_FROM = 50, 1_000
+"""So many seeds make a median worth judging, and so many must have gone every path."""
+
+
+def judge_strength(runs: Sequence[Counts]) -> list[str]:
+    """Return in what these runs are too weak, in words; nothing if they are strong, or too few to say."""
+    complaints = []
+    if len(runs) >= JUDGED_FROM:
+        for name, least in MEDIANS.items():
+            median = statistics.median_low([run.get(name, 0) for run in runs])
+            if median < least:
+                complaints.append(f"the median of {name} is {median}, and should be {least} at least")
+        for name, least_share in SHARES.items():
+            share = sum(bool(run.get(name)) for run in runs) / len(runs)
+            if share < least_share:
+                complaints.append(f"{share:.0%} of the seeds have {name}, and {least_share:.0%} should at least")
+    if len(runs) >= COMPLETE_FROM:
+        for name, key in (FAULTS | PATHS).items():
+            if not any(run.get(key) for run in runs):
+                complaints.append(f"never reached: {name}")
+    return complaints
