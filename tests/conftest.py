@@ -35,7 +35,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[cluster_handle.Cluster]:
+def cluster() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers, started as a user starts them, shared by every test that harms none of them."""
     # Some write records of long ago, and read them later.
     with cluster_handle.cluster(settings={"log.retention.ms": "-1"}) as brokers:

@@ -18,8 +18,8 @@ answer rests on it; that happens once in the life of a node that was away for lo
 A record that this version does not know, or a frame that is none, ends the service with that error (`wait` raises
 it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A failed log
 ends the service too: the image would stand still, and nobody would see it. But a snapshot that cannot be read is
-refused before it replaces anything (`Group.check_state`): whoever sent it loses its connection, and this node goes on
-with what it has.
+refused before it replaces anything (`RaftGroup.check_state`): whoever sent it loses its connection, and this node goes
+on with what it has.
 
 Limits: `WAITERS_MAX` waits for the image; one command at a time that goes in parts; the controller's and the
 submission's own. Subscribers are called one after the other and must not block.
@@ -64,7 +64,7 @@ from barnabas_raftlog.errors import BarnabasError, MalformedMessageError, NotLea
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage
 from barnabas_raftlog.loop_meter import LoopMeter
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
@@ -138,7 +138,7 @@ class MetadataService:
         self._saving = self._is_closed = self._is_applying = False
         self._commit_index = 0
         self._active: ActiveController | None = None
-        self._group: Group | None = None
+        self._group: RaftGroup | None = None
         self._changed = Pulse()
         self._formation = Formation(membership, links, log, self._changed, clocks.monotonic_ms, on_fact)
         self._voter_changes = VoterChanges(membership, links.is_live, on_fact)
@@ -497,7 +497,7 @@ class MetadataService:
     def _left_s(self, deadline_ms: int) -> float:
         return max(0, deadline_ms - self._clocks.monotonic_ms()) / 1_000
 
-    async def _run(self, group: Group) -> None:
+    async def _run(self, group: RaftGroup) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
             tasks.create_task(self._formation.run(group))

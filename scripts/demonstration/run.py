@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from machines.cluster_handle import Cluster, CommandFailedError, cluster, run
+from machines.cluster_handle import ClusterHandle, CommandFailedError, cluster, run
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -46,7 +46,7 @@ async def leader_of(bootstrap: str, partition: int) -> int:
         return (await client.leader(TOPIC, partition, 10)).node_id
 
 
-async def stream(brokers: Cluster, source: Source, database: Path, console: Console) -> Figures:
+async def stream(brokers: ClusterHandle, source: Source, database: Path, console: Console) -> Figures:
     """Produce and read side by side, with a leader and a reader killed half-way."""
     columns = (TextColumn("{task.description:>12}"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn())
     killed = 0

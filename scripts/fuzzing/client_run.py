@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from machines.cluster_handle import Cluster
+from machines.cluster_handle import ClusterHandle
 
 from barnabas_clients import Admin
 
@@ -50,12 +50,12 @@ class Outcome(NamedTuple):
     waits: list[str]
 
 
-def run(plan: Plan, cluster: Cluster) -> Outcome:
+def run(plan: Plan, cluster: ClusterHandle) -> Outcome:
     """Send everything that the plan says to the first broker of a cluster that nobody else uses."""
     return asyncio.run(_run(plan, cluster))
 
 
-async def _run(plan: Plan, cluster: Cluster) -> Outcome:
+async def _run(plan: Plan, cluster: ClusterHandle) -> Outcome:
     log = LogWatch(cluster)
     async with Admin(cluster.bootstrap) as admin:
         janitor = Janitor(admin)
@@ -119,7 +119,7 @@ def _waits(noticed: Noticed) -> list[str]:
     return [f"the neighbour waited while the broker worked for {noticed.busy_s:.2f} s without a break"]
 
 
-def replay(kept_frames: list[tuple[bytes, ...]], cluster: Cluster) -> list[str]:
+def replay(kept_frames: list[tuple[bytes, ...]], cluster: ClusterHandle) -> list[str]:
     """Send frames once more, each failure's on a connection of its own; return what the brokers' logs say of it."""
 
     async def send(bundle: tuple[bytes, ...]) -> None:

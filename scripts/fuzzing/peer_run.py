@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from machines.cluster_handle import BROKER_PORT_SPACING, Cluster
+from machines.cluster_handle import BROKER_PORT_SPACING, ClusterHandle
 
 from barnabas_clients import Admin
 from barnabas_raftlog.errors import BarnabasError
@@ -62,7 +62,7 @@ def settings() -> dict[str, str]:
     return SETTINGS | {"cluster.secret": SECRET, "controller.quorum.voters": "1,2,3"}
 
 
-def run(seed: int, of_each: int, cluster: Cluster, kinds: Collection[str] = tuple(KINDS)) -> PeerOutcome:
+def run(seed: int, of_each: int, cluster: ClusterHandle, kinds: Collection[str] = tuple(KINDS)) -> PeerOutcome:
     """Send `of_each` of every kind to a cluster of four that nobody else uses; the fourth broker is killed first.
 
     `kinds` are those of frames with the key; all are sent without it, and all datagrams.
@@ -70,7 +70,7 @@ def run(seed: int, of_each: int, cluster: Cluster, kinds: Collection[str] = tupl
     return asyncio.run(_run(seed, of_each, cluster, kinds))
 
 
-async def _run(seed: int, of_each: int, cluster: Cluster, kinds: Collection[str]) -> PeerOutcome:
+async def _run(seed: int, of_each: int, cluster: ClusterHandle, kinds: Collection[str]) -> PeerOutcome:
     _make_topics(cluster)
     async with Admin(cluster.bootstrap) as admin:
         (topic,) = await admin.describe_topics([FUZZED])
@@ -99,7 +99,7 @@ async def _run(seed: int, of_each: int, cluster: Cluster, kinds: Collection[str]
     return PeerOutcome(strangers.sent, strangers.connections, noticed, resident, problems)
 
 
-def _make_topics(cluster: Cluster) -> None:
+def _make_topics(cluster: ClusterHandle) -> None:
     """Create the neighbour's topic on the three that stay, and the run's own on all pairs of those and the fourth."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     places = [[1, 2, GONE], [2, 3, GONE], [3, 1, GONE], [1, 2, 3]]

@@ -80,7 +80,7 @@ def verdict(problems: list[str]) -> int:
     return 1 if problems else 0
 
 
-def replayed(path: Path, cluster: cluster_handle.Cluster) -> list[str]:
+def replayed(path: Path, cluster: cluster_handle.ClusterHandle) -> list[str]:
     async def prepared() -> dict[str, bytes]:
         async with Admin(cluster.bootstrap) as admin:
             janitor = Janitor(admin)

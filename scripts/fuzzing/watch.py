@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from machines.cluster_handle import Cluster
+from machines.cluster_handle import ClusterHandle
 
 __all__ = ["GROWTH_BYTES_MAX", "SETTINGS", "LogWatch", "growth_bytes_max", "reached", "resident_bytes"]
 
@@ -20,7 +20,7 @@ _port_of = re.compile(r"127\.0\.0\.1:(\d+)").findall
 class LogWatch:
     """Reads what is new in the brokers' logs."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterHandle) -> None:
         self._places = {path: path.stat().st_size for path in cluster.logs if path.exists()}
 
     def trouble(self) -> list[tuple[str, list[int]]]:
@@ -66,7 +66,7 @@ def resident_bytes(pids: Mapping[int, int]) -> dict[int, int]:
     return found
 
 
-def reached(cluster: Cluster) -> dict[str, int]:
+def reached(cluster: ClusterHandle) -> dict[str, int]:
     """Return how many requests of each API and version have reached a handler, by the brokers' own count."""
     counts: dict[str, int] = {}
     for broker in cluster.status()["brokers"]:

@@ -86,7 +86,7 @@ def chosen(options: argparse.Namespace) -> Iterator[tuple[Api, int, Shape]]:
 class Stage:
     """One cluster, and who is beside."""
 
-    def __init__(self, cluster: cluster_handle.Cluster, beside: Told, machine: Machine) -> None:
+    def __init__(self, cluster: cluster_handle.ClusterHandle, beside: Told, machine: Machine) -> None:
         self.beside, self.machine, self.costs = beside, machine, BrokerCosts(cluster.data)
         self.brokers = [("127.0.0.1", cluster.port + number) for number in range(cluster.brokers)]
         with Wire(self.brokers[0]) as wire:

@@ -72,7 +72,7 @@ class Stage:
     """One cluster, who is beside, and the scenes that are played on it."""
 
     def __init__(
-        self, cluster: cluster_handle.Cluster, beside: Told, machine: Machine, options: argparse.Namespace
+        self, cluster: cluster_handle.ClusterHandle, beside: Told, machine: Machine, options: argparse.Namespace
     ) -> None:
         self.options, self.beside, self.machine = options, beside, machine
         status = cluster.status()

@@ -67,7 +67,7 @@ def link_settings(delay_ms: float, jitter_ms: float = 0.0) -> dict[str, str]:
     return {name: str(value) for name, value in times.items() if value}
 
 
-class Cluster:
+class ClusterHandle:
     """A cluster of broker processes in `data`. Nodes count from 1."""
 
     def __init__(self, data: Path, port: int, brokers: int = 3, settings: Mapping[str, str] | None = None) -> None:
@@ -116,10 +116,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(brokers: int = 3, settings: Mapping[str, str] | None = None, *, keep: bool = False) -> Iterator[Cluster]:
+def cluster(
+    brokers: int = 3, settings: Mapping[str, str] | None = None, *, keep: bool = False
+) -> Iterator[ClusterHandle]:
     """Start a cluster in a temporary directory, and leave neither process nor file behind; `keep` leaves the files."""
     data = Path(tempfile.mkdtemp(prefix="barnabas-"))
-    handle = Cluster(data / "cluster", free_port(brokers), brokers, settings)
+    handle = ClusterHandle(data / "cluster", free_port(brokers), brokers, settings)
     handle.keeps_files = keep
     try:
         handle.start()

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from machines.cluster_handle import Cluster, cluster
+from machines.cluster_handle import ClusterHandle, cluster
 
 from barnabas_clients.admin.client import Admin
 from barnabas_clients.errors import ClientError
@@ -90,7 +90,7 @@ def start_members(workers: Workers, bootstrap: str, count: int, assignor: str) -
 
 
 def one_round(
-    brokers: Cluster, load: Load, workers: Workers, members: list[tuple[str, str]]
+    brokers: ClusterHandle, load: Load, workers: Workers, members: list[tuple[str, str]]
 ) -> tuple[int, float, float]:
     """Kill the coordinator; return it, and after how many seconds members and partitions were back at work."""
     victim = coordinators_of(brokers.bootstrap, [GROUP])[GROUP]
@@ -118,7 +118,7 @@ def one_round(
 
 
 def rounds(
-    brokers: Cluster, count: int, members_count: int, assignor: str, records_per_second: int = RECORDS_PER_SECOND
+    brokers: ClusterHandle, count: int, members_count: int, assignor: str, records_per_second: int = RECORDS_PER_SECOND
 ) -> tuple[list[float], list[str]]:
     """Run the rounds; return their pauses and what was wrong."""
     create_topic(brokers, TOPIC, PARTITIONS)

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from machines.cluster_handle import Cluster, cluster
+from machines.cluster_handle import ClusterHandle, cluster
 
 from .group_rounds import coordinators_of
 from .group_watch import Workers, check_owners
@@ -40,7 +40,7 @@ def start(workers: Workers, bootstrap: str, topic: str, members: list[Who], proc
 
 
 def settle_and_kill(
-    brokers: Cluster, workers: Workers, topic: str, partitions: int, members: list[Who], began: float, share: int
+    brokers: ClusterHandle, workers: Workers, topic: str, partitions: int, members: list[Who], began: float, share: int
 ) -> tuple[float, float, int]:
     """Wait, kill, wait; return seconds to settle, the longest wait for a commit, and how many groups rebalanced."""
 
@@ -74,7 +74,7 @@ def settle_and_kill(
 
 
 def measure(
-    brokers: Cluster, topic: str, partitions: int, members: list[Who], processes: int, share: int, ask_s: float
+    brokers: ClusterHandle, topic: str, partitions: int, members: list[Who], processes: int, share: int, ask_s: float
 ) -> list[str]:
     """Run one of the two parts; print what came of it and return what was wrong."""
     create_topic(brokers, topic, partitions)
@@ -94,13 +94,13 @@ def measure(
     return wrong
 
 
-def many_groups(brokers: Cluster, groups: int, processes: int, ask_s: float = ASK_S) -> list[str]:
+def many_groups(brokers: ClusterHandle, groups: int, processes: int, ask_s: float = ASK_S) -> list[str]:
     members = [(f"group-{number}", f"member-{number}") for number in range(groups)]
     return measure(brokers, MANY, 1, members, processes, 1, ask_s)
 
 
 def large_group(
-    brokers: Cluster, members_count: int, partitions: int, processes: int, ask_s: float = ASK_S
+    brokers: ClusterHandle, members_count: int, partitions: int, processes: int, ask_s: float = ASK_S
 ) -> list[str]:
     assert partitions % members_count == 0
     members = [(LARGE, f"member-{number}") for number in range(members_count)]
@@ -115,7 +115,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=4, help="that the members are spread over")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
-    parts: list[Callable[[Cluster], list[str]]] = []
+    parts: list[Callable[[ClusterHandle], list[str]]] = []
     if options.groups:
         parts.append(lambda brokers: many_groups(brokers, options.groups, options.processes))
     if options.members:

@@ -24,7 +24,7 @@ from collections import defaultdict
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from machines.cluster_handle import Cluster, add_link_options, cluster, link_settings, run
+from machines.cluster_handle import ClusterHandle, add_link_options, cluster, link_settings, run
 
 from .in_sync_watch import InSyncWatch, Steady
 
@@ -155,14 +155,16 @@ class Watermarks(threading.Thread):
         self._consumer.close()
 
 
-def create_topic(brokers: Cluster, topic: str = TOPIC, partitions: int = PARTITIONS, replicas: int = 3) -> None:
+def create_topic(brokers: ClusterHandle, topic: str = TOPIC, partitions: int = PARTITIONS, replicas: int = 3) -> None:
     words = ["--partitions", partitions, "--replication-factor", replicas, "--bootstrap-server", brokers.bootstrap]
     if replicas == 3:
         words += ["--config", "min.insync.replicas=2"]
     run("topic", "create", topic, *words)
 
 
-def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PARTITIONS, replicas: int = 3) -> None:
+def wait_whole(
+    brokers: ClusterHandle, topic: str = TOPIC, partitions_wanted: int = PARTITIONS, replicas: int = 3
+) -> None:
     """Wait until every replica of every partition is in sync again, as any client sees it."""
     consumer = Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": "whole", "log_level": 0})
     deadline = time.perf_counter() + ROUND_LIMIT_S
@@ -188,7 +190,7 @@ def wait_whole(brokers: Cluster, topic: str = TOPIC, partitions_wanted: int = PA
     consumer.close()
 
 
-def last_words(brokers: Cluster) -> list[str]:
+def last_words(brokers: ClusterHandle) -> list[str]:
     """Return how each broker sees its peers, and its latest events: what became of those, and of its replicas."""
     lines = []
     for broker in brokers.status()["brokers"]:
@@ -198,7 +200,9 @@ def last_words(brokers: Cluster) -> list[str]:
     return lines
 
 
-def one_at_a_time(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
+def one_at_a_time(
+    brokers: ClusterHandle, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3
+) -> list[float]:
     pauses = []
     for number in range(rounds):
         victim = number % 3 + 1
@@ -218,7 +222,7 @@ def one_at_a_time(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int,
     return pauses
 
 
-def all_at_once(brokers: Cluster, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
+def all_at_once(brokers: ClusterHandle, load: Load, watch: InSyncWatch, rounds: int, replicas: int = 3) -> list[float]:
     pauses = []
     for number in range(rounds):
         time.sleep(SETTLE_S)
@@ -265,7 +269,7 @@ def percentile(values: list[float], share: float) -> float:
     return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
 
 
-def run_rounds(options: argparse.Namespace, brokers: Cluster) -> list[str]:
+def run_rounds(options: argparse.Namespace, brokers: ClusterHandle) -> list[str]:
     """Run all rounds, print what they took, and return what was wrong."""
     replicas = options.replication_factor
     lag_max_s = int(brokers.settings[LAG_MAX]) / 1000

@@ -56,7 +56,7 @@ class Bystander(threading.Thread):
 
 
 @pytest.fixture(scope="module")
-def bystander(cluster: cluster_handle.Cluster) -> Iterator[Bystander]:
+def bystander(cluster: cluster_handle.ClusterHandle) -> Iterator[Bystander]:
     words = ("--partitions", 1, "--replication-factor", 3, "--bootstrap-server", cluster.bootstrap)
     cluster_handle.run("topic", "create", TOPIC, *words)
     client = Bystander(cluster.bootstrap)
@@ -87,7 +87,7 @@ def answer_to(port: int, data: bytes) -> tuple[bytes, str]:
 class Logs:
     """What the brokers have logged since this was made: who uses the cluster before may have had the same ports."""
 
-    def __init__(self, cluster: cluster_handle.Cluster) -> None:
+    def __init__(self, cluster: cluster_handle.ClusterHandle) -> None:
         self._begins = {path: path.stat().st_size for path in cluster.data.glob("broker-*/broker.log")}
 
     def lines(self, containing: str) -> list[str]:
@@ -127,7 +127,7 @@ FOREIGN = {  # protocol: what its clients begin with
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_bad_frame_closes_only_its_own_connection(
-    cluster: cluster_handle.Cluster, bystander: Bystander, name: str
+    cluster: cluster_handle.ClusterHandle, bystander: Bystander, name: str
 ) -> None:
     logs = Logs(cluster)
     answer, address = answer_to(cluster.port, BAD_FRAMES[name])
@@ -138,7 +138,7 @@ def test_bad_frame_closes_only_its_own_connection(
 
 @pytest.mark.parametrize("protocol", FOREIGN)
 def test_who_speaks_another_protocol_is_told_of_in_words(
-    cluster: cluster_handle.Cluster, bystander: Bystander, protocol: str
+    cluster: cluster_handle.ClusterHandle, bystander: Bystander, protocol: str
 ) -> None:
     logs = Logs(cluster)
     answer, address = answer_to(cluster.port, FOREIGN[protocol])
@@ -148,7 +148,7 @@ def test_who_speaks_another_protocol_is_told_of_in_words(
     bystander.wait_for_more(5)
 
 
-def test_unknown_version_of_api_versions_is_answered_as_kafka_does(cluster: cluster_handle.Cluster) -> None:
+def test_unknown_version_of_api_versions_is_answered_as_kafka_does(cluster: cluster_handle.ClusterHandle) -> None:
     with socket.create_connection(("127.0.0.1", cluster.port), timeout=15) as link:
         link.sendall(frame(header(18, 99) + b"\x00" * 4))
         size = struct.unpack(">i", link.recv(4, socket.MSG_WAITALL))[0]
@@ -159,7 +159,7 @@ def test_unknown_version_of_api_versions_is_answered_as_kafka_does(cluster: clus
 
 
 def test_garbage_between_nodes_is_closed_and_harms_nobody(
-    cluster: cluster_handle.Cluster, bystander: Bystander
+    cluster: cluster_handle.ClusterHandle, bystander: Bystander
 ) -> None:
     rng = random.Random(7)
     port = cluster.port + cluster_handle.BROKER_PORT_SPACING
@@ -174,7 +174,9 @@ def test_garbage_between_nodes_is_closed_and_harms_nobody(
     bystander.wait_for_more(50)
 
 
-def test_a_thousand_half_open_connections_harm_nobody(cluster: cluster_handle.Cluster, bystander: Bystander) -> None:
+def test_a_thousand_half_open_connections_harm_nobody(
+    cluster: cluster_handle.ClusterHandle, bystander: Bystander
+) -> None:
     links = []
     try:
         for number in range(1000):
@@ -187,7 +189,7 @@ def test_a_thousand_half_open_connections_harm_nobody(cluster: cluster_handle.Cl
             link.close()
 
 
-def test_random_requests_never_stop_a_broker(cluster: cluster_handle.Cluster, bystander: Bystander) -> None:
+def test_random_requests_never_stop_a_broker(cluster: cluster_handle.ClusterHandle, bystander: Bystander) -> None:
     rng = random.Random(11)
     for _ in range(300):
         with socket.create_connection(("127.0.0.1", cluster.port), timeout=15) as link:

@@ -18,7 +18,7 @@ PARTITIONS = 6
 TIMEOUT_S = 60
 
 
-class NarrowCluster(cluster_handle.Cluster):
+class NarrowCluster(cluster_handle.ClusterHandle):
     """Its brokers may not open more than `OPEN_FILES`."""
 
     def start(self, timeout_s: float = 60.0) -> float:

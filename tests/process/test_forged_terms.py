@@ -25,23 +25,23 @@ RECORDS = [f"record {number}" for number in range(200)]
 
 
 @pytest.fixture
-def brokers() -> Iterator[cluster_handle.Cluster]:
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as brokers:
         yield brokers
 
 
-def directory(brokers: cluster_handle.Cluster, node_id: int) -> Path:
+def directory(brokers: cluster_handle.ClusterHandle, node_id: int) -> Path:
     return brokers.data / f"broker-{node_id}" / "data"
 
 
-def produce(brokers: cluster_handle.Cluster, records: Sequence[str]) -> None:
+def produce(brokers: cluster_handle.ClusterHandle, records: Sequence[str]) -> None:
     """Every one of them is acknowledged by all three."""
     text = "".join(f"{record}\n" for record in records)
     command = [str(BARNABAS), "produce", TOPIC, "--bootstrap-server", brokers.bootstrap]
     subprocess.run(command, input=text, text=True, check=True, timeout=60, capture_output=True)
 
 
-def consume(brokers: cluster_handle.Cluster) -> list[str]:
+def consume(brokers: cluster_handle.ClusterHandle) -> list[str]:
     options = ["--from-beginning", "--exit-at-end", "--bootstrap-server", brokers.bootstrap]
     return run("consume", TOPIC, *options).splitlines()
 
@@ -66,7 +66,7 @@ async def forge(directory: Path, forged: Sequence[GroupId], term: int) -> None:
     worker.stop()
 
 
-def test_one_forged_directory_and_then_all_are_mended(brokers: cluster_handle.Cluster) -> None:
+def test_one_forged_directory_and_then_all_are_mended(brokers: cluster_handle.ClusterHandle) -> None:
     words = ["--partitions", 2, "--replication-factor", 3, "--config", "min.insync.replicas=3"]
     run("topic", "create", TOPIC, *words, "--bootstrap-server", brokers.bootstrap)
     produce(brokers, RECORDS[:100])

@@ -13,22 +13,22 @@ pytestmark = [pytest.mark.process, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def own_cluster() -> Iterator[cluster_handle.Cluster]:
+def own_cluster() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as brokers:
         yield brokers
 
 
-def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.Cluster) -> None:
+def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.ClusterHandle) -> None:
     pauses, wrong = group_rounds.rounds(own_cluster, 2, 3, "cooperative-sticky", 200)
     assert len(pauses) == 2
     assert not wrong
 
 
-def test_many_groups_hold_through_a_coordinators_death(own_cluster: cluster_handle.Cluster) -> None:
+def test_many_groups_hold_through_a_coordinators_death(own_cluster: cluster_handle.ClusterHandle) -> None:
     assert not group_scale.many_groups(own_cluster, 40, 1, 0.5)
 
 
-def test_a_large_group_holds_through_its_coordinators_death(own_cluster: cluster_handle.Cluster) -> None:
+def test_a_large_group_holds_through_its_coordinators_death(own_cluster: cluster_handle.ClusterHandle) -> None:
     assert not group_scale.large_group(own_cluster, 12, 24, 1, 0.5)
 
 

@@ -13,13 +13,13 @@ LAG_MAX_S = 10
 
 
 @pytest.fixture(params=[0, 20], ids=["loopback", "20 ms one way"])
-def own_cluster(request: pytest.FixtureRequest) -> Iterator[cluster_handle.Cluster]:
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[cluster_handle.ClusterHandle]:
     settings = {kill_rounds.LAG_MAX: str(LAG_MAX_S * 1000), **cluster_handle.link_settings(request.param)}
     with cluster_handle.cluster(settings=settings) as brokers:
         yield brokers
 
 
-def test_nothing_acknowledged_is_lost_doubled_or_reordered_by_kills(own_cluster: cluster_handle.Cluster) -> None:
+def test_nothing_acknowledged_is_lost_doubled_or_reordered_by_kills(own_cluster: cluster_handle.ClusterHandle) -> None:
     kill_rounds.create_topic(own_cluster)
     kill_rounds.wait_whole(own_cluster)
     load, watermarks = kill_rounds.Load(own_cluster.bootstrap), kill_rounds.Watermarks(own_cluster.bootstrap)

@@ -15,7 +15,7 @@ START = 700
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[cluster_handle.Cluster]:
+def own_cluster() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster(settings={"log.segment.bytes": str(64 << 10)}) as brokers:
         yield brokers
 
@@ -55,19 +55,19 @@ def read_all(bootstrap: str, end: int) -> list[tuple[int, int]]:
         consumer.close()
 
 
-def leader_id(cluster: cluster_handle.Cluster) -> int:
+def leader_id(cluster: cluster_handle.ClusterHandle) -> int:
     topic = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(TOPIC, timeout=30).topics[TOPIC]
     leader: int = topic.partitions[0].leader
     return leader
 
 
-def lowest_offset(cluster: cluster_handle.Cluster, node_id: int) -> int:
+def lowest_offset(cluster: cluster_handle.ClusterHandle, node_id: int) -> int:
     """Return the base offset of the first segment file that this broker has."""
     files = Path(cluster.data).glob(f"broker-{node_id}/**/replicas/{TOPIC}-0-*/*.log")
     return min(int(path.name.split(".")[0]) for path in files)
 
 
-def test_what_was_deleted_stays_deleted_and_nothing_else_goes(own_cluster: cluster_handle.Cluster) -> None:
+def test_what_was_deleted_stays_deleted_and_nothing_else_goes(own_cluster: cluster_handle.ClusterHandle) -> None:
     cluster = own_cluster
     words = ("--partitions", 1, "--replication-factor", 3, "--bootstrap-server", cluster.bootstrap)
     cluster_handle.run("topic", "create", TOPIC, *words)

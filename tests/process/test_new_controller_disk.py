@@ -15,12 +15,12 @@ LIMIT_S = 60.0
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[cluster_handle.Cluster]:
+def own_cluster() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as brokers:
         yield brokers
 
 
-def voters(brokers: cluster_handle.Cluster, node_id: int) -> dict[str, str]:
+def voters(brokers: cluster_handle.ClusterHandle, node_id: int) -> dict[str, str]:
     """Return the controllers and their directories, as this broker knows them."""
     [found] = [broker for broker in brokers.status()["brokers"] if broker["node_id"] == node_id]
     quorum: dict[str, Any] = found["quorum"]
@@ -28,7 +28,7 @@ def voters(brokers: cluster_handle.Cluster, node_id: int) -> dict[str, str]:
 
 
 def test_a_controller_with_an_empty_disk_votes_again_and_the_cluster_survives_the_loss_of_another(
-    own_cluster: cluster_handle.Cluster,
+    own_cluster: cluster_handle.ClusterHandle,
 ) -> None:
     kill_rounds.create_topic(own_cluster)
     before = voters(own_cluster, 1)

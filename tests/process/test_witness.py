@@ -17,18 +17,18 @@ TOPIC, REPLICAS = kill_rounds.TOPIC, 2
 
 
 @pytest.fixture
-def own_cluster() -> Iterator[cluster_handle.Cluster]:
+def own_cluster() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as brokers:
         yield brokers
 
 
-def partitions_of(brokers: cluster_handle.Cluster) -> list[dict[str, Any]]:
+def partitions_of(brokers: cluster_handle.ClusterHandle) -> list[dict[str, Any]]:
     text = cluster_handle.run("topic", "describe", TOPIC, "--json", "--bootstrap-server", brokers.bootstrap)
     found: list[dict[str, Any]] = json.loads(text)["partitions"]
     return found
 
 
-def test_two_replicas_survive_the_loss_of_each_broker(own_cluster: cluster_handle.Cluster) -> None:
+def test_two_replicas_survive_the_loss_of_each_broker(own_cluster: cluster_handle.ClusterHandle) -> None:
     kill_rounds.create_topic(own_cluster, replicas=REPLICAS)
     for partition in (found := partitions_of(own_cluster)):
         assert len(partition["replicas"]) == REPLICAS

@@ -1,9 +1,9 @@
 """Standard input and output beside an event loop, wishes to end, and how far we are.
 
-A pipe blocks: its reader may be `less`, its writer a person. What blocks runs in a thread of its own (`Aside`), so that
-the loop goes on answering brokers: a consumer whose output nobody reads for a minute stays in its group. One call is
-under way at a time and holds one block or one batch, and that is all the memory there is between a pipe and a client.
-The threads are daemons, because nothing can wake one that reads from a terminal.
+A pipe blocks: its reader may be `less`, its writer a person. What blocks runs in a thread of its own
+(`BlockingThread`), so that the loop goes on answering brokers: a consumer whose output nobody reads for a minute stays
+in its group. One call is under way at a time and holds one block or one batch, and that is all the memory there is
+between a pipe and a client. The threads are daemons, because nothing can wake one that reads from a terminal.
 
 The first wish to end (Ctrl-C, SIGTERM, SIGHUP) sets an event, and the command ends in good order; a second one ends the
 process on the spot.
@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 from .lines import LineError
 
-__all__ = ["Aside", "Progress", "Wishes", "blocks_of_lines", "run", "typed_bytes", "write_all"]
+__all__ = ["BlockingThread", "EndSignals", "Progress", "blocks_of_lines", "run", "typed_bytes", "write_all"]
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ def typed_bytes(text: str) -> bytes:
     return os.fsencode(text.replace("\\t", "\t"))
 
 
-class Aside:
+class BlockingThread:
     """A thread for calls that block for as long as they like, one after the other."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ def write_all(fd: int, data: bytes) -> None:
             select.select([], [fd], [])
 
 
-class Wishes:
+class EndSignals:
     """While entered, `end` is set when the command shall end: at a signal, or when nobody reads its output any more."""
 
     def __init__(self, output_fd: int | None = None) -> None:

@@ -9,7 +9,7 @@ configuration at all, so whoever never meets two replicas never meets this.
 
 from collections.abc import Mapping, Sequence
 
-from barnabas_metadata_quorum.image.image import Partition
+from barnabas_metadata_quorum.image.image import PartitionPlacement
 from barnabas_metadata_quorum.image.records import NOBODY
 
 __all__ = ["WITNESSES", "decode_witnesses", "encode_witnesses"]
@@ -18,7 +18,7 @@ WITNESSES = "replica.witnesses"
 ROWS_MAX = 2_000  # in one string: a row is five digits, a colon, and a number that is rarely longer than two
 
 
-def encode_witnesses(partitions: Sequence[Partition]) -> dict[str, str]:
+def encode_witnesses(partitions: Sequence[PartitionPlacement]) -> dict[str, str]:
     """Return the rows of a topic, by the configuration that says them; none if no partition has a witness."""
     rows = [f"{index}:{partition.witness}" for index, partition in enumerate(partitions) if partition.witness != NOBODY]
     found = {}

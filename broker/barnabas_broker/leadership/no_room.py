@@ -16,7 +16,7 @@ Limits: one timer, while there is no room; `TRANSFERS_PER_TURN` transfers at a t
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 
 __all__ = ["AFTER_S", "TRANSFERS_PER_TURN", "Led", "LedGroup", "NoRoom"]
 
@@ -42,7 +42,7 @@ class Led(Protocol):
 class LedGroup:
     """A group that is no partition, as `Led`: that of the metadata."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RaftGroup) -> None:
         self._group = group
 
     @property

@@ -9,10 +9,10 @@ means is never of that moment: under load a follower that keeps up perfectly lac
 who has everything that there was `lag_ms_max` ago (`raft.log_ends`); who holds a certain entry is asked of that entry.
 """
 
-from typing import Protocol
-
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.membership import Configuration
+
+from .contracts import PartitionLog
 
 __all__ = [
     "copied_index",
@@ -25,14 +25,6 @@ __all__ = [
 ]
 
 
-class ReplicaLog(Protocol):
-    """The part of a log that is used here."""
-
-    @property
-    def durable_index(self) -> int: ...
-    def offset_after(self, index: int) -> int: ...
-
-
 def electable(configuration: Configuration, replicas: tuple[int, ...]) -> tuple[int, ...]:
     """Return those of `replicas` that may lead now, in their order."""
     able = configuration.voter_ids.difference(configuration.witnesses)
@@ -40,7 +32,7 @@ def electable(configuration: Configuration, replicas: tuple[int, ...]) -> tuple[
 
 
 def in_sync(
-    group: Group,
+    group: RaftGroup,
     replicas: tuple[int, ...],
     observers: tuple[int, ...],
     node_id: int,
@@ -62,7 +54,7 @@ def in_sync(
     )
 
 
-def lacks_something(group: Group, node_ids: tuple[int, ...]) -> bool:
+def lacks_something(group: RaftGroup, node_ids: tuple[int, ...]) -> bool:
     """Tell whether one of these followers could fall out of sync though nothing more is appended."""
     progress = group.core.progress
     return any((follower := progress.get(node_id)) is not None and follower.lacks_something for node_id in node_ids)
@@ -73,7 +65,7 @@ def copies_of_committed(configuration: Configuration) -> int:
     return len(configuration.voters) // 2 + 1 - len(configuration.witnesses)
 
 
-def copied_index(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_id: int, count: int) -> int:
+def copied_index(group: RaftGroup, log: PartitionLog, replicas: tuple[int, ...], node_id: int, count: int) -> int:
     """Return up to which index `count` replicas, from 1, have made all durable, as far as the leader `node_id` knows.
 
     0 if there are not so many.
@@ -87,12 +79,12 @@ def copied_index(group: Group, log: ReplicaLog, replicas: tuple[int, ...], node_
     return sorted(indexes, reverse=True)[count - 1] if count <= len(indexes) else 0
 
 
-def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:
+def is_held_without(group: RaftGroup, log: PartitionLog, node_id: int) -> bool:
     """Tell whether, as this leader knows, all that is committed can do without the replica on `node_id`.
 
     It is held by a majority of the voters, or, where there are not so many others, by all that keep copies. Under load
-    that becomes true once this leader does not count that replica any more (`Group.discount`): from then on nothing is
-    committed that the others do not hold.
+    that becomes true once this leader does not count that replica any more (`RaftGroup.discount`): from then on nothing
+    is committed that the others do not hold.
     """
     core, configuration = group.core, group.configuration
     others = configuration.voter_ids.difference(configuration.witnesses, {node_id})
@@ -103,7 +95,7 @@ def is_held_without(group: Group, log: ReplicaLog, node_id: int) -> bool:
     return sum(index >= core.commit_index for index in held) >= enough
 
 
-def readable_elsewhere(group: Group, log: ReplicaLog, now_ms: int, lag_ms_max: int) -> list[tuple[int, int]]:
+def readable_elsewhere(group: RaftGroup, log: PartitionLog, now_ms: int, lag_ms_max: int) -> list[tuple[int, int]]:
     """Return which members besides the leader could serve reads now, observers too, and the end of each one's log."""
     witnesses = group.configuration.witnesses
     return [

@@ -49,7 +49,7 @@ from barnabas_metadata_quorum.image.image import Topic
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.log.state_file import StateOrMaker
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
@@ -135,7 +135,7 @@ class PartitionHost(Protocol):
         """Its in-sync replicas may change: call `review` at the next occasion."""
 
     def announce(self, partition: "Partition", term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
-    def hear(self, partition: "Partition", term: int, leader_id: int) -> None: ...
+    def learn(self, partition: "Partition", term: int, leader_id: int) -> None: ...
 
 
 class Partition:
@@ -178,7 +178,7 @@ class Partition:
         "topic_name",
     )
 
-    group: Group
+    group: RaftGroup
 
     def __init__(
         self,
@@ -537,14 +537,14 @@ class Partition:
             self._announce_in_sync(self.host.now_ms())
             self.host.review_soon(self)
         if not is_leader and leader_id is not None:
-            self.host.hear(self, term, leader_id)
+            self.host.learn(self, term, leader_id)
         self._wake()
 
     def install(self, snapshot: InstallSnapshot) -> None:
         index = snapshot.snapshot_index
         self._wake()
         if index == 0:
-            self._begin_anew()
+            self._reset()
             return
         try:
             start_offset, producers = self._decoded(bytes(snapshot.data))
@@ -577,7 +577,7 @@ class Partition:
         self.changes += 1
         self.host.wake(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.producers, self.starts, self.saved_index, self._saved_size = ProducerTable(), LogStarts(), 0, 0
         self.high_watermark = 0
 

@@ -74,7 +74,7 @@ class Compaction:
             is_kept_otherwise = partition.topic_name in INTERNAL_TOPICS or partition.is_witness
             if settings is not None and settings.is_compacted and not is_kept_otherwise:
                 is_changed |= await self._compact(partition)
-            await slices.breathe()
+            await slices.yield_if_due()
         if is_changed:
             self._partitions.checkpoint()
 

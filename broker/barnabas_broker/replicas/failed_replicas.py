@@ -62,10 +62,10 @@ class FailedReplicas:
         leadership: Callable[[bytes, int], Leadership | None],
         find: Callable[[bytes, int], Partition | None],
         now_ms: Callable[[], int],
-        make_anew: Callable[[GroupId, int], None],
+        recreate: Callable[[GroupId, int], None],
     ) -> None:
         self._node_id, self._links, self._now_ms = node_id, links, now_ms
-        self._leadership, self._find, self._make_anew = leadership, find, make_anew
+        self._leadership, self._find, self._recreate = leadership, find, recreate
         self._errors: dict[GroupId, StorageFailedError] = {}
         self._made_ms: dict[GroupId, int] = {}
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +121,7 @@ class FailedReplicas:
                 continue  # Another one leads by now, or nobody: it is asked again.
             if is_held and self._errors.pop(group_id, None) is not None:
                 self._made_ms[group_id] = now_ms
-                self._make_anew(group_id, leader_id)
+                self._recreate(group_id, leader_id)
 
     async def answer(self, source: int, body: bytes) -> bytes:
         """Tell node `source`, whose replica has failed, whether it can be done without.

@@ -179,9 +179,7 @@ class Partitions:
         self._put_off: dict[bytes, None] = {}  # topics with replicas that could not be opened for the moment
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
         self.pings = Pings(links)
-        self.failed = FailedReplicas(
-            config.node_id, links, announcer.table.get, self.find, self.now_ms, self._make_anew
-        )
+        self.failed = FailedReplicas(config.node_id, links, announcer.table.get, self.find, self.now_ms, self._recreate)
         self._unled: dict[bytes, None] = {}  # topics that may have a partition without a leader
         self._taken_out: set[GroupId] = set()  # opened, and to be deleted when the queue comes to it
         self._leaving: dict[bytes, dict[int, Partition]] = {}  # served no more, and to be ended then; by topic id
@@ -475,7 +473,7 @@ class Partitions:
         if not is_waiting:
             self.failed.note(group_id, error)
 
-    def _make_anew(self, group_id: GroupId, leader_id: int) -> None:
+    def _recreate(self, group_id: GroupId, leader_id: int) -> None:
         topic_id, index = place_of(group_id)
         hosted = self.topics_by_id.get(topic_id)
         if hosted is None:
@@ -585,11 +583,11 @@ class Partitions:
         if self._preferred is not None and leader_id == self.node_id != partition.replicas[0]:
             self._preferred.look_soon()
 
-    def hear(self, partition: Partition, term: int, leader_id: int) -> None:
+    def learn(self, partition: Partition, term: int, leader_id: int) -> None:
         # Who is in sync is the leader's to say, and it will in a moment; until then, what was true before.
         known = self._announcer.table.get(partition.topic_id, partition.index)
         isr = known.isr if known is not None and leader_id in known.isr else partition.replicas
-        self._announcer.hear(partition.topic_id, partition.index, term, leader_id, isr)
+        self._announcer.learn(partition.topic_id, partition.index, term, leader_id, isr)
 
     def expects_leader(self, hosted: HostedTopic) -> bool:
         """Tell whether an election that began within the last second decides who leads a partition of this topic."""

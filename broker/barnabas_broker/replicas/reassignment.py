@@ -25,11 +25,11 @@ from typing import Protocol
 
 from barnabas_metadata_quorum.controller.commands import Command, FinishMoves, Refused
 from barnabas_metadata_quorum.image.image import Image
-from barnabas_metadata_quorum.image.image import Partition as Placement
+from barnabas_metadata_quorum.image.image import PartitionPlacement as Placement
 from barnabas_metadata_quorum.image.records import NOBODY
 from barnabas_metadata_quorum.voters.steps import Desired, is_reached, next_step, waits_for
 from barnabas_raftlog.errors import ChangeInProgressError, NotLeaderError, StorageFailedError
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.membership import UNKNOWN_DIRECTORY, Configuration, Member, same_directory
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
@@ -46,7 +46,7 @@ class Movable(Protocol):
 
     topic_id: bytes
     index: int
-    group: Group
+    group: RaftGroup
 
     @property
     def can_serve(self) -> bool: ...

@@ -95,7 +95,7 @@ class Retention:
                 if settings.retention_ms >= 0 and partition.can_serve:
                     await partition.log.look_at_files(now_ms)
                 self._expire(partition)
-            await slices.breathe()
+            await slices.yield_if_due()
 
     def _expire(self, partition: Partition) -> None:
         settings, log = partition.settings, partition.log

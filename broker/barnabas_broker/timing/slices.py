@@ -26,7 +26,7 @@ class Slices:
         self._loop = asyncio.get_running_loop()
         self._until_s = self._loop.time() + (0.0 if is_used else SLICE_S)
 
-    async def breathe(self) -> None:
+    async def yield_if_due(self) -> None:
         if self._loop.time() >= self._until_s:
             await asyncio.sleep(0)
             put_by()
@@ -43,7 +43,7 @@ async def taken(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
-        await slices.breathe()
+        await slices.yield_if_due()
 
 
 async def made(make: Callable[[S], T], items: Iterable[S]) -> list[T]:
@@ -55,5 +55,5 @@ async def made(make: Callable[[S], T], items: Iterable[S]) -> list[T]:
     for item in items:
         results.append(make(item))
         if not len(results) % PIECE:
-            await slices.breathe()
+            await slices.yield_if_due()
     return results

@@ -166,7 +166,7 @@ class Coordinator:
         for lane in (JOIN_LANE, "", GROUP_LANE):
             await self.cluster.drop(node_id, lane)
 
-    async def heed(self, error_code: int) -> bool:
+    async def forget_if_moved(self, error_code: int) -> bool:
         """Forget the coordinator, and return true, if an answer's code says that it is elsewhere.
 
         A join that waits at the wrong broker waits in vain, so it loses its connection.

@@ -124,7 +124,7 @@ class Heartbeats:
         request = self._member.heartbeat_request()
         response = await self._coordinator.ask(request, _now() + FIND_TIMEOUT_S + limit_s, limit_s)
         self._member.on_heartbeat(response.error_code, sent_as)
-        is_elsewhere = await self._coordinator.heed(response.error_code)
+        is_elsewhere = await self._coordinator.forget_if_moved(response.error_code)
         if is_elsewhere or response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             raise error_for(response.error_code, "heartbeat")
 

@@ -431,7 +431,7 @@ class GroupSession:
         answer: JoinGroupResponse = await self._coordinator.ask(
             request, self._now() + FIND_TIMEOUT_S + patience_s, patience_s, JOIN_LANE
         )
-        await self._coordinator.heed(answer.error_code)
+        await self._coordinator.forget_if_moved(answer.error_code)
         verdict = member.on_join(answer)
         if verdict is not Verdict.DONE:
             return verdict
@@ -441,7 +441,7 @@ class GroupSession:
         response: SyncGroupResponse = await self._coordinator.ask(
             member.sync_request(assignments), self._now() + FIND_TIMEOUT_S + patience_s, patience_s, JOIN_LANE
         )
-        await self._coordinator.heed(response.error_code)
+        await self._coordinator.forget_if_moved(response.error_code)
         return member.on_sync(response)
 
     async def _divide(self, answer: JoinGroupResponse) -> dict[str, bytes]:

@@ -6,10 +6,10 @@ from barnabas_clients.protocol.produce import ProduceRequest
 from .accumulator import Batch, PartitionQueue
 from .sequences import UnderWay
 
-__all__ = ["Asked", "Node"]
+__all__ = ["Asked", "BrokerLane"]
 
 
-class Node:
+class BrokerLane:
     """One broker, as far as we produce to it."""
 
     __slots__ = ("connection", "failures", "in_flight", "is_reaching", "is_scheduled", "node_id", "ready")
@@ -28,6 +28,6 @@ class Asked:
     __slots__ = ("chosen", "connection", "node", "request")
 
     def __init__(
-        self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]], request: ProduceRequest
+        self, node: BrokerLane, connection: Connection, chosen: list[UnderWay[Batch]], request: ProduceRequest
     ) -> None:
         self.node, self.connection, self.chosen, self.request = node, connection, chosen, request

@@ -282,7 +282,7 @@ class Producer:
             timeout_s=max(0.0, deadline - loop.time()),
         )
         assert self._sender is not None
-        self._sender.hasten(self._topics[topic].queues[delivery.partition])
+        self._sender.send_now(self._topics[topic].queues[delivery.partition])
         try:
             async with asyncio.timeout_at(deadline):
                 return await delivery
@@ -422,7 +422,7 @@ class Producer:
         if len(self._room) or not self._accumulator.has_room(record_bytes):
             # Room comes from what is sent; open batches need not wait for more.
             for batch in self._accumulator.incomplete:
-                sender.hasten(batch.queue)
+                sender.send_now(batch.queue)
             await self._room.wait(record_bytes, deadline)
             sender = self._check_open()
         elif len(queue.waiting) >= WAITING_BATCHES and not queue.failures:
@@ -457,7 +457,7 @@ class Producer:
         batches = list(self._accumulator.incomplete)
         for batch in batches:
             if batch.queue.open is batch:
-                self._sender.hasten(batch.queue)
+                self._sender.send_now(batch.queue)
         loop = asyncio.get_running_loop()
         for batch in batches:
             if batch.is_done:

@@ -1,8 +1,8 @@
 """The sending half of a producer: complete batches go to the leaders of their partitions until they are done.
 
 It is driven by events, with no task while there is nothing to wait for. A queue that has something to send is listed
-with the broker that leads it (`Node`); brokers with such queues are pumped once per turn of the loop. Pumping collects
-at most one batch per partition into one request, up to `request_bytes_max`, and sends it, while fewer than
+with the broker that leads it (`BrokerLane`); brokers with such queues are pumped once per turn of the loop. Pumping
+collects at most one batch per partition into one request, up to `request_bytes_max`, and sends it, while fewer than
 `in_flight_max` requests of that broker are unanswered and the connection takes more. From collecting to sending there
 is no `await`: what is numbered first is sent first. Two things have to be waited for, each in a task that ends with it:
 a connection with room (`_reach`), and metadata (`_learn`). An answer, a timer or new metadata lists queues again.
@@ -35,7 +35,7 @@ from barnabas_clients.protocol.metadata import MetadataRequest
 from barnabas_clients.protocol.produce import ProduceResponse
 
 from .accumulator import Accumulator, Batch, PartitionQueue
-from .brokers import Asked, Node
+from .brokers import Asked, BrokerLane
 from .exchange import TOO_LARGE, outcome_of, request_of, rows_of
 from .metrics import Counters
 from .sequences import Identity, Outcome, UnderWay, Verdict
@@ -80,7 +80,7 @@ class Sender:
         self._upkeep = Upkeep(
             cluster, settings.request_timeout_s, jitter, self._on_learned, self._list_all, self._on_trouble
         )
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, BrokerLane] = {}
         self._leaderless: dict[PartitionQueue, None] = {}
         self._suspects: dict[Asked, None] = {}
         self._lingering: deque[Batch] = deque()
@@ -135,7 +135,7 @@ class Sender:
         """A batch is complete."""
         self._list(queue)
 
-    def hasten(self, queue: PartitionQueue) -> None:
+    def send_now(self, queue: PartitionQueue) -> None:
         """Send the open batch of a queue without waiting for more."""
         if queue.open is not None and not queue.is_due:
             queue.is_due = True
@@ -168,7 +168,7 @@ class Sender:
                 if due_at > now + _CLOCK_S:
                     self._linger_timer = self._loop.call_at(due_at, self._on_linger)
                     return
-                self.hasten(batch.queue)
+                self.send_now(batch.queue)
             self._lingering.popleft()
 
     def _on_deadline(self) -> None:
@@ -212,16 +212,16 @@ class Sender:
             return
         node = self._nodes.get(leader.node_id)
         if node is None:
-            node = self._nodes[leader.node_id] = Node(leader.node_id)
+            node = self._nodes[leader.node_id] = BrokerLane(leader.node_id)
         node.ready[queue] = None
         self._schedule(node)
 
-    def _schedule(self, node: Node) -> None:
+    def _schedule(self, node: BrokerLane) -> None:
         if not node.is_scheduled and not node.is_reaching and not self._is_closed:
             node.is_scheduled = True
             self._loop.call_soon(self._pump, node)
 
-    def _pump(self, node: Node) -> None:
+    def _pump(self, node: BrokerLane) -> None:
         """Send this broker what there is for it and what it takes now."""
         node.is_scheduled = False
         while node.ready and node.in_flight < self._settings.in_flight_max and not self._is_closed:
@@ -236,7 +236,7 @@ class Sender:
                 return
             self._send(node, connection, chosen)
 
-    async def _reach(self, node: Node) -> None:
+    async def _reach(self, node: BrokerLane) -> None:
         """Wait for a connection that takes a request, then pump."""
         try:
             timeout_s = self._settings.request_timeout_s
@@ -293,7 +293,7 @@ class Sender:
             if batch.under_way is None:
                 batch.last_error = error
 
-    def _collect(self, node: Node) -> list[UnderWay[Batch]]:
+    def _collect(self, node: BrokerLane) -> list[UnderWay[Batch]]:
         """Take one batch of each listed queue, as far as one request goes."""
         chosen: list[UnderWay[Batch]] = []
         size, now = _REQUEST_OVERHEAD_BYTES, self._loop.time()
@@ -369,7 +369,7 @@ class Sender:
 
     # Requests and answers.
 
-    def _send(self, node: Node, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
+    def _send(self, node: BrokerLane, connection: Connection, chosen: list[UnderWay[Batch]]) -> None:
         settings = self._settings
         request = request_of(chosen, self._cluster.view, settings)
         self.counters.bytes_sent += sum(under_way.item.size_bytes for under_way in chosen)

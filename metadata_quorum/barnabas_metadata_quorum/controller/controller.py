@@ -190,7 +190,7 @@ def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms:
     known = image.brokers.get(command.node_id)
     epoch = image.version
     wanted = (command.host, command.port, command.rack, command.directory_id)
-    sessions.heard(command.node_id, now_ms)
+    sessions.touch(command.node_id, now_ms)
     if known is not None and known.incarnation == command.incarnation:
         # The same process again: its first answer was lost, or it moved to another listener.
         same = (known.host, known.port, known.rack, known.directory_id) == wanted
@@ -202,7 +202,7 @@ def _register(image: Image, sessions: Sessions, command: RegisterBroker, now_ms:
 
 def _heartbeat(image: Image, sessions: Sessions, command: BrokerHeartbeat, now_ms: int) -> Decision:
     broker = _registered(image, command.node_id, command.epoch)
-    sessions.heard(command.node_id, now_ms)
+    sessions.touch(command.node_id, now_ms)
     caught_up = command.version > broker.epoch
     if broker.fenced and caught_up and not broker.shutting_down:
         return Decision((BrokerUnfenced(broker.node_id, broker.epoch),), HeartbeatAnswer(False, False))

@@ -20,7 +20,7 @@ Where we differ: a move that is called off is a move, too. Kafka drops the repli
 one of them may be a voter by then, so the partition goes back step by step, and is listed until it has arrived. It
 cannot be called off a second time.
 
-A finished move ends what `Partition.founders` says, for the reason that is given there.
+A finished move ends what `PartitionPlacement.founders` says, for the reason that is given there.
 
 Not here: choosing targets (whoever asks does), the steps of a move (`voters.steps`), throttling.
 """
@@ -28,7 +28,7 @@ Not here: choosing targets (whoever asks does), the steps of a move (`voters.ste
 from collections import Counter
 from collections.abc import Sequence
 
-from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Move, Partition
+from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Move, PartitionPlacement
 from barnabas_metadata_quorum.image.records import NOBODY, PartitionMoved, Record
 
 from .commands import (
@@ -110,7 +110,7 @@ def _checked(
 
 
 def _on_its_way(
-    place: tuple[bytes, int], partition: Partition, move: Move, witness: int, epoch: int
+    place: tuple[bytes, int], partition: PartitionPlacement, move: Move, witness: int, epoch: int
 ) -> PartitionMoved | None:
     target = move.target
     if (partition.target, partition.witness) == (target, witness):

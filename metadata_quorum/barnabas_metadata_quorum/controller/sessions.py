@@ -21,7 +21,7 @@ class Sessions:
         self._heard_at_ms: dict[int, int] = {}
         self._checked_at_ms: int | None = None
 
-    def heard(self, node_id: int, now_ms: int) -> None:
+    def touch(self, node_id: int, now_ms: int) -> None:
         self._heard_at_ms[node_id] = now_ms
 
     def end(self, node_id: int) -> None:

@@ -51,7 +51,7 @@ __all__ = [
     "Image",
     "ImageBuilder",
     "Move",
-    "Partition",
+    "PartitionPlacement",
     "Topic",
     "TopicChanges",
     "apply",
@@ -110,7 +110,7 @@ class Move(msgspec.Struct, frozen=True):
     original: tuple[int, ...]
 
 
-class Partition(msgspec.Struct, frozen=True):
+class PartitionPlacement(msgspec.Struct, frozen=True):
     """`replicas` is everybody who holds it or is about to; the first one is the preferred leader.
 
     `witness` is who votes beside them, or should. `former_witnesses` did before the move that is under way, or in the
@@ -168,7 +168,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     topic_id: bytes
     name: str
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionPlacement, ...]
     configs: Mapping[str, str]
 
     @property
@@ -243,7 +243,7 @@ class ImageBuilder:
         self._version = image.version
         self._brokers = _CopyOnWrite(image.brokers)
         self._topics = TableDraft(image.topics)
-        self._moved: dict[bytes, list[Partition]] = {}  # all partitions of topics of which some have moved
+        self._moved: dict[bytes, list[PartitionPlacement]] = {}  # all partitions of topics of which some have moved
         self._topic_ids = TableDraft(image.topic_ids)
         self._loads = _CopyOnWrite(image.loads)
         self._next_producer_id = image.next_producer_id
@@ -259,7 +259,7 @@ class ImageBuilder:
         self._put_down()
         return self._topics.now
 
-    def partition(self, topic_id: bytes, index: int) -> Partition:
+    def partition(self, topic_id: bytes, index: int) -> PartitionPlacement:
         """Return a partition of a topic that there is."""
         moved = self._moved.get(topic_id)
         return self._topics.now[topic_id].partitions[index] if moved is None else moved[index]
@@ -364,7 +364,7 @@ class ImageBuilder:
         if partitions is None:
             partitions = self._moved[record.topic_id] = list(self._topics.now[record.topic_id].partitions)
         before = partitions[record.partition]
-        after = Partition(
+        after = PartitionPlacement(
             record.replicas,
             Move(record.target, record.original) if record.target else None,
             record.witness,
@@ -388,7 +388,7 @@ class ImageBuilder:
         self._topic_ids.pop(collision_key(topic.name))
         self._count(topic.partitions, -1)
 
-    def _count(self, partitions: tuple[Partition, ...], step: int) -> None:
+    def _count(self, partitions: tuple[PartitionPlacement, ...], step: int) -> None:
         loads, nothing = self._loads.own(), BrokerLoad(0, 0)
         replicas, leaders, witnesses = Counter[int](), Counter[int](), Counter[int]()
         # Those that were created together are few different ones (`_founded`).
@@ -421,9 +421,9 @@ class ImageBuilder:
             self._answers_bytes -= len(answers.pop(next(iter(answers))))
 
 
-def _founded(record: TopicCreated | PartitionsAdded) -> tuple[Partition, ...]:
+def _founded(record: TopicCreated | PartitionsAdded) -> tuple[PartitionPlacement, ...]:
     """Return new partitions, each with the voters that it begins with; equal ones are the same one."""
-    known: dict[tuple[tuple[int, ...], int], Partition] = {}
+    known: dict[tuple[tuple[int, ...], int], PartitionPlacement] = {}
     partitions = []
     for place in zip(record.assignments, record.witnesses or repeat(NOBODY), strict=False):
         partition = known.get(place)
@@ -431,7 +431,7 @@ def _founded(record: TopicCreated | PartitionsAdded) -> tuple[Partition, ...]:
             replicas, witness = place
             voters = replicas if witness == NOBODY else (*replicas, witness)
             founders = Founders(voters, witness, record.directories)
-            partition = known[place] = Partition(replicas, None, witness, founders)
+            partition = known[place] = PartitionPlacement(replicas, None, witness, founders)
         partitions.append(partition)
     return tuple(partitions)
 

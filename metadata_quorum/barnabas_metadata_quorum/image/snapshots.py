@@ -18,7 +18,7 @@ from typing import NamedTuple
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.wire.crc32c import crc32c
 
-from .image import Founders, Image, ImageBuilder, Partition, Topic
+from .image import Founders, Image, ImageBuilder, PartitionPlacement, Topic
 from .records import (
     NOBODY,
     BrokerFenced,
@@ -162,7 +162,7 @@ def _records_of_topic(topic: Topic) -> Iterator[Record]:
     for index, partition in enumerate(topic.partitions):
         voters, witness = founders[index].voters, founders[index].witness
         as_founded = tuple(voter for voter in voters if voter != witness)
-        if partition != Partition(as_founded, None, witness, founders[index]):
+        if partition != PartitionPlacement(as_founded, None, witness, founders[index]):
             target, original = (partition.move.target, partition.move.original) if partition.move else ((), ())
             yield PartitionMoved(
                 topic.topic_id,

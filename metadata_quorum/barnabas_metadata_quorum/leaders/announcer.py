@@ -131,7 +131,7 @@ class LeaderAnnouncer:
         self._news[topic_id, partition] = news
         self._tell([(topic_id, partition)])
 
-    def hear(self, topic_id: bytes, partition: int, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
+    def learn(self, topic_id: bytes, partition: int, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         """Take in what this node's own replica knows from Raft, sooner than the leader's announcement comes."""
         if self.table.merge(Announcement(topic_id, partition, term, 0, leader_id, isr)):
             self._tell([(topic_id, partition)])

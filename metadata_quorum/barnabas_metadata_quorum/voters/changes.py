@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from barnabas_raftlog.errors import ChangeInProgressError, NotLeaderError, StorageFailedError
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact
 
@@ -28,7 +28,7 @@ class VoterChanges:
         self._membership, self._is_live, self._on_fact = membership, is_live, on_fact
         self.waiting = ""
 
-    def review(self, group: Group, directories: Mapping[int, bytes]) -> None:
+    def review(self, group: RaftGroup, directories: Mapping[int, bytes]) -> None:
         """Do what can be done now in a group that this node leads, confirmed."""
         current, me = group.log.configuration, self._membership
         if group.log.configuration_index > group.commit_index:

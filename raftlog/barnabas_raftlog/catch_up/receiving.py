@@ -31,7 +31,7 @@ from typing import Any, Protocol
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
 from barnabas_raftlog.log.transfer.incoming import DamagedTransferError, Incoming, Prepared
 from barnabas_raftlog.log.transfer.manifest import MANIFEST_BYTES_MAX, Manifest, SegmentFile, decode_manifest
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
 
@@ -76,7 +76,7 @@ class Transfer:
     __slots__ = ("begun_ms", "cause", "commit_index", "done_bytes", "done_files", "files", "group", "incoming",
                  "kept_bytes", "offer", "state", "total_bytes", "used_ms", "wait_until_ms")  # fmt: skip
 
-    def __init__(self, group: Group, offer: InstallSnapshot, incoming: Incoming, now_ms: int) -> None:
+    def __init__(self, group: RaftGroup, offer: InstallSnapshot, incoming: Incoming, now_ms: int) -> None:
         self.group, self.offer, self.incoming = group, offer, incoming
         self.state, self.cause = "waiting", ""
         self.files = self.done_files = self.total_bytes = self.done_bytes = self.kept_bytes = 0
@@ -152,7 +152,7 @@ class CatchUp:
 
     # What the groups tell.
 
-    def on_offer(self, group: Group, offer: InstallSnapshot) -> None:
+    def on_offer(self, group: RaftGroup, offer: InstallSnapshot) -> None:
         """A leader says that this replica cannot go on without files."""
         log, core, now_ms = log_of(group), group.core, self._clock()
         if offer.term < core.term or offer.snapshot_index <= core.commit_index:
@@ -172,7 +172,7 @@ class CatchUp:
         self._waiting[group.group_id] = None
         self._start_next()
 
-    def on_removed(self, group: Group) -> None:
+    def on_removed(self, group: RaftGroup) -> None:
         """The group is not hosted here any more; its directory is about to go."""
         self.source.end(group.group_id)
         transfer = self._transfers.pop(group.group_id, None)
@@ -183,10 +183,10 @@ class CatchUp:
                 running.cancel()
             self._spawn(self._let_go(transfer, delete=False))
 
-    def adopt(self, group: Group, prepared: Prepared) -> None:
+    def adopt(self, group: RaftGroup, prepared: Prepared) -> None:
         log_of(group).adopt(prepared)
 
-    def on_adopted(self, group: Group, prepared: Prepared) -> None:
+    def on_adopted(self, group: RaftGroup, prepared: Prepared) -> None:
         """What was received is the log now."""
         transfer = self._transfers.pop(group.group_id, None)
         self.finished += 1

@@ -18,8 +18,8 @@ from typing import Protocol
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.log.segments.frame_walk import count_frames
 from barnabas_raftlog.log.segments.segment import Segment
-from barnabas_raftlog.log.shared import LogHost
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.log.shared import SharedStorage
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.messages import GroupId
 
 from .messages import CHUNK_BYTES_MAX, ENTRIES, READ, EntriesRequest, ReadRequest, encode, open_chunk
@@ -40,7 +40,9 @@ class RepairLinks(Protocol):
 class SegmentRepair:
     """A `RepairSource` for one node."""
 
-    def __init__(self, links: RepairLinks, groups: Mapping[GroupId, Group], host: LogHost, directory: str) -> None:
+    def __init__(
+        self, links: RepairLinks, groups: Mapping[GroupId, RaftGroup], host: SharedStorage, directory: str
+    ) -> None:
         self._links, self._groups, self._host = links, groups, host
         self._path = f"{directory}/repair"
 

@@ -37,7 +37,7 @@ from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.log.state_file import made
 from barnabas_raftlog.log.transfer.manifest import SegmentFile, encode_manifest
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.messages import Buffer, GroupId
 
 from .messages import (
@@ -89,7 +89,7 @@ class Throttle:
             await asyncio.sleep(wait_ms / 1000)
 
 
-def log_of(group: Group) -> ReplicaLog:
+def log_of(group: RaftGroup) -> ReplicaLog:
     """Return the log of a group that has its segments sent as files."""
     return cast("ReplicaLog", group.log)
 
@@ -110,7 +110,7 @@ class CatchUpSource:
     """See the module. Owned by the node's loop."""
 
     def __init__(
-        self, links: Serves, groups: Mapping[GroupId, Group], clock: Callable[[], int], throttle: Throttle
+        self, links: Serves, groups: Mapping[GroupId, RaftGroup], clock: Callable[[], int], throttle: Throttle
     ) -> None:
         self._groups, self._clock, self._throttle = groups, clock, throttle
         self._sessions: dict[tuple[int, GroupId], _Session] = {}
@@ -158,7 +158,7 @@ class CatchUpSource:
         count = len(session.segments)
         return encode(ManifestReply(session.manifest_id, len(session.data), count, count, data))
 
-    def _begin(self, source: int, group: Group) -> _Session:
+    def _begin(self, source: int, group: RaftGroup) -> _Session:
         key, now_ms = (source, group.group_id), self._clock()
         if key not in self._sessions and len(self._sessions) >= SESSIONS_MAX:
             raise CatchUpBusyError(f"{SESSIONS_MAX} transfers are under way")
@@ -175,7 +175,7 @@ class CatchUpSource:
             self._timer = asyncio.get_running_loop().call_later(IDLE_MS / 1000, self._expire)
         return session
 
-    async def _prepare(self, group: Group, session: _Session) -> int:
+    async def _prepare(self, group: RaftGroup, session: _Session) -> int:
         """Make the manifest, or go on making it; return how many files have their checksum."""
         until_ms, log = self._clock() + PREPARE_MS, session.log
         files: list[SegmentFile] = []
@@ -252,13 +252,13 @@ class CatchUpSource:
 
     # Inside.
 
-    def _group(self, group_id: bytes) -> Group:
+    def _group(self, group_id: bytes) -> RaftGroup:
         group = self._groups.get(GroupId(group_id))
         if group is None or not group.sends_files or group.failed is not None:
             raise NotLeaderError
         return group
 
-    def _session(self, source: int, group: Group, manifest_id: int) -> _Session:
+    def _session(self, source: int, group: RaftGroup, manifest_id: int) -> _Session:
         session = self._sessions.get((source, group.group_id))
         if session is None or session.manifest_id != manifest_id:
             raise SegmentGoneError(f"manifest {manifest_id} is not being sent any more")

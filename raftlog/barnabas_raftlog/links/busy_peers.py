@@ -28,7 +28,7 @@ class BusyPeers(set[int]):
         super().__init__()
         self._on_fact = on_fact
 
-    def hear(self, node_id: int, *, is_busy: bool) -> None:
+    def on_notice(self, node_id: int, *, is_busy: bool) -> None:
         """Take in what a peer says of itself."""
         if is_busy == (node_id in self):
             return

@@ -513,20 +513,20 @@ class Links:
         counted = peer.liveness.on_datagram(datagram, self._me.incarnation, self._clock())
         self.stats.datagrams_ignored += not counted
         if counted:
-            self.busy_peers.hear(peer.node_id, is_busy=datagram.is_busy)
+            self.busy_peers.on_notice(peer.node_id, is_busy=datagram.is_busy)
         if peer.outgoing is None:
             peer.wake.set()  # It is up: no need to sit out the backoff.
         elif peer.is_not_understood(self._clock()):
-            self._make_anew(peer, "its datagrams do not count")
+            self._reconnect(peer, "its datagrams do not count")
         elif counted and peer.is_swallowed(datagram, self._clock()):
             self.stats.links_swallowing += 1
-            self._make_anew(peer, "swallows bytes")
+            self._reconnect(peer, "swallows bytes")
         elif peer.has_outlasted_a_silence(self._clock()):
             # Not judged, also not by the next datagram, before the old ones are gone: both sides must fall silent once,
             # not twice.
-            self._make_anew(peer, "made anew after a silence")
+            self._reconnect(peer, "made anew after a silence")
 
-    def _make_anew(self, peer: Peer, reason: str) -> None:
+    def _reconnect(self, peer: Peer, reason: str) -> None:
         for connection in (peer.outgoing, peer.incoming):
             if connection is not None:
                 connection.abort(reason)

@@ -5,7 +5,7 @@ Bits rot where nobody looks. So once in every `period_ms` a pass over all sealed
 (`segments.check`). A pass goes on after a restart where it was: `scrub` in the data directory has its cursor, saved at
 every `SAVE_BYTES`. What is read while a pass is under way and comes into being behind the cursor is the next pass's.
 
-A segment that a fetch or a follower's read found unreadable is a *suspect* (`LogHost.suspects`) and is checked at
+A segment that a fetch or a follower's read found unreadable is a *suspect* (`SharedStorage.suspects`) and is checked at
 once, at full speed. So is one whose file is missing or too short when the scrub begins.
 
 Damage is reported as a fact, stays in `damaged` (for the status), and is never served: cold reads verify what they
@@ -38,7 +38,7 @@ from barnabas_raftlog.log.segments.operations import Save
 from barnabas_raftlog.log.segments.segment import Segment
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
-from .shared import LogHost
+from .shared import SharedStorage
 
 __all__ = ["Damage", "RepairSource", "Scrub", "ScrubbedStorage"]
 
@@ -62,7 +62,7 @@ class ScrubbedStorage(Protocol):
     @property
     def directory(self) -> str: ...
     @property
-    def host(self) -> LogHost: ...
+    def host(self) -> SharedStorage: ...
     @property
     def logs(self) -> list[ReplicaLog]: ...
     async def in_write_worker(self, job: Callable[[], bool]) -> bool: ...

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from barnabas_raftlog.log.replica.appending import AppendLog
     from barnabas_raftlog.log.replica.compacting import CompactedLog
 
-__all__ = ["LoadedRuns", "LogHost", "StorageConfig", "StorageStats"]
+__all__ = ["LoadedRuns", "SharedStorage", "StorageConfig", "StorageStats"]
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
@@ -96,7 +96,7 @@ class LoadedRuns:
             self.drop(key)
 
 
-class LogHost:
+class SharedStorage:
     """One per node, made by `Storage`, which owns it.
 
     `refusal`: why nothing may be appended at the moment, or None. Reading it is the only check on the hot path.

@@ -48,7 +48,7 @@ from .errors import DiskFullError, StorageBusyError
 from .hampered import Hampered
 from .hard_states import HardStates
 from .removals import Removals
-from .shared import LogHost, StorageConfig, StorageStats
+from .shared import SharedStorage, StorageConfig, StorageStats
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
 
@@ -149,7 +149,7 @@ class Storage:
         self._commits = CommitQueue(self._journal, sync_worker, syncer, *written)
         self._hard_states = HardStates(checkpoint.hard_states, self._commits)
         shared = (self._commits, self._writes, ColdReads(files, opened, read_worker), self._write_worker)
-        self._host = LogHost(files, config, opened, *shared)
+        self._host = SharedStorage(files, config, opened, *shared)
         self._host.on_synced, self._host.on_hampered = self._on_synced, self._on_hampered
         self._host.stats.recovered_entries = started.written_count
         self._host.stats.cut_bytes = started.cut_bytes
@@ -213,7 +213,7 @@ class Storage:
         return self._directory
 
     @property
-    def host(self) -> LogHost:
+    def host(self) -> SharedStorage:
         """For what works on all logs of a node (`scrub`)."""
         return self._host
 

@@ -76,7 +76,7 @@ from barnabas_raftlog.records.header import ControlKind
 
 from .candidacies import Candidacies
 from .deadlines import Deadlines
-from .group import START_ROUND, Group, SnapshotFetcher
+from .group import START_ROUND, RaftGroup, SnapshotFetcher
 from .interfaces import NOBODY_LISTENS, GroupStorage
 from .outbox import Outbox
 from .promises import Promises
@@ -131,6 +131,7 @@ class Driver:
         "candidacies",
         "catch_up",
         "deadlines",
+        "has_deadlines",
         "is_paused",
         "last_tick_ms",
         "node_id",
@@ -139,7 +140,6 @@ class Driver:
         "outbox",
         "stall_ms",
         "stats",
-        "stirred",
     )
 
     def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
@@ -150,17 +150,17 @@ class Driver:
         clock: Callable[[], int],
         on_fact: Callable[[GroupId, Fact], None],
         on_broken: Callable[[BaseException], None],
-        groups: dict[GroupId, Group],
+        groups: dict[GroupId, RaftGroup],
         live_peers: Callable[[], list[int]],
-        on_members: Callable[[Group, frozenset[int]], None],
+        on_members: Callable[[RaftGroup, frozenset[int]], None],
         *,
         meter: LoopMeter,
     ) -> None:
         self._groups, self._live_peers, self._on_members = groups, live_peers, on_members
         self.on_refused: Callable[[int, str], None] | None = None  # hears of peers that broke the protocol
         self.node_id, self.stats, self.outbox = node_id, MultiRaftStats(), outbox
-        self.deadlines: Deadlines[Group] = Deadlines()
-        self.candidacies: Candidacies[Group] = Candidacies()
+        self.deadlines: Deadlines[RaftGroup] = Deadlines()
+        self.candidacies: Candidacies[RaftGroup] = Candidacies()
         self.is_paused = False
         self.last_tick_ms = self.now_ms = clock()
         self.stall_ms = 500
@@ -168,16 +168,16 @@ class Driver:
         self._storage, self._clock, self._on_fact, self._on_broken = storage, clock, on_fact, on_broken
         self._meter = meter
         self._promises = Promises(storage, outbox)
-        self._events: deque[tuple[Group, Event]] = deque()
-        self._first: deque[tuple[Group, Event]] = deque()  # of the metadata group
-        self._bulk: deque[tuple[Event, deque[Group]]] = deque()
-        self._touched: dict[Group, None] = {}
+        self._events: deque[tuple[RaftGroup, Event]] = deque()
+        self._first: deque[tuple[RaftGroup, Event]] = deque()  # of the metadata group
+        self._bulk: deque[tuple[Event, deque[RaftGroup]]] = deque()
+        self._touched: dict[RaftGroup, None] = {}
         self._facts: list[tuple[GroupId, Fact]] = []
         self._refused: list[tuple[int, str]] = []  # (node id, what it said), to be told after the steps
         self._durable: list[GroupId] = []  # have moved in the storage, and their cores have not heard of it
         self._drives_more = 0  # that follow in this iteration of the loop
         self._is_scheduled = self._has_durable_news = self._has_due = False
-        self.stirred = asyncio.Event()  # set while some group has a deadline
+        self.has_deadlines = asyncio.Event()  # set while some group has a deadline
 
     # Queueing. None of these steps a core.
 
@@ -199,29 +199,29 @@ class Driver:
         self.now_ms = max(self.now_ms, self._clock())
         return self.now_ms
 
-    def post(self, group: Group, event: Event) -> None:
+    def post(self, group: RaftGroup, event: Event) -> None:
         """Queue `event` for the next drive."""
         (self._first if group.group_id == METADATA_GROUP else self._events).append((group, event))
         if not self._is_scheduled:
             self.schedule()
 
-    def touch(self, group: Group) -> None:
+    def touch(self, group: RaftGroup) -> None:
         """See at the end of the next drive what there is to tell of `group`, without an event."""
         self._touched[group] = None
         self.schedule()
 
-    def post_bulk(self, event: Event, groups: Sequence[Group]) -> None:
+    def post_bulk(self, event: Event, groups: Sequence[RaftGroup]) -> None:
         """Queue one event for many groups, to be worked off in slices, in this order."""
         if groups:
             self._bulk.append((event, deque(groups)))
             self.schedule()
 
-    def unheard_silence(self, peer: int) -> dict[Group, None]:
+    def unheard_silence(self, peer: int) -> dict[RaftGroup, None]:
         """Return the groups that are still to hear that `peer` fell silent, in their order (`post_bulk`)."""
         told = (groups for event, groups in self._bulk if isinstance(event, PeerSilent) and event.peer == peer)
         return dict.fromkeys(chain.from_iterable(told))
 
-    def on_proposed(self, group: Group, entry: Entry) -> None:
+    def on_proposed(self, group: RaftGroup, entry: Entry) -> None:
         """Note that `entry` was appended to the log of a group that this node leads."""
         self.stats.proposals += 1
         appended = group.proposed
@@ -256,7 +256,7 @@ class Driver:
 
     # Leaving.
 
-    def fail(self, group: Group, error: StorageFailedError) -> None:
+    def fail(self, group: RaftGroup, error: StorageFailedError) -> None:
         """Take a group whose log failed out of service: it resigns, and its peers elect somebody else."""
         if group.failed is not None and not group.is_suspended:
             return
@@ -267,14 +267,14 @@ class Driver:
         self.retire(group)
         self.touch(group)
 
-    def leave(self, group: Group, error: StorageFailedError) -> None:
+    def leave(self, group: RaftGroup, error: StorageFailedError) -> None:
         """Take a group out of service whose log cannot go on, for good or until the disk, or a segment, is mended."""
         if group.log.failed is None:
             self.suspend(group, error)
         else:
             self.fail(group, error)
 
-    def suspend(self, group: Group, error: StorageFailedError) -> None:
+    def suspend(self, group: RaftGroup, error: StorageFailedError) -> None:
         """Take a group out of service while the node's storage cannot write, or cannot read a part of its log.
 
         No fact for each group if it is the storage: that says why, once for all.
@@ -287,7 +287,7 @@ class Driver:
             self.retire(group)
             self.touch(group)
 
-    def resume(self, group: Group) -> None:
+    def resume(self, group: RaftGroup) -> None:
         """Let a suspended group take part again, with what its log and the storage hold, as after a crash.
 
         What it said before and could not send yet still rests on its tickets, which the storage keeps.
@@ -295,24 +295,24 @@ class Driver:
         if not group.is_suspended:
             return
         group.failed, group.is_suspended, group.deadline_ms = None, False, None
-        group.renew_core()
+        group.restart_core()
         self._greet(group, group.members)
         self.post(group, TICK)
 
-    def _greet(self, group: Group, peers: AbstractSet[int]) -> None:
+    def _greet(self, group: RaftGroup, peers: AbstractSet[int]) -> None:
         """Tell a core which of these nodes live."""
         for peer in self._live_peers():
             if peer in peers:
                 self.post(group, PeerLive(peer))
 
-    def resign(self, group: Group) -> None:
+    def resign(self, group: RaftGroup) -> None:
         """Tell the members that this node does not lead any more; their trust in a live node would last else."""
         if group.core.role is Role.LEADER and group.failed is None:  # also a witness
             for member in sorted(group.members - {self.node_id}):
                 self.outbox.add(group.group_id, [LeadershipEnded(group.core.term, self.node_id, member)])
             self.schedule()
 
-    def retire(self, group: Group) -> None:
+    def retire(self, group: RaftGroup) -> None:
         self.deadlines.set(group, None)
         self.candidacies.end(group)
         group.fail_readers(NotLeaderError())
@@ -364,7 +364,7 @@ class Driver:
             self._tell_facts()
             self._tell_refused()
         if self.deadlines:
-            self.stirred.set()
+            self.has_deadlines.set()
         if self._is_behind:
             self._drive_again()
 
@@ -400,7 +400,7 @@ class Driver:
                 self._durable = news[done:]
                 break
 
-    def _step_events(self, events: deque[tuple[Group, Event]], now_ms: int, stop_ms: int) -> None:
+    def _step_events(self, events: deque[tuple[RaftGroup, Event]], now_ms: int, stop_ms: int) -> None:
         for done in range(1, min(len(events), EVENTS_PER_DRIVE) + 1):
             group, event = events.popleft()
             self._step(group, event, now_ms)
@@ -451,7 +451,7 @@ class Driver:
             if not groups:
                 self._bulk.popleft()
 
-    def _step(self, group: Group, event: Event, now_ms: int) -> None:
+    def _step(self, group: RaftGroup, event: Event, now_ms: int) -> None:
         """Step one core and carry out what it asks for, until it asks for nothing more."""
         if group.is_removed or group.failed is not None:
             return
@@ -471,11 +471,11 @@ class Driver:
                 self._apply(group, ready, now_ms)
             except DiskFullError as error:
                 self._facts.append((group.group_id, Fact("append refused", group.core.term, str(error))))
-                self._begin_anew(group)
+                self._restart_core(group)
                 return
             except ImpossibleMessageError as error:
                 self._refuse(group, error)
-                self._begin_anew(group)
+                self._restart_core(group)
                 return
             except StorageFailedError as error:
                 self.leave(group, error)
@@ -483,22 +483,22 @@ class Driver:
         if group.log.durable_index != group.durable_index:
             self._report_durable(group, now_ms)
         if group.core.lacks_beginning:
-            self._begin_from_nothing(group)
+            self._reset_log(group)
         elif group.core.is_witness:
             group.forget()
 
-    def _refuse(self, group: Group, error: ImpossibleMessageError) -> None:
+    def _refuse(self, group: RaftGroup, error: ImpossibleMessageError) -> None:
         self.stats.messages_refused += 1
         self._refused.append((error.source, f"of group {group.group_id.hex()}: {error}"))
 
-    def _begin_anew(self, group: Group) -> None:
+    def _restart_core(self, group: RaftGroup) -> None:
         self.resign(group)
-        group.renew_core()
+        group.restart_core()
         self._greet(group, group.members)
 
-    def _begin_from_nothing(self, group: Group) -> None:
+    def _reset_log(self, group: RaftGroup) -> None:
         """Empty the log of one that was a witness and is to have all of it from now on."""
-        group.begin_anew()
+        group.reset_log()
         core = group.core
         text = "its log lacks a beginning that this member needs, or that nobody has any more"
         self._facts.append((group.group_id, Fact("replica begun anew", core.term, text)))
@@ -507,14 +507,14 @@ class Driver:
         self._greet(group, group.members)
         self.post(group, TICK)
 
-    def _report_durable(self, group: Group, now_ms: int) -> None:
+    def _report_durable(self, group: RaftGroup, now_ms: int) -> None:
         durable_index = group.log.durable_index
         moved_ahead = durable_index > group.durable_index
         group.durable_index = durable_index
         if moved_ahead:
             self._step(group, Persisted(durable_index), now_ms)
 
-    def _apply(self, group: Group, ready: Ready, now_ms: int) -> None:
+    def _apply(self, group: RaftGroup, ready: Ready, now_ms: int) -> None:
         log, notices, listener = group.log, group.notices, group.listener
         if ready.truncate_from is not None:
             log.truncate_from(ready.truncate_from)
@@ -549,8 +549,8 @@ class Driver:
         if ready.append_no_op or ready.repeat_members:
             self._step(group, PROPOSED, now_ms)
 
-    def _install(self, group: Group, install: InstallSnapshot) -> None:
-        """Replace the log; the listener's turn comes after the drive. `Group.snapshot` put the offset in front."""
+    def _install(self, group: RaftGroup, install: InstallSnapshot) -> None:
+        """Replace the log; the listener's turn comes after the drive. `RaftGroup.snapshot` put the offset in front."""
         data, index, term = memoryview(install.data), install.snapshot_index, install.snapshot_term
         prepared, group.prepared = group.prepared, None
         if prepared is not None and prepared.manifest.snapshot_index == index:
@@ -573,7 +573,7 @@ class Driver:
             put(index, term, offset, state.data, install.configuration)
         group.notices.append((group.listener.install, _without_offset(install)))
 
-    def _first_of(self, touched: dict[Group, None]) -> list[Group]:
+    def _first_of(self, touched: dict[RaftGroup, None]) -> list[RaftGroup]:
         """Return those that are told in this drive; the others are touched again."""
         groups = iter(touched)
         first = list(islice(groups, TOLD_PER_DRIVE))
@@ -585,7 +585,7 @@ class Driver:
         for group_id, fact in facts:
             self._on_fact(group_id, fact)
 
-    def _tell(self, touched: Iterable[Group]) -> None:
+    def _tell(self, touched: Iterable[RaftGroup]) -> None:
         """Compare each touched group with what was last said about it, and tell its listener."""
         for group in touched:
             core, listener = group.core, group.listener
@@ -616,19 +616,19 @@ class Driver:
             if self.on_refused is not None:
                 self.on_refused(node_id, text)
 
-    def _tell_notices(self, group: Group) -> None:
+    def _tell_notices(self, group: RaftGroup) -> None:
         notices, group.notices = group.notices, []
         group.proposed = None  # It is among the notices: nobody may add to it from here on.
         for notify, argument in notices:
             notify(argument)
 
-    def _look_at_turn(self, group: Group) -> None:
+    def _look_at_turn(self, group: RaftGroup) -> None:
         """Let the next one stand if this one has, or knows, a leader: also one that knew before its turn came."""
         if group.is_settled:
             self.candidacies.end(group)
             self._has_due = self._has_due or self.candidacies.has_turn
 
-    def _file_deadline(self, group: Group) -> None:
+    def _file_deadline(self, group: RaftGroup) -> None:
         if group.failed is not None or group.is_removed:
             return
         group.deadline_ms = group.core.deadline_ms
@@ -636,7 +636,7 @@ class Driver:
         if not group.is_held:
             self.deadlines.set(group, group.deadline_ms)
 
-    def _tell_configuration(self, group: Group) -> None:
+    def _tell_configuration(self, group: RaftGroup) -> None:
         """Take in who the members are from here on; the core has not heard yet which of the new ones are live."""
         known, group.configuration = group.configuration, group.log.configuration
         members = group.configuration.node_ids
@@ -648,7 +648,7 @@ class Driver:
             self._greet(group, new)
         group.listener.on_configuration(group.configuration)
 
-    def _tell_leadership(self, group: Group) -> None:
+    def _tell_leadership(self, group: RaftGroup) -> None:
         core, leads = group.core, group.is_leader
         leadership = (core.term, group.leader_id, leads, leads and core.confirmed and not group.stall_pending)
         if leadership != group.leadership:
@@ -661,6 +661,6 @@ class Driver:
 
 
 def _without_offset(install: InstallSnapshot) -> InstallSnapshot:
-    """Return a snapshot as its listener gets it: `Group.snapshot` has put the log's end offset in front."""
+    """Return a snapshot as its listener gets it: `RaftGroup.snapshot` has put the log's end offset in front."""
     place = (install.snapshot_index, install.snapshot_term)
     return InstallSnapshot(install.term, install.source, install.target, *place, memoryview(install.data)[8:])

@@ -20,7 +20,7 @@ from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import GroupId, PeerDigest, PeerLive
 
 from .driver import Driver
-from .group import Group
+from .group import RaftGroup
 from .interfaces import GroupStorage
 from .outbox import FrameSender
 
@@ -36,11 +36,11 @@ class Greetings:
     def __init__(self, node_id: int, links: FrameSender, driver: Driver, storage: GroupStorage) -> None:
         self._node_id, self._links, self._driver, self._storage = node_id, links, driver, storage
         # What is to be said: why, and to whom, in which groups.
-        self._unsaid: dict[tuple[int, int], dict[Group, None]] = {}
+        self._unsaid: dict[tuple[int, int], dict[RaftGroup, None]] = {}
         self._is_scheduled = False
         self.said = self.said_bytes = 0
 
-    def greet(self, peer: int, sharing: Iterable[Group]) -> None:
+    def greet(self, peer: int, sharing: Iterable[RaftGroup]) -> None:
         """Tell `peer`, which is live from now on, where this node stands in all groups that they share."""
         unheard = self._driver.unheard_silence(peer)
         self._unsaid[GREETING, peer] = {group: None for group in sharing if group not in unheard}
@@ -53,12 +53,12 @@ class Greetings:
         """Tell `peer`, which fell silent, nothing more."""
         self._unsaid.pop((GREETING, peer), None)
 
-    def ask(self, peer: int, group: Group) -> None:
+    def ask(self, peer: int, group: RaftGroup) -> None:
         """Tell `peer` where this node stands in a group that it begins to take part in, and ask the same."""
         self._unsaid.setdefault((ASKING, peer), {})[group] = None
         self._schedule()
 
-    def answer(self, peer: int, group: Group) -> None:
+    def answer(self, peer: int, group: RaftGroup) -> None:
         self._unsaid.setdefault((ANSWERING, peer), {})[group] = None
         self._schedule()
 
@@ -89,11 +89,11 @@ class Greetings:
         self._say(peer, some, wants_answer=why == ASKING)
         return len(some)
 
-    def _say(self, peer: int, groups: Iterable[Group], *, wants_answer: bool) -> None:
+    def _say(self, peer: int, groups: Iterable[RaftGroup], *, wants_answer: bool) -> None:
         durable_ticket = self._storage.durable_ticket
         digests: list[tuple[GroupId, PeerDigest]] = []
-        told: list[Group] = []
-        untold: list[Group] = []
+        told: list[RaftGroup] = []
+        untold: list[RaftGroup] = []
         for group in sorted(groups, key=lambda group: group.group_id):
             if group.is_removed or group.failed is not None:
                 continue
@@ -110,7 +110,7 @@ class Greetings:
             untold += told
         self._driver.post_bulk(PeerLive(peer), untold)
 
-    def _digest_of(self, group: Group) -> PeerDigest:
+    def _digest_of(self, group: RaftGroup) -> PeerDigest:
         core, log = group.core, group.log
         is_durable = log.durable_index == log.last_index and not core.uncertain
         at_rest = core.quiescent if core.role is Role.LEADER else is_durable

@@ -30,7 +30,7 @@ from barnabas_raftlog.records.header import ControlKind
 from .candidacies import Line
 from .interfaces import Frame, GroupListener, GroupLog
 
-__all__ = ["START_ROUND", "Drive", "Group", "SnapshotFetcher"]
+__all__ = ["START_ROUND", "Drive", "RaftGroup", "SnapshotFetcher"]
 
 START_ROUND = StartRound()
 WITNESS_SEGMENT_BYTES = (
@@ -44,25 +44,25 @@ class Drive(Protocol):
     @property
     def is_punctual(self) -> bool: ...
     def now(self) -> int: ...
-    def post(self, group: "Group", event: Event) -> None: ...
-    def on_proposed(self, group: "Group", entry: Entry) -> None: ...
-    def leave(self, group: "Group", error: StorageFailedError) -> None: ...
+    def post(self, group: "RaftGroup", event: Event) -> None: ...
+    def on_proposed(self, group: "RaftGroup", entry: Entry) -> None: ...
+    def leave(self, group: "RaftGroup", error: StorageFailedError) -> None: ...
 
 
 class SnapshotFetcher(Protocol):
     """Who fetches the files of a snapshot that comes without data (`catch_up`)."""
 
-    def on_offer(self, group: "Group", offer: InstallSnapshot) -> None: ...
+    def on_offer(self, group: "RaftGroup", offer: InstallSnapshot) -> None: ...
 
-    def adopt(self, group: "Group", prepared: Prepared) -> None:
+    def adopt(self, group: "RaftGroup", prepared: Prepared) -> None:
         """Replace the group's log, within a drive."""
 
-    def on_adopted(self, group: "Group", prepared: Prepared) -> None: ...
+    def on_adopted(self, group: "RaftGroup", prepared: Prepared) -> None: ...
 
-    def on_removed(self, group: "Group") -> None: ...
+    def on_removed(self, group: "RaftGroup") -> None: ...
 
 
-class Group:
+class RaftGroup:
     """A handle on one group of this node. Belongs to its driver, which alone steps the core.
 
     `high_watermark` is the end offset of the committed prefix. `configuration` is the newest in the log; `members` are
@@ -354,7 +354,7 @@ class Group:
 
     # For the driver.
 
-    def renew_core(self) -> None:
+    def restart_core(self) -> None:
         """Begin anew from what is stored, as after a crash: the core went ahead of a log that could not follow."""
         self.core = self._make_core(self.commit_index)
         self.proposed = None
@@ -369,7 +369,7 @@ class Group:
             self.forgotten_index = index
             self.log.drop_prefix(index, partial_since=self.core.configuration_place)
 
-    def begin_anew(self) -> None:
+    def reset_log(self) -> None:
         """Give up a log that lacks its beginning: this node is no witness any more, and is to have all of it.
 
         What it acknowledged as a witness counts for nobody now: the change that took the role away was committed by
@@ -379,7 +379,7 @@ class Group:
         self.commit_index = self.durable_index = 0
         self.forgotten_index = -1
         self.high_watermark = 0
-        self.renew_core()
+        self.restart_core()
 
     def on_round_started(self) -> None:
         """Note which round will answer the newest reader."""

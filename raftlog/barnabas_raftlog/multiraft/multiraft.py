@@ -8,7 +8,7 @@ every group shared with it, the metadata group and those it led first; with one 
 *Time.* One task ticks every `TICK_MS`, or `IDLE_TICK_MS` while all groups are at rest, and takes due groups from a heap
 (`deadlines`); quiescent groups are not in it and cost nothing. A tick that comes more than half an election timeout
 late means that this node did not run: then the sockets are drained first, and every group that leads or waits is
-stepped with `Stalled` before any deadline is judged. From the lateness on until then, `Group.confirmed` is False.
+stepped with `Stalled` before any deadline is judged. From the lateness on until then, `RaftGroup.confirmed` is False.
 Peers that noticed close their connections and make them anew, so for an election timeout after a stall the silence of
 a peer is told to no group unless it lasts as long as that: else thousands of groups would lose leaders that are there.
 
@@ -44,13 +44,13 @@ from barnabas_raftlog.raft.state import RoundTrip
 
 from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
-from .group import Group, SnapshotFetcher
+from .group import RaftGroup, SnapshotFetcher
 from .interfaces import GroupListener, GroupLog, GroupStorage
 from .outbox import FrameSender, Outbox
 from .stats import MultiRaftStats
 from .strays import Strays
 
-__all__ = ["METADATA_GROUP", "Group", "GroupListener", "MultiRaft", "MultiRaftStats"]
+__all__ = ["METADATA_GROUP", "GroupListener", "MultiRaft", "MultiRaftStats", "RaftGroup"]
 
 TICK_MS = 25
 # Elections of twelve days, one after the other: no node that was away has missed so many. It is counted once in a life,
@@ -103,12 +103,12 @@ class MultiRaft:
         meter: LoopMeter | None = None,
     ) -> None:
         self.node_id = node_id
-        self.groups: dict[GroupId, Group] = {}
+        self.groups: dict[GroupId, RaftGroup] = {}
         self._storage, self._links, self._timing, self._rng, self._on_fact = storage, links, timing, rng, on_fact
         self._meter = meter or LoopMeter()
         self._outbox = Outbox(links, storage.directory_id)
         self._strays = Strays()
-        self._held: list[Group] | None = None  # what `hold_elections` holds back, None: nothing is to be
+        self._held: list[RaftGroup] | None = None  # what `hold_elections` holds back, None: nothing is to be
         self._held_until_ms = 0
         self._driver = Driver(
             *(node_id, storage, self._outbox, clock, on_fact, self._on_broken, self.groups),
@@ -118,8 +118,8 @@ class MultiRaft:
         self._driver.on_refused = links.refuse
         self._driver.stall_ms = max(timing.election_timeout_ms // 2, 4 * TICK_MS)
         self._greetings = Greetings(node_id, links, self._driver, storage)
-        self._sharing: dict[int, dict[Group, None]] = {}  # peer: the groups that we share with it
-        self._strangers: dict[Group, None] = {}  # groups that know no member: any peer may be one
+        self._sharing: dict[int, dict[RaftGroup, None]] = {}  # peer: the groups that we share with it
+        self._strangers: dict[RaftGroup, None] = {}  # groups that know no member: any peer may be one
         self._doubtful_until_ms = 0  # after a stall: peers that fall silent may be back in a moment
         self._held_silences: dict[int, int] = {}  # peer: when its silence is told
         self._silences: dict[int, _Silence] = {}  # peer: a silence that is about to be told
@@ -158,7 +158,7 @@ class MultiRaft:
         listener: GroupListener,
         *,
         preferred: bool,
-    ) -> Group:
+    ) -> RaftGroup:
         """Take part in a group from now on. Messages that came for it in the last seconds are not lost.
 
         `configuration` is the one that the group began with. It counts only as long as the log knows of none, which
@@ -192,7 +192,7 @@ class MultiRaft:
 
         if configuration is not None and log.failed is None:
             log.begin_with(configuration)
-        group = Group(driver, group_id, log, make_core, listener)
+        group = RaftGroup(driver, group_id, log, make_core, listener)
         log.on_loaded, log.on_failed = self._on_loaded, self._on_log_failed
         self.groups[group_id] = group
         if not group.members:
@@ -211,7 +211,7 @@ class MultiRaft:
         self._begin(group, now_ms)
         return group
 
-    def _begin(self, group: Group, now_ms: int) -> None:
+    def _begin(self, group: RaftGroup, now_ms: int) -> None:
         """Let a group that was added look at its deadline, or hold it."""
         if self._held is None or group.group_id == METADATA_GROUP or group.core.is_lone_voter:
             self._driver.post(group, TICK)
@@ -238,10 +238,10 @@ class MultiRaft:
         held, self._held = self._held or [], None
         self._release(held)
 
-    def _release(self, held: Sequence[Group]) -> None:
+    def _release(self, held: Sequence[RaftGroup]) -> None:
         self._release_some(deque(held), int(PATIENT_MS_PER_GROUP * len(held)))
 
-    def _release_some(self, held: deque[Group], patient_ms: int) -> None:
+    def _release_some(self, held: deque[RaftGroup], patient_ms: int) -> None:
         driver, live = self._driver, {self.node_id, *self._links.live_peers}
         now_ms = driver.now()
         for _ in range(min(len(held), RELEASED_AT_ONCE)):
@@ -310,7 +310,7 @@ class MultiRaft:
         """Let snapshots that are files be fetched by `catch_up`."""
         self._driver.catch_up = catch_up
 
-    def post(self, group: Group, message: InstallSnapshot) -> None:
+    def post(self, group: RaftGroup, message: InstallSnapshot) -> None:
         """Step `message` as if it had just come from its source."""
         if not group.is_removed:
             self._driver.post(group, message)
@@ -367,7 +367,7 @@ class MultiRaft:
                 # Member or not is for the core to say: the newest members may be in entries that it has not got yet.
                 driver.post(group, message)
 
-    def _check_term(self, source: int, group: Group, term: int) -> None:
+    def _check_term(self, source: int, group: RaftGroup, term: int) -> None:
         """Refuse a term that no elections can have reached since this node has known one."""
         known, now_ms, bound = group.core.term, self._driver.now(), TERM_HONEST_MAX
         if known:
@@ -378,7 +378,7 @@ class MultiRaft:
         if term > bound:
             raise MalformedMessageError(f"node {source} is in term {term} of a group that is in term {known} here")
 
-    def _on_digest(self, source: int, group: Group, digest: PeerDigest) -> None:
+    def _on_digest(self, source: int, group: RaftGroup, digest: PeerDigest) -> None:
         """Hand on what another node says. Whoever asks or claims to lead is answered: its log may be the newer one.
 
         A member that a leader has never heard of would be thought away, and nothing is said to those.
@@ -391,14 +391,14 @@ class MultiRaft:
         if digest.wants_answer or (claims_to_lead and not is_known):
             self._greetings.answer(source, group)
 
-    def _on_offer(self, group: Group, offer: InstallSnapshot) -> None:
+    def _on_offer(self, group: RaftGroup, offer: InstallSnapshot) -> None:
         """A snapshot without data is not for the core: its data are files that must be fetched first."""
         if self._driver.catch_up is None:
             self._driver.stats.messages_refused += 1
         else:
             self._driver.catch_up.on_offer(group, offer)
 
-    def _on_members(self, group: Group, members: frozenset[int]) -> None:
+    def _on_members(self, group: RaftGroup, members: frozenset[int]) -> None:
         """Note whose silence concerns `group`: its members', and its leader's whether that is one or not."""
         if group.is_removed:
             return
@@ -466,10 +466,10 @@ class MultiRaft:
                 await asyncio.sleep(TICK_MS / 1000)
             else:
                 # Nothing to judge: only a stall is to be noticed. The first deadline ends the wait.
-                driver.stirred.clear()
+                driver.has_deadlines.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(IDLE_TICK_MS / 1000):
-                        await driver.stirred.wait()
+                        await driver.has_deadlines.wait()
             self._meter.run("Raft tick", self.tick)
 
     def _on_ticking_ended(self, task: "asyncio.Task[None]") -> None:
@@ -518,7 +518,7 @@ class MultiRaft:
         others = (group for group in list(self.groups.values()) if group is not metadata)
         self._doubt_some(chain([metadata] if metadata is not None else [], others), [])
 
-    def _doubt_some(self, groups: Iterator[Group], doubtful: list[Group]) -> None:
+    def _doubt_some(self, groups: Iterator[RaftGroup], doubtful: list[RaftGroup]) -> None:
         """Let every group that leads or waits confirm nothing before it has heard of the stall; then judge again."""
         driver, some = self._driver, list(islice(groups, TOLD_AT_ONCE))
         for group in some:
@@ -538,7 +538,7 @@ class _Silence:
 
     __slots__ = ("event", "groups", "others", "urgent")
 
-    def __init__(self, event: PeerSilent, sharing: Iterable[Group]) -> None:
+    def __init__(self, event: PeerSilent, sharing: Iterable[RaftGroup]) -> None:
         self.event, self.groups = event, iter(list(sharing))
-        self.urgent: list[Group] = []
-        self.others: list[Group] = []
+        self.urgent: list[RaftGroup] = []
+        self.others: list[RaftGroup] = []

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 
 from barnabas_raftlog.raft.messages import AppendResponse, HardState, Message
 
-from .group import Group
+from .group import RaftGroup
 from .interfaces import GroupStorage
 from .outbox import Outbox
 
@@ -40,22 +40,22 @@ class Promises:
 
     def __init__(self, storage: GroupStorage, outbox: Outbox) -> None:
         self._storage, self._outbox = storage, outbox
-        self._made: list[Group] = []
-        self._resting: list[tuple[Group, Sequence[Message]]] = []
-        self._held: deque[tuple[int, list[tuple[Group, Sequence[Message]]]]] = deque()
+        self._made: list[RaftGroup] = []
+        self._resting: list[tuple[RaftGroup, Sequence[Message]]] = []
+        self._held: deque[tuple[int, list[tuple[RaftGroup, Sequence[Message]]]]] = deque()
         self._count = 0
         self.is_behind = False  # The disk has caught up with more than `release` has let go.
 
     def __len__(self) -> int:
         return self._count
 
-    def make(self, group: Group, hard_state: HardState) -> None:
+    def make(self, group: RaftGroup, hard_state: HardState) -> None:
         """Save a term and a vote."""
         self._storage.save_hard_state(group.group_id, hard_state)
         group.promise_ticket = UNKNOWN_TICKET
         self._made.append(group)
 
-    def say(self, group: Group, messages: Sequence[Message]) -> None:
+    def say(self, group: RaftGroup, messages: Sequence[Message]) -> None:
         """Send at once, unless the group has a promise under way; answers to a leader even then."""
         if group.promise_ticket <= self._storage.durable_ticket and not (self.is_behind and self._has_held(group)):
             self._outbox.add(group.group_id, messages)
@@ -66,7 +66,7 @@ class Promises:
         if len(held) < len(messages):
             self._outbox.add(group.group_id, [message for message in messages if isinstance(message, AppendResponse)])
 
-    def say_after(self, group: Group, messages: Sequence[Message]) -> None:
+    def say_after(self, group: RaftGroup, messages: Sequence[Message]) -> None:
         """Send when everything that was saved up to the end of this drive is durable."""
         self._resting.append((group, messages))
 
@@ -104,6 +104,6 @@ class Promises:
                     self._outbox.add(group.group_id, messages)
         self.is_behind = bool(held) and held[0][0] <= durable_ticket
 
-    def _has_held(self, group: Group) -> bool:
+    def _has_held(self, group: RaftGroup) -> bool:
         """Tell whether something that `group` said may be among what was not let go yet."""
         return bool(self._held) and group.promise_ticket >= self._held[0][0]

@@ -40,7 +40,7 @@ from .progress import Progress
 from .quorum import majority
 from .state import RaftState, Role
 from .uncertainty import has_won, note_elected
-from .witness import leaves_it_to_this
+from .witness import should_yield_to_us
 
 __all__ = [
     "become_follower",
@@ -132,7 +132,7 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
     log_is_current = (request.last_term, request.last_index) >= (log.last_term, log.last_index)
     if request.pre:
         granted = log_is_current and not request.is_learner and request.term > raft.term and not raft.trusts_leader()
-        granted = granted and not leaves_it_to_this(raft, request)
+        granted = granted and not should_yield_to_us(raft, request)
         # A granted pre-vote echoes the term asked about, a refused one says ours.
         term = request.term if granted else raft.term
         raft.out_messages.append(_answer(raft, request, term, granted=granted))
@@ -180,7 +180,7 @@ def on_removed(raft: RaftState, message: Removed) -> None:
         return
     raft.removed_at = max(raft.removed_at, (message.index_term, message.index))
     was_outside = raft.is_outside
-    raft.take_place()
+    raft.refresh_membership()
     if raft.is_outside and not was_outside:
         raft.note("removed", f"no member at committed entry {message.index}, says node {message.source}")
         become_follower(raft, raft.term, "removed")
@@ -228,7 +228,7 @@ def _learn_committed(raft: RaftState, response: VoteResponse) -> bool:
     index = response.commit_index
     if raft.log.term_at(index) == response.commit_term:
         raft.commit_index, raft.verified_index = index, max(index, raft.verified_index)
-        raft.take_place()
+        raft.refresh_membership()
         if not raft.may_stand:
             become_follower(raft, raft.term, "no voter")
     return raft.role is Role.CANDIDATE

@@ -28,7 +28,7 @@ from .quorum import majority
 from .replication import advance_commit, broadcast, confirm, heartbeat, may_send, on_answer, replicate
 from .state import REST_MS, RaftState, Role
 from .uncertainty import note_answer
-from .witness import feeds_nobody, heir, releasable_index
+from .witness import cannot_feed_anyone, releasable_index, successor_of
 
 __all__ = [
     "mark_lost",
@@ -95,7 +95,7 @@ def on_append_response(raft: RaftState, response: AppendResponse) -> None:
         if not progress.uncertain:
             advance_commit(raft)
     on_answer(raft, progress, response)
-    if raft.is_witness and response.rejected and feeds_nobody(raft):
+    if raft.is_witness and response.rejected and cannot_feed_anyone(raft):
         raft.lacks_beginning = True
         election.become_follower(raft, raft.term, "a witness has forgotten what every full voter has lost")
         return
@@ -320,7 +320,7 @@ def on_transfer(raft: RaftState, event: TransferLeadership) -> None:
 
 def _hand_on(raft: RaftState) -> None:
     """Let a full voter lead as soon as one has everything: this node is a witness, and serves nobody."""
-    successor = heir(raft)
+    successor = successor_of(raft)
     if successor is not None and successor.match_index == raft.log.last_index:
         on_transfer(raft, TransferLeadership(successor.peer))
 

@@ -32,7 +32,7 @@ from .progress import NEVER_MS, Progress
 from .quorum import majority
 from .replication import heartbeat
 from .state import RaftState, Role
-from .witness import heir, lacks_released
+from .witness import lacks_released, successor_of
 
 __all__ = ["adopt", "check", "on_committed"]
 
@@ -69,7 +69,7 @@ def adopt(raft: RaftState) -> None:
     """Take the newest configuration in the log for the one that holds."""
     known, before = raft.configuration, raft.directories
     raft.read_members()
-    raft.take_place()
+    raft.refresh_membership()
     # Whoever is new is silent until it is reported live.
     raft.silent = {peer for peer in raft.peers if peer in raft.silent or peer not in before}
     if raft.configuration != known:
@@ -105,7 +105,7 @@ def _lead(raft: RaftState) -> None:
 
 def on_committed(raft: RaftState) -> None:
     """Tell those who are out; end a leadership that ends with this; wait for nothing if this node itself is out."""
-    raft.take_place()
+    raft.refresh_membership()
     if raft.role is not Role.LEADER:
         if raft.is_outside:
             raft.note("removed", f"entry {raft.configuration_index} is committed")
@@ -121,7 +121,7 @@ def _hand_over(raft: RaftState) -> None:
     """Let the others know what is committed, and the most advanced of them take over without waiting for a timeout."""
     for progress in raft.progress.values():
         heartbeat(raft, progress)
-    successor = heir(raft)
+    successor = successor_of(raft)
     if successor is not None:
         raft.out_messages.append(TimeoutNow(raft.term, raft.node_id, successor.peer))
     election.become_follower(raft, raft.term, f"no voter since entry {raft.configuration_index}")

@@ -236,7 +236,7 @@ class RaftState:
         self.out_truncate_from: int | None = None
         self.out_install: InstallSnapshot | None = None
         self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
-        self.take_place()
+        self.refresh_membership()
         if self.is_lone_voter:
             self.deadline_ms = now_ms
         elif preferred and self.term and not self.is_outside and not self.is_witness:
@@ -270,7 +270,7 @@ class RaftState:
         """Who may have overruled the newest change; nobody if it is known to be committed (`uncertainty`)."""
         return self.replaced if self.configuration_index > self.commit_index else NOBODY
 
-    def take_place(self) -> None:
+    def refresh_membership(self) -> None:
         """Find out what this node is in the configuration that holds, under its own directory and no other.
 
         It may stand for election as a voter; and also as one that the newest configuration leaves out, while that one

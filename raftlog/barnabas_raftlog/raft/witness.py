@@ -37,14 +37,15 @@ have to be read from disk although all full voters have them.
 Not here: what a witness lacks of the state (producers, the log's start) no one can get from it; so while it leads, a
 member that has lost its page cache, a new learner, or another witness may have to wait for the next leader. With a
 witness, `page-cache` mode does not survive a loss of power on one full voter and the loss of the other's disk. If all
-full voters have lost what it forgot, it finds that out when it leads, and gives its log up as well (`feeds_nobody`).
+full voters have lost what it forgot, it finds that out when it leads, and gives its log up as well
+(`cannot_feed_anyone`).
 """
 
 from .messages import VoteRequest
 from .progress import Progress
 from .state import RaftState
 
-__all__ = ["feeds_nobody", "heir", "lacks_released", "leaves_it_to_this", "releasable_index"]
+__all__ = ["cannot_feed_anyone", "lacks_released", "releasable_index", "should_yield_to_us", "successor_of"]
 
 
 def releasable_index(raft: RaftState) -> int:
@@ -70,7 +71,7 @@ def releasable_index(raft: RaftState) -> int:
     return raft.released_index
 
 
-def feeds_nobody(raft: RaftState) -> bool:
+def cannot_feed_anyone(raft: RaftState) -> bool:
     """Tell whether this witness leads although every full voter has lost what it has forgotten (page-cache mode)."""
     first_index = raft.log.first_index
     full = [raft.progress[node_id] for node_id in sorted(raft.configuration.full_voter_ids)]
@@ -88,14 +89,14 @@ def lacks_released(raft: RaftState, node_id: int) -> bool:
     return match_index < max(raft.released_index, beginning, raft.configuration_index)
 
 
-def leaves_it_to_this(raft: RaftState, request: VoteRequest) -> bool:
+def should_yield_to_us(raft: RaftState, request: VoteRequest) -> bool:
     """Tell whether a witness asks for a pre-vote though this node, a full voter, is as good a candidate."""
     if request.source not in raft.witnesses or raft.is_witness or not raft.may_stand:
         return False
     return (request.last_term, request.last_index) == (raft.log.last_term, raft.log.last_index)
 
 
-def heir(raft: RaftState) -> Progress | None:
+def successor_of(raft: RaftState) -> Progress | None:
     """Return the most advanced live full voter beside this leader."""
     found: Progress | None = None
     for progress in raft.progress.values():

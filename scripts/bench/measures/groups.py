@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from machines.cluster_handle import Cluster, cluster
+from machines.cluster_handle import ClusterHandle, cluster
 from rich.console import Console
 from rich.table import Table
 
@@ -38,7 +38,7 @@ Status = dict[str, Any]
 class Bench:
     """One cluster and the table of what was seen. Steps are methods, in the order in which `main` calls them."""
 
-    def __init__(self, brokers: Cluster, options: argparse.Namespace) -> None:
+    def __init__(self, brokers: ClusterHandle, options: argparse.Namespace) -> None:
         self.brokers, self.options = brokers, options
         self.files = ClusterFiles.load(brokers.data)
         self.table = Table(title=f"{options.partitions} partitions at RF 3 on three brokers")

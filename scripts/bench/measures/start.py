@@ -13,7 +13,7 @@ import time
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from machines.cluster_handle import Cluster, cluster
+from machines.cluster_handle import ClusterHandle, cluster
 from rich.console import Console
 from rich.table import Table
 
@@ -35,7 +35,7 @@ def produce(bootstrap: str, records: int) -> None:
         raise RuntimeError("not everything was acknowledged")
 
 
-def start(brokers: Cluster) -> tuple[float, float]:
+def start(brokers: ClusterHandle) -> tuple[float, float]:
     """Start what is down; return the seconds until ready, and until a record to each partition was acknowledged."""
     began = time.perf_counter()
     ready_s = brokers.start()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from barnabas_broker.cli import pipes as cli_pipes
 from barnabas_broker.cli.lines import LineError
-from barnabas_broker.cli.pipes import Aside, Progress, Wishes, blocks_of_lines, typed_bytes, write_all
+from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, blocks_of_lines, typed_bytes, write_all
 
 
 @settings(max_examples=50)
@@ -63,7 +63,7 @@ def test_everything_is_written_although_the_pipe_is_full_and_does_not_block() ->
 
 async def test_what_blocks_does_not_block_the_loop() -> None:
     reader, writer = os.pipe()
-    aside = Aside()
+    aside = BlockingThread()
     waiting = asyncio.ensure_future(aside.run(lambda: os.read(reader, 1)))
     # The loop runs on while the other thread waits; this would hang otherwise.
     await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_what_blocks_does_not_block_the_loop() -> None:
 async def test_the_first_signal_is_a_wish_and_the_second_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     monkeypatch.setattr(os, "_exit", ended.set_result)
-    with Wishes() as wishes:
+    with EndSignals() as wishes:
         assert await wishes.unless(asyncio.sleep(0, "done")) == "done"
         signal.raise_signal(signal.SIGINT)
         assert await wishes.unless(asyncio.Event().wait()) is None
@@ -90,7 +90,7 @@ async def test_the_first_signal_is_a_wish_and_the_second_an_order(monkeypatch: p
 
 async def test_a_reader_that_leaves_is_noticed_without_a_write() -> None:
     reader, writer = os.pipe()
-    with Wishes(writer) as wishes:
+    with EndSignals(writer) as wishes:
         os.close(reader)
         assert await wishes.unless(asyncio.Event().wait()) is None
         assert wishes.signal is None
@@ -107,7 +107,7 @@ async def test_a_wish_takes_what_is_under_way_down_with_it() -> None:
         finally:
             ended.set()
 
-    with Wishes() as wishes:
+    with EndSignals() as wishes:
         both = asyncio.ensure_future(wishes.unless(work()))
         await begun.wait()
         wishes.end.set()
@@ -119,7 +119,7 @@ async def test_a_failure_comes_through() -> None:
     async def fail() -> None:
         raise LineError("no")
 
-    with Wishes() as wishes, pytest.raises(LineError, match="no"):
+    with EndSignals() as wishes, pytest.raises(LineError, match="no"):
         await wishes.unless(fail())
 
 

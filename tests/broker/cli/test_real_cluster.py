@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 
 
 def test_a_topic_from_its_creation_to_its_end(
-    cluster: cluster_handle.Cluster, capsys: pytest.CaptureFixture[str]
+    cluster: cluster_handle.ClusterHandle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*arguments: str) -> str:
         assert cli.main(["topic", *arguments, "--bootstrap-server", cluster.bootstrap]) == 0
@@ -51,7 +51,7 @@ def test_a_topic_from_its_creation_to_its_end(
     assert run("delete", name, "--if-exists") == f"{name} does not exist\n"
 
 
-def test_status_of_a_ready_cluster(cluster: cluster_handle.Cluster) -> None:
+def test_status_of_a_ready_cluster(cluster: cluster_handle.ClusterHandle) -> None:
     found = cluster.status()
     assert found["ready"]
     assert found["bootstrap"] == cluster.bootstrap
@@ -65,7 +65,7 @@ def test_status_of_a_ready_cluster(cluster: cluster_handle.Cluster) -> None:
 
 
 def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
-    cluster: cluster_handle.Cluster, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    cluster: cluster_handle.ClusterHandle, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("second") / "cluster"
     secret = ClusterFiles.load(cluster.data).config(1).cluster_secret
@@ -82,7 +82,9 @@ def test_a_second_cluster_on_the_same_ports_is_told_who_has_them(
     assert not elsewhere.exists()
 
 
-def test_who_has_no_secret_is_told_nothing_by_the_brokers_of_a_new_cluster(cluster: cluster_handle.Cluster) -> None:
+def test_who_has_no_secret_is_told_nothing_by_the_brokers_of_a_new_cluster(
+    cluster: cluster_handle.ClusterHandle,
+) -> None:
     files = ClusterFiles.load(cluster.data)
     secret = files.config(1).cluster_secret.encode()
     for node_id in files.node_ids:
@@ -94,7 +96,7 @@ def test_who_has_no_secret_is_told_nothing_by_the_brokers_of_a_new_cluster(clust
         assert admin.ask(*address, "status", secret=secret)
 
 
-def test_a_broker_whose_pid_file_is_lost_is_still_found(cluster: cluster_handle.Cluster) -> None:
+def test_a_broker_whose_pid_file_is_lost_is_still_found(cluster: cluster_handle.ClusterHandle) -> None:
     pid_file = cluster.data / "broker-2" / "broker.pid"
     before = pid_file.read_text()
     pid_file.unlink()

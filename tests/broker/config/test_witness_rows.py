@@ -6,19 +6,19 @@ from hypothesis import strategies as st
 
 from barnabas_broker.cli.commands.reassignment_plan import lacks_witness
 from barnabas_broker.config.witness_rows import WITNESSES, decode_witnesses, encode_witnesses
-from barnabas_metadata_quorum.image.image import Partition
+from barnabas_metadata_quorum.image.image import PartitionPlacement
 from barnabas_metadata_quorum.image.records import NOBODY
 
 
 @given(st.lists(st.integers(3, 9) | st.just(NOBODY), max_size=9))
 def test_rows_say_who_is_the_witness_of_which_partition(witnesses: list[int]) -> None:
-    rows = encode_witnesses([Partition((1, 2), witness=witness) for witness in witnesses])
+    rows = encode_witnesses([PartitionPlacement((1, 2), witness=witness) for witness in witnesses])
     assert decode_witnesses(rows) == {index: witness for index, witness in enumerate(witnesses) if witness != NOBODY}
     assert (not rows) == all(witness == NOBODY for witness in witnesses)
 
 
 def test_ten_thousand_rows_fit_into_strings_of_the_protocol() -> None:
-    rows = encode_witnesses([Partition((1, 2), witness=12_345_678)] * 10_000)
+    rows = encode_witnesses([PartitionPlacement((1, 2), witness=12_345_678)] * 10_000)
     assert list(rows) == [WITNESSES, *(f"{WITNESSES}.{number}" for number in range(1, 5))]
     assert max(map(len, rows.values())) <= 32_767
     assert decode_witnesses(rows) == dict.fromkeys(range(10_000), 12_345_678)

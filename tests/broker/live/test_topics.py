@@ -19,7 +19,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_metadata_quorum.controller.commands import RefusalReason, Refused
-from barnabas_metadata_quorum.image.image import Partition, Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from broker.wire_client import Wire, batch
 
 OFFERED = {
@@ -260,7 +260,7 @@ def test_describe_cluster(wire: Wire, version: int, one_broker: RunningCluster) 
 
 
 def test_a_leader_may_have_the_id_0() -> None:
-    desired = Topic(b"t" * 16, "t", (Partition((0, 1)),), {})
+    desired = Topic(b"t" * 16, "t", (PartitionPlacement((0, 1)),), {})
     hosted: Any = SimpleNamespace(topic=desired)
     broker: Any = SimpleNamespace(
         brokers=lambda: [SimpleNamespace(node_id=0)], where_to_ask=lambda *_: Leader(0, 3, (0,))

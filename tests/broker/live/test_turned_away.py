@@ -13,7 +13,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.errors import DiskFullError, StorageBusyError
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.messages import Entry
 from broker.wire_client import Wire, batch, offsets_of, produce_request
 
@@ -31,14 +31,14 @@ def pipelined(wire: Wire, topic: str, batches: list[bytes]) -> list[tuple[int, i
 
 def once(patched: pytest.MonkeyPatch, partition: Partition, name: str, error: Exception) -> None:
     """Let the next call of this method of the partition's group raise `error`."""
-    original, left = getattr(Group, name), [error]
+    original, left = getattr(RaftGroup, name), [error]
 
-    def call(self: Group, *arguments: bytearray) -> Entry | None:
+    def call(self: RaftGroup, *arguments: bytearray) -> Entry | None:
         if self is partition.group and left:
             raise left.pop()
         return original(self, *arguments)  # type: ignore[no-any-return]
 
-    patched.setattr(Group, name, call)
+    patched.setattr(RaftGroup, name, call)
 
 
 def the_disk_is_busy(patched: pytest.MonkeyPatch, partition: Partition) -> None:
@@ -105,9 +105,9 @@ async def test_a_producer_gets_everything_stored_once_and_in_order_past_refusals
 ) -> None:
     count, refused = 400, 0
     errors = [StorageBusyError("busy"), DiskFullError("full")]
-    original = Group.propose
+    original = RaftGroup.propose
 
-    def propose(self: Group, frame: bytearray) -> Entry:
+    def propose(self: RaftGroup, frame: bytearray) -> Entry:
         nonlocal refused
         log = cast("ReplicaLog", self.log)
         offset = log.log_end_offset
@@ -122,7 +122,7 @@ async def test_a_producer_gets_everything_stored_once_and_in_order_past_refusals
         async with Admin(cluster.bootstrap) as admin:
             await admin.create_topic("refusing", 1, 1)
         await cluster.wait_ready()
-        monkeypatch.setattr(Group, "propose", propose)
+        monkeypatch.setattr(RaftGroup, "propose", propose)
         async with Producer(cluster.bootstrap, linger_s=0.0, batch_bytes=1_000) as producer:
             deliveries = [await producer.send("refusing", b"%d" % number * 50) for number in range(count)]
             offsets = [(await delivery).offset for delivery in deliveries]

@@ -11,7 +11,7 @@ from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_raftlog.errors import NotLeaderError
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from broker.wire_client import Wire, batch, produce_request
 
 VERSION = 10  # the first with the leader in the answer (KIP-951)
@@ -99,9 +99,9 @@ def test_a_leader_that_hands_over_refuses_when_that_has_come_to_something(
     any_wire.close()
     leader, target_id = nodes[leader_id], leader_id % 3 + 1
     partition = leader.partitions.topics["handed-over"].partitions[0]
-    begins, waits, is_held = Group.check_may_propose, threading.Event(), [True]
+    begins, waits, is_held = RaftGroup.check_may_propose, threading.Event(), [True]
 
-    def check_may_propose(group: Group) -> None:
+    def check_may_propose(group: RaftGroup) -> None:
         begins(group)
         if group is partition.group and is_held[0]:
             raise NotLeaderError(target_id)
@@ -112,7 +112,7 @@ def test_a_leader_that_hands_over_refuses_when_that_has_come_to_something(
             return True
         return asked.is_leader and asked.group.core.transfer_target is not None
 
-    monkeypatch.setattr(Group, "check_may_propose", check_may_propose)
+    monkeypatch.setattr(RaftGroup, "check_may_propose", check_may_propose)
     monkeypatch.setattr(Partition, "is_handing_over", property(is_handing_over))
     wire = Wire("127.0.0.1", leader.port)
     request = produce_request("handed-over", batch(producer_id=5, epoch=0, sequence=0))

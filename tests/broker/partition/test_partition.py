@@ -21,8 +21,7 @@ from barnabas_broker.partition.partition import (
 )
 from barnabas_broker.partition.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image.image import Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.log_ends import LogEnds
@@ -115,7 +114,7 @@ class Host:
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
         self.said.append((term, leader_id, isr))
 
-    def hear(self, partition: Partition, term: int, leader_id: int) -> None:
+    def learn(self, partition: Partition, term: int, leader_id: int) -> None:
         self.said.append(("heard", term, leader_id))
 
 
@@ -146,7 +145,7 @@ def follower(match_index: int, *, live: bool = True, in_sync: bool = True) -> An
 
 def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
     host = Host()
-    topic = Topic(bytes(16), "t", (DesiredPartition((1, 2, 3)),), {})
+    topic = Topic(bytes(16), "t", (PartitionPlacement((1, 2, 3)),), {})
     partition = Partition(
         host,
         topic,

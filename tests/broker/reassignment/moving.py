@@ -10,7 +10,7 @@ from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Consumer, Producer, TopicPartition
 from barnabas_metadata_quorum.image.image import Image, Topic
-from barnabas_metadata_quorum.image.image import Partition as Placement
+from barnabas_metadata_quorum.image.image import PartitionPlacement as Placement
 
 WAIT_S = 25.0
 WINDOW = 20

@@ -6,13 +6,13 @@ from typing import cast
 
 from barnabas_broker.replicas.reassignment import Movable, Moves
 from barnabas_metadata_quorum.controller.commands import FinishMoves
-from barnabas_metadata_quorum.image.image import Move, Partition
+from barnabas_metadata_quorum.image.image import Move, PartitionPlacement
 from barnabas_raftlog.log.errors import DiskFullError
 from barnabas_raftlog.raft.membership import Configuration, configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
 
 GROUP = GroupId(bytes(20))
-ON_ITS_WAY = Partition((1, 2), Move((2,), (1,)))
+ON_ITS_WAY = PartitionPlacement((1, 2), Move((2,), (1,)))
 
 
 class FullDisk:
@@ -71,7 +71,7 @@ def test_a_move_that_changed_nothing_ends_when_the_log_names_its_members() -> No
         moves = Moves(1, lambda _: True, submit, lambda *_: None)
         group = FullDisk()
         partition = partition_with(group)
-        called_off = Partition((1,), Move((1,), (1,)), epoch=7)
+        called_off = PartitionPlacement((1,), Move((1,), (1,)), epoch=7)
         assert moves.review(partition, called_off, ())
         assert moves.waiting == {GROUP: "the leader cannot write it down: no room for /data"}
         group.has_room = True

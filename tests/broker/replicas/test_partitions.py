@@ -25,7 +25,7 @@ from barnabas_broker.replicas.partitions import (
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.image.image import Founders, Image, Partition, Topic
+from barnabas_metadata_quorum.image.image import Founders, Image, PartitionPlacement, Topic
 from barnabas_metadata_quorum.image.records import NOBODY
 from barnabas_metadata_quorum.image.tables import Table, by_last_bytes
 from barnabas_raftlog.errors import StorageFailedError
@@ -106,7 +106,7 @@ def made(storage: object = None) -> tuple[Partitions, Multiraft]:
 
 
 def with_topics(count: int, replicas: tuple[int, ...] = (2, 3)) -> Image:
-    topics = [Topic(bytes([number]) * 16, f"t{number}", (Partition(replicas),), {}) for number in range(count)]
+    topics = [Topic(bytes([number]) * 16, f"t{number}", (PartitionPlacement(replicas),), {}) for number in range(count)]
     return image_of(*topics)
 
 
@@ -195,7 +195,7 @@ async def test_who_founded_a_group_is_not_known_from_an_image_that_may_be_old(ha
 
 def with_founder(directory_id: bytes | None) -> Topic:
     founders = None if directory_id is None else Founders((1,), NOBODY, {1: directory_id})
-    return Topic(bytes(16), "t", (Partition((1,), founders=founders),), {})
+    return Topic(bytes(16), "t", (PartitionPlacement((1,), founders=founders),), {})
 
 
 class Waiter:
@@ -225,8 +225,8 @@ class Waiter:
 class Big:
     """A broker with one topic of many partitions, all of them here, and a storage in memory."""
 
-    topic = Topic(bytes([1]) * 16, "t", tuple([Partition((1,))] * 100), {})
-    successor = Topic(bytes([2]) * 16, "t", tuple([Partition((1,))] * 30), {})
+    topic = Topic(bytes([1]) * 16, "t", tuple([PartitionPlacement((1,))] * 100), {})
+    successor = Topic(bytes([2]) * 16, "t", tuple([PartitionPlacement((1,))] * 30), {})
     nothing = Image("test")
 
     def __init__(self, disk: Node) -> None:
@@ -299,8 +299,10 @@ async def test_whoever_waits_for_the_leaders_of_many_topics_looks_at_the_first_w
 async def test_topics_that_are_configured_alike_share_their_settings() -> None:
     partitions, _ = made(SimpleNamespace(forget=lambda _: None))
     configs = [{}, {"retention.ms": "1"}, {}, {"retention.ms": "1"}]
-    topics = [Topic(bytes([n]) * 16, f"t{n}", (Partition((2,)),), one) for n, one in enumerate(configs, 1)]
-    partitions.on_image(Image("test"), image_of(*topics, Topic(bytes(16), OFFSETS_TOPIC, (Partition((2,)),), {})))
+    topics = [Topic(bytes([n]) * 16, f"t{n}", (PartitionPlacement((2,)),), one) for n, one in enumerate(configs, 1)]
+    partitions.on_image(
+        Image("test"), image_of(*topics, Topic(bytes(16), OFFSETS_TOPIC, (PartitionPlacement((2,)),), {}))
+    )
     await settled(partitions)
     first, second, third, fourth = (partitions.topics[topic.name].settings for topic in topics)
     assert first is third
@@ -311,7 +313,7 @@ async def test_topics_that_are_configured_alike_share_their_settings() -> None:
 
 async def test_a_topic_that_moves_elsewhere_is_taken_apart_in_pieces() -> None:
     big = await Big.made()
-    moved = msgspec.structs.replace(big.topic, partitions=tuple([Partition((2,))] * 100))
+    moved = msgspec.structs.replace(big.topic, partitions=tuple([PartitionPlacement((2,))] * 100))
     big.partitions.on_image(big.image(big.topic), big.image(moved))
     assert max(await big.steps(lambda: big.has(big.topic))) == WORK_PER_ITERATION // WORK_OF_A_REPLICA
     assert not list(big.partitions)
@@ -323,7 +325,7 @@ async def test_a_topic_that_moves_elsewhere_is_taken_apart_in_pieces() -> None:
 
 async def test_what_is_here_of_no_topic_is_looked_at_in_pieces() -> None:
     partitions, _ = made(SimpleNamespace(forget=lambda _: None))
-    wide = Topic(bytes([1]) * 16, "t", tuple([Partition((2,))] * (3 * WORK_PER_ITERATION)), {})
+    wide = Topic(bytes([1]) * 16, "t", tuple([PartitionPlacement((2,))] * (3 * WORK_PER_ITERATION)), {})
     partitions.on_image(Image("test"), Big.image(wide))
     turns = 0
     async with asyncio.timeout(5):
@@ -347,7 +349,7 @@ async def test_a_topic_that_changes_often_is_looked_at_once(monkeypatch: pytest.
     for number in range(1, 11):
         configured = msgspec.structs.replace(big.topic, configs={"retention.ms": str(number)})
         big.partitions.on_image(before, before := big.image(configured))
-    grown = msgspec.structs.replace(configured, partitions=configured.partitions + (Partition((1,)),) * 5)
+    grown = msgspec.structs.replace(configured, partitions=configured.partitions + (PartitionPlacement((1,)),) * 5)
     big.partitions.on_image(before, big.image(grown))
     await settled(big.partitions)
     assert len(looks) == 100 + 105

@@ -83,7 +83,7 @@ from barnabas_clients.protocol.offset_fetch import OffsetFetchRequest, OffsetFet
 from barnabas_clients.protocol.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderTopic
 from barnabas_clients.protocol.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_metadata_quorum.controller.commands import CONFIGS_MAX, NewTopic
-from barnabas_metadata_quorum.image.image import Partition, Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_metadata_quorum.topic_configs import TOPIC_CONFIGS
 
 MANY = 5_000
@@ -214,7 +214,7 @@ def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) ->
         Counted.looked_at += count
         return False
 
-    hosted = SimpleNamespace(topic=Topic(bytes(16), "t", (Partition((1,)),) * count, {}))
+    hosted = SimpleNamespace(topic=Topic(bytes(16), "t", (PartitionPlacement((1,)),) * count, {}))
     broker: Any = Wide()
     broker.partitions.topics = {"t": hosted}
     broker.partitions.expects_leader, broker.partitions.leadership = looked, lambda *_: None
@@ -275,7 +275,7 @@ async def test_a_list_that_grows_is_old_for_the_collector_when_others_have_had_t
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", -1.0)
     rows: list[int] = []
-    await slices.Slices().breathe()
+    await slices.Slices().yield_if_due()
     assert any(one is rows for one in gc.get_objects(generation=2))
 
 

@@ -21,7 +21,7 @@ TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[cluster_handle.Cluster]:
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as handle:
         yield handle
 
@@ -33,7 +33,7 @@ async def coordinator_of(cluster: Cluster, group_id: str) -> int:
 
 @pytest.mark.process
 @pytest.mark.slow
-async def test_a_group_goes_on_while_its_coordinator_is_frozen(brokers: cluster_handle.Cluster) -> None:
+async def test_a_group_goes_on_while_its_coordinator_is_frozen(brokers: cluster_handle.ClusterHandle) -> None:
     handlers = Recorder(), Recorder()
     async with Cluster(brokers.bootstrap) as one, Cluster(brokers.bootstrap) as two:
         await admin.create_topic(one, TOPIC, 2, 3, timeout_s=TIMEOUT_S)

@@ -18,12 +18,12 @@ HUNG_S = 40.0
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[cluster_handle.Cluster]:
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     with cluster_handle.cluster() as handle:
         yield handle
 
 
-async def test_every_record_is_read_once_while_brokers_freeze_and_die(brokers: cluster_handle.Cluster) -> None:
+async def test_every_record_is_read_once_while_brokers_freeze_and_die(brokers: cluster_handle.ClusterHandle) -> None:
     topic = f"outage-{uuid.uuid4().hex[:8]}"
     offsets: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     async with (

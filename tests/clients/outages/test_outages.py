@@ -40,7 +40,7 @@ CALLS = {"producer": PRODUCER, "consumer": CONSUMER, "admin": ADMIN}
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[cluster_handle.Cluster]:
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers that a test may harm, if it mends them."""
     with cluster_handle.cluster() as handle:
         yield handle
@@ -114,7 +114,7 @@ def test_no_call_is_forgotten() -> None:
         assert asking_methods(kind) == set(calls) | NOT_ASKING[kind], kind
 
 
-async def test_frozen_brokers(brokers: cluster_handle.Cluster) -> None:
+async def test_frozen_brokers(brokers: cluster_handle.ClusterHandle) -> None:
     async with clients(brokers.bootstrap) as each:
         pids = await asyncio.to_thread(brokers.pids)
         tell(pids, signal.SIGSTOP)
@@ -125,7 +125,7 @@ async def test_frozen_brokers(brokers: cluster_handle.Cluster) -> None:
         await use(each)
 
 
-async def test_killed_brokers(brokers: cluster_handle.Cluster) -> None:
+async def test_killed_brokers(brokers: cluster_handle.ClusterHandle) -> None:
     async with clients(brokers.bootstrap) as each:
         await asyncio.to_thread(brokers.kill, 1, 2, 3)
         try:
@@ -135,7 +135,7 @@ async def test_killed_brokers(brokers: cluster_handle.Cluster) -> None:
         await use(each)
 
 
-async def test_clients_close_in_time_although_nobody_answers(brokers: cluster_handle.Cluster) -> None:
+async def test_clients_close_in_time_although_nobody_answers(brokers: cluster_handle.ClusterHandle) -> None:
     async with clients(brokers.bootstrap) as each:
         delivery = await each.producer.send(each.topic, b"on its way")
         pids = await asyncio.to_thread(brokers.pids)

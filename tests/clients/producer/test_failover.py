@@ -23,7 +23,7 @@ ON_THE_WIRE = 400  # records, more than a batch
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[cluster_handle.Cluster]:
+def brokers() -> Iterator[cluster_handle.ClusterHandle]:
     """Three brokers that a test may harm, if it mends them."""
     with cluster_handle.cluster() as handle:
         yield handle
@@ -65,7 +65,7 @@ class Leader:
 
 
 async def send_through(
-    brokers: cluster_handle.Cluster, before: Callable[[Leader], None], harm: Callable[[Leader], None]
+    brokers: cluster_handle.ClusterHandle, before: Callable[[Leader], None], harm: Callable[[Leader], None]
 ) -> None:
     """Send numbers to one partition, do harm to its leader on the way, and read them all back.
 
@@ -93,12 +93,12 @@ async def send_through(
     assert all(offset in {number, -1} for number, offset in enumerate(offsets))
 
 
-async def test_a_leader_killed_with_batches_on_the_wire(brokers: cluster_handle.Cluster) -> None:
+async def test_a_leader_killed_with_batches_on_the_wire(brokers: cluster_handle.ClusterHandle) -> None:
     await send_through(brokers, lambda leader: leader.tell(signal.SIGSTOP), lambda leader: leader.tell(signal.SIGKILL))
     await asyncio.to_thread(brokers.start)
 
 
-async def test_a_leader_that_stands_still_with_batches_in_its_sockets(brokers: cluster_handle.Cluster) -> None:
+async def test_a_leader_that_stands_still_with_batches_in_its_sockets(brokers: cluster_handle.ClusterHandle) -> None:
     def wake_later(leader: Leader) -> None:
         asyncio.get_running_loop().call_later(3, leader.tell, signal.SIGCONT)
 

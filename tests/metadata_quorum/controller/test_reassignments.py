@@ -16,7 +16,7 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
     RegisterBroker,
 )
-from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Partition, topic_changes
+from barnabas_metadata_quorum.image.image import Image, ImageBuilder, PartitionPlacement, topic_changes
 from barnabas_metadata_quorum.image.records import PartitionMoved, TopicConfigured
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 
@@ -33,7 +33,7 @@ def with_topic(*replicas: int, brokers: int = BROKERS) -> Controller:
     return controller
 
 
-def partition_of(image: Image, index: int = 0) -> Partition:
+def partition_of(image: Image, index: int = 0) -> PartitionPlacement:
     topic = image.topic_named("t")
     assert topic is not None
     return topic.partitions[index]

@@ -11,7 +11,7 @@ from barnabas_metadata_quorum.controller.commands import ControlledShutdown, New
 from barnabas_metadata_quorum.controller.placement import PLACED_AT_ONCE, Candidate
 from barnabas_metadata_quorum.controller.witnesses import next_witness
 from barnabas_metadata_quorum.controller.witnesses import place_witnesses as place_witnesses_in_steps
-from barnabas_metadata_quorum.image.image import BrokerLoad, Image, Partition
+from barnabas_metadata_quorum.image.image import BrokerLoad, Image, PartitionPlacement
 from barnabas_metadata_quorum.image.records import NOBODY, PartitionMoved, TopicCreated
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
 from barnabas_raftlog.steps import at_once
@@ -148,7 +148,7 @@ def test_a_move_keeps_its_witness_where_that_still_is_a_third_broker() -> None:
     moving = partition_of(controller.image)
     assert (moving.witness, moving.former_witnesses, moving.hosts) == (2, (), (1, 3, 0, 2))
     finish(controller)
-    assert partition_of(controller.image) == Partition((1, 3), None, 2, None, moving.epoch + 1)
+    assert partition_of(controller.image) == PartitionPlacement((1, 3), None, 2, None, moving.epoch + 1)
 
 
 def test_a_witness_that_becomes_a_replica_is_replaced_and_keeps_what_it_has_until_the_end() -> None:

@@ -97,7 +97,7 @@ def test_whoever_is_to_have_everything_gets_it_in_slices_and_no_more_once_it_is_
         node, live = network.nodes[1], network.ports[1].on_peer[0]
         for partition in range(35):
             node.announce(TOPIC, partition, 3, 1, (1,))
-            node.hear(b"u" * 16, partition, 3, 2, (2,))
+            node.learn(b"u" * 16, partition, 3, 2, (2,))
         await network.deliver()
 
         def told() -> list[tuple[int, int]]:
@@ -124,11 +124,11 @@ def test_what_raft_says_here_counts_until_the_leader_speaks(tmp_path: Path) -> N
     async def main() -> None:
         async with quorum(tmp_path, (1, 2)) as nodes:
             announcer = nodes.nodes[1].announcer
-            announcer.hear(TOPIC, 0, 5, 2, (1, 2))
+            announcer.learn(TOPIC, 0, 5, 2, (1, 2))
             assert announcer.table.get(TOPIC, 0) == Leadership(5, 0, 2, (1, 2))
             nodes.nodes[2].announcer.announce(TOPIC, 0, 5, 2, (2,))
             await until(nodes.nodes[1], led_by(2, 2))
-            announcer.hear(TOPIC, 0, 5, 2, (1, 2))
+            announcer.learn(TOPIC, 0, 5, 2, (1, 2))
             assert led_by(2, 2)(announcer.table)
 
     run(main())

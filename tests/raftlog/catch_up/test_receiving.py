@@ -9,7 +9,7 @@ from raftlog.multiraft.fakes import group_id
 
 from barnabas_raftlog.catch_up.receiving import RETRY_MS, TRANSFERS_MAX, CatchUp
 from barnabas_raftlog.links.rpc import LinkDownError
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
 
@@ -40,7 +40,7 @@ class Node:
             lambda group, fact: self.facts.append((group, fact)), self._on_broken,
         )  # fmt: skip
 
-    def _post(self, group: Group, message: InstallSnapshot) -> None:
+    def _post(self, group: RaftGroup, message: InstallSnapshot) -> None:
         self.posted.append((group.group_id, message.snapshot_index))
 
     def _on_broken(self, error: BaseException) -> None:

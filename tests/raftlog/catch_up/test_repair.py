@@ -14,7 +14,7 @@ from barnabas_raftlog.catch_up.repair import SegmentRepair
 from barnabas_raftlog.catch_up.sending import CatchUpSource, Throttle
 from barnabas_raftlog.errors import BarnabasError
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.raft.messages import GroupId
 
 FRAMES = 60
@@ -34,7 +34,7 @@ class Other:
             "sends_files": True, "is_leader": True, "is_witness": False, "leader_id": 2, "members": {1, 2, 3},
         }  # fmt: skip
         hosted |= more
-        groups = {group(1): cast("Group", SimpleNamespace(**hosted))}
+        groups = {group(1): cast("RaftGroup", SimpleNamespace(**hosted))}
         CatchUpSource(cast("Any", self), groups, lambda: 0, Throttle(1 << 40, lambda: 0))
 
     def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
@@ -63,7 +63,7 @@ def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
     segment = log.segments_to_scrub()[1]
     links, found = Links(others), list[bytes]()
     hosted = SimpleNamespace(members={1, 2, 3}, leader_id=2)
-    groups = cast("dict[GroupId, Group]", {group(1): hosted})
+    groups = cast("dict[GroupId, RaftGroup]", {group(1): hosted})
 
     async def main() -> None:
         async for path in SegmentRepair(links, groups, here.storage.host, "data")(group(1), segment):

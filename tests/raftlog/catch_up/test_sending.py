@@ -21,7 +21,7 @@ from barnabas_raftlog.catch_up.messages import (
 from barnabas_raftlog.catch_up.sending import CatchUpSource, Throttle
 from barnabas_raftlog.log.replica.lending import SegmentGoneError
 from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile, decode_manifest
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.wire.crc32c import crc32c
 
 FRAMES = 100
@@ -42,7 +42,7 @@ class Source:
             group_id=group(1), log=self.log, core=SimpleNamespace(commit_index=FRAMES), failed=None, listener=listener,
             sends_files=True, is_leader=True, is_witness=False, leader_id=1,
         )  # fmt: skip
-        groups = {group(1): cast("Group", hosted)}
+        groups = {group(1): cast("RaftGroup", hosted)}
         self.source = CatchUpSource(cast("Any", self), groups, lambda: 0, Throttle(1 << 40, lambda: 0))
 
     def serve(self, method: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:

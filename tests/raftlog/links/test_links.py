@@ -352,7 +352,7 @@ def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link
             links, peer = nodes[1].links, nodes[1].links._peers[2]
             receive, old = links._datagrams.on_datagram, (peer.outgoing, peer.incoming)
             discarded, made_anew = asyncio.Event(), list[str]()
-            make_anew = links._make_anew
+            reconnect = links._reconnect
 
             def note(data: bytes, address: object) -> None:
                 ignored = links.stats.datagrams_ignored
@@ -362,10 +362,10 @@ def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link
 
             def note_reason(peer: Peer, reason: str) -> None:
                 made_anew.append(reason)
-                make_anew(peer, reason)
+                reconnect(peer, reason)
 
             links._datagrams.on_datagram = note
-            patch_method(monkeypatch, links, "_make_anew", note_reason)
+            patch_method(monkeypatch, links, "_reconnect", note_reason)
             peer.liveness._last_sequence = 1 << 63  # as if a forged datagram had counted
             await discarded.wait()
             now_ms = 300

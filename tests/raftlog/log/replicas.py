@@ -18,8 +18,7 @@ from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.producer_state import OutOfOrderSequenceError
 from barnabas_broker.partition.replica_state import load_replica_state
 from barnabas_clients.protocol.error_codes import ErrorCode
-from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image.image import Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.catch_up.receiving import CatchUp
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
@@ -40,7 +39,7 @@ from barnabas_raftlog.wire.crc32c import crc32c
 from .memory_files import CrashError, ManualWorker, MemoryFiles
 
 GROUP = GroupId(bytes(19) + b"\7")
-TOPIC = Topic(bytes(16), "t", (DesiredPartition((1, 2, 3)),), {})
+TOPIC = Topic(bytes(16), "t", (PartitionPlacement((1, 2, 3)),), {})
 CONFIG = StorageConfig(
     journal_file_bytes=16 << 10,
     journal_step_bytes=4 << 10,
@@ -234,7 +233,7 @@ class Member:
     def on_failed(self, partition: Partition, error: StorageFailedError) -> None: ...
     def review_soon(self, partition: Partition) -> None: ...
     def announce(self, partition: Partition, term: int, leader_id: int, isr: tuple[int, ...]) -> None: ...
-    def hear(self, partition: Partition, term: int, leader_id: int) -> None: ...
+    def learn(self, partition: Partition, term: int, leader_id: int) -> None: ...
 
 
 class World:

@@ -8,7 +8,7 @@ from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.links.raft_frames import Heard, decode_frame
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.multiraft.multiraft import Group, MultiRaft
+from barnabas_raftlog.multiraft.multiraft import MultiRaft, RaftGroup
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import (
     NOBODY,
@@ -336,7 +336,7 @@ class Node:
         preferred: bool | None = None,
         configuration: Configuration | None = None,
         nobody: bool = False,
-    ) -> Group:
+    ) -> RaftGroup:
         """Take part in a group: of all nodes, of `configuration`, or without knowing who belongs to it (`nobody`)."""
         group = group_id(number)
         self.logs[group] = MemoryLog(is_lazy=is_lazy)
@@ -347,7 +347,7 @@ class Node:
         log, listener = self.logs[group], self.listeners[group]
         return self.raft.add_group(group, log, configuration, listener, preferred=preferred)
 
-    def group(self, number: int) -> Group:
+    def group(self, number: int) -> RaftGroup:
         return self.raft.groups[group_id(number)]
 
     def heard(self, number: int) -> list[tuple[object, ...]]:

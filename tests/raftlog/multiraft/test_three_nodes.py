@@ -15,7 +15,7 @@ from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.log.machine.worker import ThreadWorker
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.storage import Storage, StorageConfig
-from barnabas_raftlog.multiraft.multiraft import Group, MultiRaft
+from barnabas_raftlog.multiraft.multiraft import MultiRaft, RaftGroup
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Fact, GroupId
@@ -35,7 +35,7 @@ class RealNode:
         self.node_id, self.directory, self.mode = node_id, directory, mode
         self.facts: list[tuple[GroupId, Fact]] = []
         self.listeners: dict[int, Listener] = {}
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[int, RaftGroup] = {}
         self.logs: dict[int, ReplicaLog] = {}
 
     def on_durable(self) -> None:

@@ -165,13 +165,13 @@ class Group:
         """As a witness, drop what every full voter has; or everything, if the beginning is needed."""
         log = self.disks[node].log
         if self.cores[node].lacks_beginning:
-            self._begin_anew(node)
+            self._restart_core(node)
         index = min(self.cores[node].forgettable_index, log.durable_index)
         if index >= log.first_index:
             log.forget(index, self.cores[node].configuration_place)
             self._print(node, f"forget up to {index}")
 
-    def _begin_anew(self, node: int) -> None:
+    def _restart_core(self, node: int) -> None:
         """Empty the log of one that was a witness."""
         self._print(node, "empty the log, and begin anew")
         disk = self.disks[node]

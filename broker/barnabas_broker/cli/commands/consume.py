@@ -26,7 +26,7 @@ from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.errors import CommandError, typed
 from barnabas_broker.cli.lines import Record, escaped, json_form, raw_form, template_form
 from barnabas_broker.cli.output import complain
-from barnabas_broker.cli.pipes import Aside, Progress, Wishes, run, typed_bytes, write_all
+from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, run, typed_bytes, write_all
 from barnabas_broker.cli.times import readable, timestamp_ms
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Admin, Consumer, CorruptRecordsError, OffsetAndMetadata, TopicPartition
@@ -97,7 +97,7 @@ def consume(order: ConsumeOrder) -> int:
 async def _consume(order: ConsumeOrder, form: Form, start_ms: int | None) -> int:
     shown = Progress.wanted(order.progress, output_is_busy=os.isatty(STDOUT_FD))
     progress = Progress("read", shown=shown)
-    with Wishes(STDOUT_FD) as wishes:
+    with EndSignals(STDOUT_FD) as wishes:
         known = await wishes.unless(_known_partitions(order))
         if known is not None:
             reading = _Reading(order, form, progress, wishes)
@@ -118,7 +118,7 @@ class _Reading:
     have been handed out, or whose first position has been taken down.
     """
 
-    def __init__(self, order: ConsumeOrder, form: Form, progress: Progress, wishes: Wishes) -> None:
+    def __init__(self, order: ConsumeOrder, form: Form, progress: Progress, wishes: EndSignals) -> None:
         self._order = order
         self._form = form
         self._progress = progress
@@ -164,7 +164,7 @@ class _Reading:
 
     async def read(self) -> None:
         """Write what comes, until there has been enough."""
-        order, aside = self._order, Aside()
+        order, aside = self._order, BlockingThread()
         last_at_s = time.monotonic()
         while not (self._wishes.end.is_set() or await self._is_at_end()):
             at_once, poll_s = RECORDS_AT_ONCE, POLL_S
@@ -218,7 +218,7 @@ class _Reading:
             self._begun.add(key)
             self._written.setdefault(key, OffsetAndMetadata(position))
 
-    async def _write(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], aside: Aside) -> None:
+    async def _write(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]], aside: BlockingThread) -> None:
         form = self._form
         lines = b"".join([form(record) for records in found.values() for record in records])
         self._begun.update(found)
@@ -297,7 +297,7 @@ async def _known_partitions(order: ConsumeOrder) -> dict[str, Sequence[int]]:
     return {view.name: sorted(set(order.partitions) or view.partitions) for view in views}
 
 
-async def _done(aside: Aside, lines: bytes) -> bool:
+async def _done(aside: BlockingThread, lines: bytes) -> bool:
     await aside.run(lambda: write_all(STDOUT_FD, lines))
     return True
 

@@ -21,7 +21,7 @@ from barnabas_broker.cli.admin import check_bootstrap
 from barnabas_broker.cli.errors import CommandError
 from barnabas_broker.cli.lines import LineError, LineRecord, parse_json, raw_parser
 from barnabas_broker.cli.output import complain
-from barnabas_broker.cli.pipes import Aside, Progress, Wishes, blocks_of_lines, run, typed_bytes
+from barnabas_broker.cli.pipes import BlockingThread, EndSignals, Progress, blocks_of_lines, run, typed_bytes
 from barnabas_broker.process.log_lines import log_to_stderr
 from barnabas_clients import Producer
 from barnabas_clients.errors import ClientError, DeadlineExceededError
@@ -89,7 +89,7 @@ async def _produce(
         if os.isatty(fd):
             sys.stderr.write("one line is one record; Ctrl-D ends\n")
         lines = blocks_of_lines(fd, LINE_TO_RECORD_MAX * order.request_bytes_max + LINE_BYTES_SPARE)
-        with Wishes() as wishes:
+        with EndSignals() as wishes:
             async with _producer(order) as producer:
                 sending = _Sending(producer, order, parse, headers, progress)
                 try:
@@ -128,7 +128,7 @@ class _Sending:
     async def send(self, lines: Iterator[list[bytes]]) -> bool:
         """Send until the input ends; cancelled, it leaves what was accepted on its way."""
         await self._producer.partitions(self._order.topic)
-        aside = Aside()
+        aside = BlockingThread()
         while block := await self._next_block(aside, lines):
             for line in block:
                 self._number += 1
@@ -147,7 +147,7 @@ class _Sending:
         while self._open:
             await self._wait_for_first()
 
-    async def _next_block(self, aside: Aside, lines: Iterator[list[bytes]]) -> list[bytes] | None:
+    async def _next_block(self, aside: BlockingThread, lines: Iterator[list[bytes]]) -> list[bytes] | None:
         """Return the next lines, None at the end; meanwhile look after what is on its way.
 
         An input may be silent for hours, and what could not be delivered should be known before that.

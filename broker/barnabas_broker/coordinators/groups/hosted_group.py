@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, SavedGroup
 from barnabas_broker.timing.deadlines import Deadline
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -44,7 +44,7 @@ class HostedGroup:
         "saves",
     )
 
-    def __init__(self, group_id: str, group: Group) -> None:
+    def __init__(self, group_id: str, group: ConsumerGroup) -> None:
         self.group_id, self.group = group_id, group
         self.changed_at_ms: int | None = None
         self.saves: deque[Save] = deque()

@@ -73,9 +73,9 @@ class Replay:
                 self._forget()
             # A group of thousands is one record. Whoever is cancelled meanwhile takes the entry in once more.
             for _ in self._take(entry):
-                await slices.breathe()
+                await slices.yield_if_due()
             self.applied_index = entry.index
-            await slices.breathe()
+            await slices.yield_if_due()
 
     def _take(self, entry: Entry) -> Generator[None, None, None]:
         """Take in one committed entry."""

@@ -40,7 +40,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Answer,
     Effects,
@@ -222,14 +222,14 @@ class Shard:
         self.offsets = replay.offsets
         config = self._host.group_config
         for group_id, (record, _) in replay.saved.items():
-            group = await taken(Group.from_saved_in_steps(group_id, record, config, self._host.now_ms()))
+            group = await taken(ConsumerGroup.from_saved_in_steps(group_id, record, config, self._host.now_ms()))
             hosted = self.groups[group_id] = HostedGroup(group_id, group)
             hosted.changed_at_ms = record.current_state_timestamp_ms
-            await slices.breathe()
+            await slices.yield_if_due()
         for group_id in self.offsets.group_ids():
             if group_id not in self.groups:
-                self.groups[group_id] = HostedGroup(group_id, Group(group_id, config))
-                await slices.breathe()
+                self.groups[group_id] = HostedGroup(group_id, ConsumerGroup(group_id, config))
+                await slices.yield_if_due()
         if self._is_loading():
             self.state = ShardState.ACTIVE
             # What was committed meanwhile holds no records: in this term only this shard appends any.
@@ -323,7 +323,7 @@ class Shard:
         """Return the group, a new one if there is none; None when there is no room for it."""
         hosted = self.groups.get(group_id)
         if hosted is None:
-            group = Group(group_id, self._host.group_config)
+            group = ConsumerGroup(group_id, self._host.group_config)
             if group.held_bytes > self._host.room.for_members_bytes:
                 return None
             hosted = self.groups[group_id] = HostedGroup(group_id, group)
@@ -331,13 +331,13 @@ class Shard:
         return None if hosted.is_deleting else hosted
 
     def join(self, hosted: HostedGroup, request: JoinRequest, new_member_id: Callable[[], str]) -> None:
-        """Hear of somebody who joins (`Group.join`), as far as there is room."""
+        """Hear of somebody who joins (`ConsumerGroup.join`), as far as there is room."""
         room_bytes = self._host.room.for_members_bytes
         request = request._replace(record_bytes_max=self.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.join(request, self._host.now_ms(), new_member_id))
 
     def sync(self, hosted: HostedGroup, request: SyncRequest) -> None:
-        """Hear of somebody who wants an assignment or brings all (`Group.sync`), as far as there is room."""
+        """Hear of somebody who wants an assignment or brings all (`ConsumerGroup.sync`), as far as there is room."""
         room_bytes = self._host.room.for_saving_bytes
         request = request._replace(record_bytes_max=self.record_bytes_max, room_bytes=room_bytes)
         self.carry_out(hosted, hosted.group.sync(request, self._host.now_ms()))
@@ -345,7 +345,7 @@ class Shard:
     def heartbeat(
         self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Hear of a member (`Group.heartbeat`)."""
+        """Hear of a member (`ConsumerGroup.heartbeat`)."""
         code = hosted.group.heartbeat(member_id, group_instance_id, generation_id, self._host.now_ms())
         self._arm(hosted)
         return code
@@ -353,7 +353,7 @@ class Shard:
     def check_commit(
         self, hosted: HostedGroup, member_id: str, group_instance_id: str | None, generation_id: int
     ) -> ErrorCode:
-        """Say whether these may commit offsets now (`Group.check_commit`)."""
+        """Say whether these may commit offsets now (`ConsumerGroup.check_commit`)."""
         code = hosted.group.check_commit(member_id, group_instance_id, generation_id, self._host.now_ms())
         if code is ErrorCode.NONE:
             self._arm(hosted)

@@ -117,7 +117,7 @@ class Upkeep:
             if shard.rewrite(names[position:end], encoded) is not ErrorCode.NONE or not await shard.wait_committed():
                 return False
             position = end
-            await slices.breathe()
+            await slices.yield_if_due()
         return True
 
     def _schedule(self) -> None:
@@ -144,7 +144,7 @@ class Upkeep:
                 if shard.state is not ShardState.ACTIVE:
                     return
                 yield group_id, places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
-                await slices.breathe()
+                await slices.yield_if_due()
 
     def _look_at(
         self, shard: Shard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool

@@ -120,7 +120,7 @@ async def leaders_of(broker: BrokerContext, topic_ids: Sequence[bytes], timeout_
         await broker.partitions.wait_for_leaders(topic_ids[first : first + AWAITED_AT_ONCE], left_s)
         if not left_s:
             break
-        await slices.breathe()
+        await slices.yield_if_due()
 
 
 def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:

@@ -27,7 +27,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsReques
     for group_id in await taken(distinct(request.groups_names, str)):
         shard = await shards.find(group_id)
         code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
-        await slices.breathe()
+        await slices.yield_if_due()
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
 

@@ -65,13 +65,13 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsReque
             results = await made(partial(_begin, broker, topic, waits), once)
             if results:
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-            await slices.breathe()
+            await slices.yield_if_due()
         for first in range(0, len(waits), AWAITED_AT_ONCE):
             left_s = max(0, until_ms - broker.now_ms()) / 1000
             await asyncio.wait([wait.answered for wait, _ in waits[first : first + AWAITED_AT_ONCE]], timeout=left_s)
         while waits:
             _end(broker, *waits.pop())
-            await slices.breathe()
+            await slices.yield_if_due()
     finally:
         for wait, result in waits:
             _end(broker, wait, result)

@@ -39,16 +39,16 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     slices, topics = Slices(), broker.partitions.topics_by_id
     all_ids = _ids(request)
     all_names, kept = await taken(_sorted_out(_names(request)))
-    await slices.breathe()
+    await slices.yield_if_due()
     internal = {one for one in all_ids if one in topics and topics[one].topic.name in INTERNAL_TOPICS}
     internal_names = INTERNAL_TOPICS.intersection(all_names)
-    await slices.breathe()
+    await slices.yield_if_due()
     twice = _named_twice(broker, all_names, all_ids)
     twice_ids = {*twice.values()}
-    await slices.breathe()
+    await slices.yield_if_due()
     names = [name for name in all_names if name not in internal_names and name not in twice]
     topic_ids = [one for one in all_ids if one not in internal and one not in twice_ids]
-    await slices.breathe()
+    await slices.yield_if_due()
     kept += [_internal(name, NO_UUID) for name in sorted(internal_names)]
     kept += [_internal(topics[one].topic.name, one) for one in sorted(internal) if one in topics]
     kept += [_named_more_than_once(*one) for one in twice.items() if one[0] not in INTERNAL_TOPICS]

@@ -4,7 +4,7 @@ Subscriptions and assignments are shown of a stable group only, as in Kafka: in 
 A group that does not exist is "Dead" without an error before version 6, and GROUP_ID_NOT_FOUND since.
 """
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
@@ -32,7 +32,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGro
     described, slices = [], Slices()
     shards = ShardFinder(broker)
     for group_id in await taken(distinct(request.groups, str)):
-        await slices.breathe()
+        await slices.yield_if_due()
         shard = await shards.find(group_id)
         if isinstance(shard, ErrorCode):
             described.append(DescribedGroup(group_id=group_id, error_code=shard))
@@ -63,7 +63,7 @@ def _missing(group_id: str, version: int) -> DescribedGroup:
     return result
 
 
-async def _described(group_id: str, group: Group, slices: Slices) -> DescribedGroup:
+async def _described(group_id: str, group: ConsumerGroup, slices: Slices) -> DescribedGroup:
     is_stable, protocol_name = group.state is GroupState.STABLE, group.protocol_name
     result = DescribedGroup(
         group_id=group_id,
@@ -83,7 +83,7 @@ async def _described(group_id: str, group: Group, slices: Slices) -> DescribedGr
             )
         )
         if not number % PIECE:
-            await slices.breathe()
+            await slices.yield_if_due()
             if (group.state, group.protocol_name) != (GroupState.STABLE, protocol_name):
                 is_stable = False  # What follows would be of another generation.
     return result

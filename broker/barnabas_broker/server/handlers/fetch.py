@@ -413,7 +413,7 @@ class _Look:
         """Read what is left, in the order of the request: from disk what is not in memory."""
         slices = Slices()
         for partition, asked, result in self.unread:
-            await slices.breathe()
+            await slices.yield_if_due()
             bytes_max = self._bytes_max(asked)
             if bytes_max is None:
                 break

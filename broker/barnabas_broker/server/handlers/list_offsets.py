@@ -66,10 +66,10 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsets
                 hosted = broker.partitions.topics.get(topic.name)
                 row = await _one(hosted, asked, exchange.version, broker.partitions.wall_ms())
             result.partitions.append(row)
-            await slices.breathe()
+            await slices.yield_if_due()
             if exchange.is_gone:
                 return None
-        await slices.breathe()
+        await slices.yield_if_due()
     return response
 
 

@@ -20,7 +20,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from barnabas_metadata_quorum.controller.commands import ReadIndex, ReadIndexAnswer, Refused
-from barnabas_metadata_quorum.image.image import Partition, Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 
 from .create_topics import code_of, limit_s
 
@@ -76,7 +76,7 @@ def _ongoing(
     return topics
 
 
-def _row(index: int, partition: Partition) -> OngoingPartitionReassignment:
+def _row(index: int, partition: PartitionPlacement) -> OngoingPartitionReassignment:
     return OngoingPartitionReassignment(
         partition_index=index,
         replicas=partition.replicas,

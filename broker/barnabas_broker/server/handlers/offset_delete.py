@@ -51,9 +51,9 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
             results.append(result)
             if not len(results) % PIECE:
                 deletion.write()
-                await slices.breathe()
+                await slices.yield_if_due()
         response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
-        await slices.breathe()
+        await slices.yield_if_due()
     await deletion.finish()
     return response
 

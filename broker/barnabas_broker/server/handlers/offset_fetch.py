@@ -52,7 +52,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
     confirmed: dict[Shard, ErrorCode] = {}
     until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
     for group in groups:
-        await slices.breathe()
+        await slices.yield_if_due()
         is_late = broker.now_ms() >= until_ms
         find = broker.coordinator.find_shard
         shard = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
@@ -61,7 +61,7 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
             confirmed[shard] = await shard.confirm(CONFIRM_S)
     results = []
     for group in groups:
-        await slices.breathe()
+        await slices.yield_if_due()
         shard = shards[group.group_id]
         code = confirmed[shard] if isinstance(shard, Shard) else shard
         if isinstance(shard, Shard) and code is ErrorCode.NONE:

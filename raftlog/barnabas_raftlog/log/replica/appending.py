@@ -28,7 +28,7 @@ from barnabas_raftlog.log.segments.leader_epochs import LeaderEpochs
 from barnabas_raftlog.log.segments.operations import MakeDirectory, Operation, Store, Sync, Write, write_back_range
 from barnabas_raftlog.log.segments.segment import Segment, index_files_from
 from barnabas_raftlog.log.segments.tail_cache import LogTail
-from barnabas_raftlog.log.shared import LogHost
+from barnabas_raftlog.log.shared import SharedStorage
 from barnabas_raftlog.raft.membership import Configuration, ConfigurationHistory
 from barnabas_raftlog.raft.messages import Buffer, Entry, GroupId
 from barnabas_raftlog.records.header import HEADER_BYTES, ControlKind, control_frame, stamp
@@ -64,7 +64,7 @@ class AppendLog:
     _is_named = False  # whether a loss of power leaves the replica's directory where it is
 
     def __init__(
-        self, host: LogHost, group: GroupId, directory: str, row: ReplicaRow, mode: Mode, segment_bytes: int
+        self, host: SharedStorage, group: GroupId, directory: str, row: ReplicaRow, mode: Mode, segment_bytes: int
     ) -> None:
         self._host = host
         self.group = group
@@ -232,7 +232,7 @@ class AppendLog:
     def append(self, entries: Sequence[Entry]) -> None:
         """Append a leader's entries verbatim, as follower. Their checksums were checked when they arrived.
 
-        Not refused when the queues are full: leaders hold back what is for a busy node (`LogHost.is_busy`).
+        Not refused when the queues are full: leaders hold back what is for a busy node (`SharedStorage.is_busy`).
 
         Raises:
             CorruptBatchError: the first one's offset or term does not continue this log; nothing was changed. That

@@ -8,8 +8,8 @@ A read that waits in a thread may find that its segment was dropped meanwhile, a
 what it looked for is below the log's start, or gone with a truncation, and the read begins anew.
 
 A sealed segment that cannot be read, or does not hold what it should, is not the end of its replica: that read fails,
-the segment is a *suspect* (`LogHost.suspects`), and followers who need it wait until it was mended (`scrub`). Damage in
-the segment that is written to fails the replica.
+the segment is a *suspect* (`SharedStorage.suspects`), and followers who need it wait until it was mended (`scrub`).
+Damage in the segment that is written to fails the replica.
 
 Timestamps are answered for whole batches first (headers only), and within the one batch that was found by decoding it.
 """

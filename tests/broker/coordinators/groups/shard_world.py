@@ -53,8 +53,7 @@ from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
-from barnabas_metadata_quorum.image.image import Partition as DesiredPartition
-from barnabas_metadata_quorum.image.image import Topic
+from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import Buffer, Entry
@@ -241,7 +240,7 @@ class World:
         self.log = Log()
         self.raft = RaftGroup(self.log)
         config = BrokerConfig.from_settings({**SETTINGS, **(settings or {})})
-        self.topic = Topic(bytes([9] * 16), OFFSETS_TOPIC, (DesiredPartition((NODE, *OTHERS)),), {})
+        self.topic = Topic(bytes([9] * 16), OFFSETS_TOPIC, (PartitionPlacement((NODE, *OTHERS)),), {})
         self.topic_ids: dict[bytes, object] = {}
         self.partition = Partition(
             cast("Any", PartitionHost(self)),

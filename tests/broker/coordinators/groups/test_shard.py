@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from barnabas_broker.coordinators.groups.shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.messages import Effects
 from barnabas_broker.coordinators.groups.state_machine.offsets import record_of
@@ -403,10 +403,10 @@ class TestMembersThatDie:
         assert not dies.hosted.group.members
 
 
-def raising(error: Exception) -> type[Group]:
+def raising(error: Exception) -> type[ConsumerGroup]:
     """Return a kind of group that fails at its deadline."""
 
-    class Failing(Group):
+    class Failing(ConsumerGroup):
         __slots__ = ()
 
         def tick(self, now_ms: int) -> Effects:

@@ -7,7 +7,7 @@ twice, none that was never given. Time passes only in `advance`, which ticks at 
 from collections.abc import Mapping
 from itertools import count
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Answer,
     Effects,
@@ -30,8 +30,8 @@ _DEFAULTS = GroupConfig()
 
 
 class Desk:
-    def __init__(self, config: GroupConfig = _DEFAULTS, group: Group | None = None, now_ms: int = 0) -> None:
-        self.group = group or Group("g", config)
+    def __init__(self, config: GroupConfig = _DEFAULTS, group: ConsumerGroup | None = None, now_ms: int = 0) -> None:
+        self.group = group or ConsumerGroup("g", config)
         self.now_ms = now_ms
         self.parked: set[object] = set()
         self.answers: dict[object, Answer] = {}
@@ -181,7 +181,7 @@ class Desk:
         return [fact.kind for fact in self.facts]
 
 
-class RecordingGroup(Group):
+class RecordingGroup(ConsumerGroup):
     """Remembers each single step from state to state, and by which event."""
 
     steps: set[tuple[GroupState, GroupEvent, GroupState]]

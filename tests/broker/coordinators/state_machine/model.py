@@ -6,7 +6,7 @@ request gets, and when the group says that somebody is gone it wants a reason.
 
 from dataclasses import dataclass, field
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.phases import NEW_MEMBER_JOIN_TIMEOUT_MS
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
@@ -87,7 +87,7 @@ class Model:
         self.members[new_id] = known
         self.assignments[new_id] = self.assignments.pop(old_id, b"")
 
-    def follow(self, group: Group, now_ms: int) -> None:
+    def follow(self, group: ConsumerGroup, now_ms: int) -> None:
         """Compare with the group after it has done anything; accept what it did if there is a reason for it."""
         forms = group.generation_id != self.generation
         assert group.generation_id - self.generation in {0, 1}, "generations never go back, nor are any left out"

@@ -1,6 +1,6 @@
 """What a group holds, counted anew from everything that can be seen of it."""
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.members import Member
 from barnabas_broker.coordinators.groups.state_machine.room import GROUP_BYTES, MEMBER_BYTES, PENDING_ID_BYTES
 
@@ -17,8 +17,8 @@ def member_bytes(member: Member) -> int:
     return MEMBER_BYTES + names + said + len(member.assignment)
 
 
-def recount(group: Group) -> int:
-    """Return what `Group.held_bytes` must be."""
+def recount(group: ConsumerGroup) -> int:
+    """Return what `ConsumerGroup.held_bytes` must be."""
     members = sum(map(member_bytes, group.members.values()))
     pending = sum(PENDING_ID_BYTES + text(member_id) for member_id in group._pending_ids)
     saving = sum(save.held_bytes for save in group._saves)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Effects,
     GroupConfig,
@@ -31,7 +31,7 @@ INSTANCES = ("a", "b")
 WORKING = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE)
 
 
-class Recorded(Group):
+class Recorded(ConsumerGroup):
     """Remembers each call with what it returned, so that all of it can be played to another group."""
 
     def __init__(self, group_id: str, config: GroupConfig) -> None:
@@ -79,7 +79,7 @@ class Recorded(Group):
 class ModelDesk(Desk):
     """A desk that compares with the model after each call."""
 
-    def __init__(self, group: Group, model: Model, now_ms: int) -> None:
+    def __init__(self, group: ConsumerGroup, model: Model, now_ms: int) -> None:
         super().__init__(group=group, now_ms=now_ms)
         self.model = model
         self.asked: dict[object, str] = {}  # Who was parked with which ticket.
@@ -110,7 +110,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.desk = ModelDesk(Recorded("g", CONFIG), self.model, 0)
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         return self.desk.group
 
     def someone(self, number: int) -> str:
@@ -365,7 +365,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.model, self.replacing = Model(CONFIG.size_max), []
         now_ms = self.desk.now_ms
         if self.committed is None:
-            group: Group = Recorded("g", CONFIG)
+            group: ConsumerGroup = Recorded("g", CONFIG)
         else:
             group = Recorded.from_saved("g", self.committed, CONFIG, now_ms)
             self.model.load(self.committed, now_ms)
@@ -424,7 +424,7 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.desk.group
         assert isinstance(group, Recorded)
         saved, now_ms = self.started_with
-        twin = Group("g", CONFIG) if saved is None else Group.from_saved("g", saved, CONFIG, now_ms)
+        twin = ConsumerGroup("g", CONFIG) if saved is None else ConsumerGroup.from_saved("g", saved, CONFIG, now_ms)
         for name, arguments, result in group.calls:
             assert getattr(twin, name)(*arguments) == result
         assert twin.deadline_ms == group.deadline_ms

@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 from steps import outcome
 
-from barnabas_broker.coordinators.groups.state_machine.group import MEMBERS_STEP, Group
+from barnabas_broker.coordinators.groups.state_machine.group import MEMBERS_STEP, ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.members import Member, Members
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Effects,
@@ -188,7 +188,7 @@ def test_a_record_of_thousands_is_made_and_read_in_pieces() -> None:
 
 
 def test_a_group_of_thousands_is_loaded_in_pieces() -> None:
-    group, yields = outcome(Group.from_saved_in_steps("g", SAVED, CONFIG, 0))
+    group, yields = outcome(ConsumerGroup.from_saved_in_steps("g", SAVED, CONFIG, 0))
     assert (len(group.members), group.leader_id, yields) == (2_000, "m0", 2_000 // MEMBERS_STEP)
 
 

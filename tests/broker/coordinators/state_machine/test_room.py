@@ -5,7 +5,7 @@ That the account equals a recount after whatever happens is an invariant of `tes
 
 import pytest
 
-from barnabas_broker.coordinators.groups.state_machine.group import Group
+from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.members import sizes_of
 from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig, JoinedMember
 from barnabas_broker.coordinators.groups.state_machine.records import encode_group, encode_group_key
@@ -20,7 +20,7 @@ NONE, NO_ROOM, TOO_LARGE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, 
 LARGE = (("range", bytes(10_000)),)
 
 
-def state_of(group: Group) -> tuple[object, ...]:
+def state_of(group: ConsumerGroup) -> tuple[object, ...]:
     members = [
         (one.member_id, one.group_instance_id, one.protocols, one.joining, one.expires_at_ms)
         for one in group.members.values()

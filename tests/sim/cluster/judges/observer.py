@@ -25,7 +25,7 @@ from unittest.mock import patch
 from barnabas_broker.node import Node
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_raftlog.multiraft.driver import Driver
-from barnabas_raftlog.multiraft.group import Group
+from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.outbox import Outbox
 from barnabas_raftlog.raft import core as raft_core
 from barnabas_raftlog.raft.invariants import check_member, check_quorum
@@ -234,7 +234,7 @@ def observing(observer: Observer) -> Iterator[None]:
             observer.on_decided(core, ready)
         return ready
 
-    def carried_out(driver: Driver, member: Group, event: Event, now_ms: int) -> None:
+    def carried_out(driver: Driver, member: RaftGroup, event: Event, now_ms: int) -> None:
         before, was_leader = member.core.commit_index, member.core.role is Role.LEADER
         carry_out(driver, member, event, now_ms)
         if not member.is_removed and member.failed is None and get_ident() == here:

@@ -1,7 +1,7 @@
 """A consumer group of the classic protocol: what its members ask, and what they are told. Pure.
 
-`Group` is the whole interface of the state machine: one method a request, `tick` for time, `on_saved` for the log.
-Each is an ordinary function of the state, the arguments and `now_ms`; none waits, and equal calls on equal groups
+`ConsumerGroup` is the whole interface of the state machine: one method a request, `tick` for time, `on_saved` for the
+log. Each is an ordinary function of the state, the arguments and `now_ms`; none waits, and equal calls on equal groups
 return equal effects. What becomes of the group as a whole is in `phases.py`; here is who may ask for what, and which
 error they get, exactly as Kafka 4.x answers:
 
@@ -42,7 +42,7 @@ from .phases import NEW_MEMBER_JOIN_TIMEOUT_MS, Phases, Replacement
 from .room import PENDING_ID_BYTES, text_bytes
 from .states import GroupEvent, GroupState
 
-__all__ = ["Group"]
+__all__ = ["ConsumerGroup"]
 
 _CONSUMER = "consumer"
 TOPICS_STEP_BYTES, SUBSCRIPTION_OVERHEAD_BYTES = 32 << 10, 64
@@ -51,7 +51,7 @@ NAMES_SHOWN = 5
 _DRAWN = "-" + 36 * "0"
 
 
-class Group(Phases):
+class ConsumerGroup(Phases):
     """One group, as its coordinator knows it.
 
     Public to read: `group_id`, `state`, `generation_id` (0 before the first), `protocol_type`, `protocol_name`,
