@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker.live.test_administration import delete, offset_at
+from broker.live.requests.test_administration import delete, offset_at
 from broker.wire_client import Wire, batch, offsets_of
 
 from barnabas_broker.partition.partition import Partition

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.live.test_administration import delete, offset_at
+from broker.live.requests.test_administration import delete, offset_at
 from broker.partition.test_log_start import SEGMENT_BYTES, lead, partition_on, until_equal, wire_to
 from broker.wire_client import Wire, batch, offsets_of
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
-from broker.live.test_administration import offset_at
-from broker.live.test_alter_configs import SET, alter
+from broker.live.requests.test_administration import offset_at
+from broker.live.requests.test_alter_configs import SET, alter
 from broker.partition.test_log_start import lead, partition_on, until_equal, wire_to
 
 from barnabas_broker.testing import Cluster, RunningCluster

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from broker.live.test_administration import offset_at
-from broker.live.test_alter_configs import SET, alter
+from broker.live.requests.test_administration import offset_at
+from broker.live.requests.test_alter_configs import SET, alter
 from broker.partition.test_log_start import lead, partition_on, until_equal, wire_to
 from broker.wire_client import Wire, batch, offsets_of
 
