@@ -18,13 +18,7 @@ from typing import NamedTuple
 
 from machines import cluster_handle
 
-from hostile.scenes import arrays as scenes_arrays
-from hostile.scenes import batches as scenes_batches
-from hostile.scenes import connections as scenes_connections
-from hostile.scenes import groups as scenes_groups
-from hostile.scenes import peers as scenes_peers
-from hostile.scenes import reads as scenes_reads
-from hostile.scenes import topics as scenes_topics
+from hostile.scenes import arrays, batches, connections, groups, peers, reads, topics
 from hostile.scenes.scene import SCENES, Attack, Scene
 
 from .beside import TOPIC
@@ -34,13 +28,13 @@ from .machine import Machine
 from .processes import Told, ToldNothingError, end_when_told
 
 TABLES = (
-    scenes_connections,
-    scenes_reads,
-    scenes_arrays,
-    scenes_groups,
-    scenes_batches,
-    scenes_topics,
-    scenes_peers,
+    connections,
+    reads,
+    arrays,
+    groups,
+    batches,
+    topics,
+    peers,
 )
 """Which scenes there are is known once these are loaded."""
 SETTLE_S = 1.0

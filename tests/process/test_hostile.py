@@ -15,7 +15,7 @@ from hostile.judge import judge
 from hostile.largest import SHAPES, Shape, largest
 from hostile.machine import Machine, Still, still_ms
 from hostile.processes import Told, ToldNothingError
-from hostile.scenes.scene import SCENES
+from hostile.run import SCENES
 from machines.modules import module_command, module_environment
 
 from barnabas_broker.server.dispatch import ELEMENTS_MAX

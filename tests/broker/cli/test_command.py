@@ -15,7 +15,7 @@ from machines import cluster_handle
 
 from barnabas_broker.cli import entry as cli
 from barnabas_broker.cli import quick_start as cli_start
-from barnabas_broker.cli.commands import cluster as cli_cluster
+from barnabas_broker.cli.commands import cluster
 from barnabas_broker.cli.parser import app
 from barnabas_broker.local_cluster.files import ClusterFiles
 from barnabas_broker.local_cluster.plan import Request
@@ -28,10 +28,12 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 # The command with stand-ins for brokers.
 DRIVER = f"""
 import functools, sys
-from barnabas_broker import cli, cli_cluster, supervisor
+from barnabas_broker.cli import entry
+from barnabas_broker.cli.commands import cluster
+from barnabas_broker.local_cluster import supervisor
 plans, arguments = sys.argv[1].split(), sys.argv[2:]
-cli_cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
-sys.exit(cli.main(arguments))
+cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
+sys.exit(entry.main(arguments))
 """
 
 
@@ -131,7 +133,7 @@ def test_a_plain_start_is_read_as_typer_reads_it(
         heard.append(dict(zip(names, arguments, strict=False)) | options)
         return 0
 
-    monkeypatch.setattr(cli_cluster, "start", hear)
+    monkeypatch.setattr(cluster, "start", hear)
     every = ["--data", "d", "--brokers", "3", "--port=9092", "--peer-port", "1", "--host", "h", "--timeout", "2.5"]
     every += ["--set", "a=1", "--set=b=-2", "--detach"]
     every += ["--brokers-per-host", "auto", "--hosts=a,b", "--cluster-id", "x", "--token", "t"]
