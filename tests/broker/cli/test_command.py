@@ -105,7 +105,7 @@ def test_python_without_assertions_is_refused() -> None:
 
 @pytest.mark.slow
 def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
-    code = "import sys; from barnabas_broker import cli; cli.main(['--help']); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from barnabas_broker.cli import entry; entry.main(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "typer" in loaded
@@ -115,7 +115,7 @@ def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
 @pytest.mark.slow
 def test_starting_a_cluster_loads_nothing_heavy_before_the_brokers_run() -> None:
     refused = "['cluster', 'start', '--data', '/etc/passwd', '--brokers', '3', '--detach']"
-    code = f"import sys; from barnabas_broker import cli; cli.main({refused}); print(*sys.modules)"
+    code = f"import sys; from barnabas_broker.cli import entry; entry.main({refused}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     heavy = {"typer", "pydantic", "rich", "asyncio", "uvloop", "msgspec", "msgpack", "concurrent", "barnabas_clients"}
