@@ -27,7 +27,7 @@ MAY_IMPORT = {  # package: what it may import of the others. Acyclic, read top-d
 }
 ORDER = {  # folder: what is in it, in floors; each may import what stands on a lower one, and nothing beside it
     "barnabas_raftlog": (
-        "alarm callbacks errors foreign_protocols loop_meter memory printable steps unpacking"
+        "alarm callbacks errors foreign_protocols loop_meter memory printable steps tasks unpacking"
         " < raft wire < records < links log < multiraft < catch_up"
     ),
     "barnabas_raftlog.log": (

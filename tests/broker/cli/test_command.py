@@ -105,7 +105,8 @@ def test_python_without_assertions_is_refused() -> None:
 
 @pytest.mark.slow
 def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
-    code = "import sys; from barnabas_broker.cli import entry; entry.main(['--help']); print(*sys.modules, file=sys.stderr)"
+    call = "from barnabas_broker.cli import entry; entry.main(['--help'])"
+    code = f"import sys; {call}; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "typer" in loaded
