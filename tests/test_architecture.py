@@ -34,6 +34,11 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "checkpoint errors hampered machine state_file < removals segments < journal transfer < hard_states shared"
         " < recovery replica < scrub < storage"
     ),
+    "barnabas_raftlog.log.replica": (
+        "compaction pending retention < state < checking write_behind < members reading"
+        " < ages appending kept_state timestamps < installing shortening < completions lending < compacting"
+        " < replica_log"
+    ),
     "barnabas_metadata_quorum": (
         "pulse topic_names < topic_configs < image < controller leaders replica snapshot_store"
         " < active_controller descriptions registration submission voters < service"

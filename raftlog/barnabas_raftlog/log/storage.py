@@ -36,8 +36,8 @@ from barnabas_raftlog.log.machine.open_files import OpenFiles
 from barnabas_raftlog.log.machine.worker import Worker, run_in
 from barnabas_raftlog.log.recovery.replica import empty_row, recover_replica
 from barnabas_raftlog.log.recovery.startup import CLEAN_STOP, Started, save, start
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.segments.cold_reads import ColdReads
 from barnabas_raftlog.log.segments.write_queue import WriteQueue
 from barnabas_raftlog.raft.messages import GroupId, HardState
