@@ -4,7 +4,7 @@ A leader whose log no longer begins early enough for a follower sends it an Inst
 It does not reach the core. Here it becomes a transfer: the manifest, then every file that it names, in chunks, of
 which as many are asked for at a time as a quarter of a second carries (`read_ahead`). When everything is there and
 checked, an InstallSnapshot *with* data is made of it and stepped like any message of the current leader; only that
-replaces the log (`Driver`, `FilledLog.adopt`). Until then the replica is what it was: it votes and acknowledges by its
+replaces the log (`Driver`, `ReplicaLog.adopt`). Until then the replica is what it was: it votes and acknowledges by its
 old log.
 
 *Interrupted* is the normal case: the link goes, the leader changes, a process restarts, the disk fills, a file is gone

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -22,11 +22,7 @@ from barnabas_raftlog.raft.messages import Entry, GroupId
 from .checkpoint import ReplicaRow
 from .errors import DiskFullError
 
-if TYPE_CHECKING:
-    from barnabas_raftlog.log.replica.appending import AppendLog
-    from barnabas_raftlog.log.replica.compacting import CompactedLog
-
-__all__ = ["LoadedRuns", "SharedStorage", "StorageConfig", "StorageStats"]
+__all__ = ["CompactedLog", "LoadedRuns", "SharedStorage", "SharingLog", "StorageConfig", "StorageStats"]
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
@@ -60,6 +56,31 @@ class StorageStats(msgspec.Struct):
     refused_appends: int = 0
     recovered_entries: int = 0
     cut_bytes: int = 0
+
+
+class SharingLog(Protocol):
+    """A replica's log as the node's storage knows it: a checkpoint syncs it, and it is told when to read again."""
+
+    @property
+    def group(self) -> GroupId: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def failed(self) -> StorageFailedError | None: ...
+    @property
+    def durable_when_failed(self) -> tuple[int, list[tuple[int, int, int]]] | None: ...
+    @property
+    def is_deleted(self) -> bool: ...
+    def queue_checkpoint(self) -> None: ...
+    def may_be_read(self) -> None: ...
+
+
+class CompactedLog(SharingLog, Protocol):
+    """One with files that compaction has replaced, which go when a checkpoint says so."""
+
+    def forget_replaced(self, row: ReplicaRow) -> None: ...
 
 
 class LoadedRuns:
@@ -116,15 +137,15 @@ class SharedStorage:
         self.loaded = LoadedRuns(config.loaded_bytes_max)
         self.stats = StorageStats()
         self.refusal: StorageFailedError | None = None
-        self.dirty: dict[AppendLog, None] = {}  # logs that the next checkpoint must sync
+        self.dirty: dict[SharingLog, None] = {}  # logs that the next checkpoint must sync
         self.replaced: dict[CompactedLog, None] = {}  # logs with files that compaction has replaced
         self.moved: dict[GroupId, None] = {}  # groups whose durable_index moved since `Storage.take_durable`
         self.bytes_since_checkpoint = 0
         self.directories_changed = False
-        self.on_synced: Callable[[AppendLog, ReplicaRow], None] = _nobody_listens
-        self.suspects: dict[tuple[AppendLog, Segment], str] = {}  # sealed segments that could not be read, and why
+        self.on_synced: Callable[[SharingLog, ReplicaRow], None] = _nobody_listens
+        self.suspects: dict[tuple[SharingLog, Segment], str] = {}  # sealed segments that could not be read, and why
         self.on_suspect: Callable[[], None] = _nothing
-        self.hampered: dict[AppendLog, None] = {}  # they could not be read just now, and are told to try again
+        self.hampered: dict[SharingLog, None] = {}  # they could not be read just now, and are told to try again
         self.on_hampered: Callable[[BaseException], None] = _ignore_error
         self._worker = worker
         self.writer = ColdReads(files, opened, worker)  # for what somebody awaits that must be done there
@@ -171,13 +192,13 @@ class SharedStorage:
             oldest.index.unload()
             oldest.time_index.unload()
 
-    def suspect(self, log: "AppendLog", segment: Segment, cause: str) -> None:
+    def suspect(self, log: SharingLog, segment: Segment, cause: str) -> None:
         """Remember that a sealed segment could not be read, until somebody has checked or mended it."""
         if (log, segment) not in self.suspects:
             self.suspects[log, segment] = cause
             self.on_suspect()
 
-    def hamper(self, log: "AppendLog", error: BaseException) -> None:
+    def hamper(self, log: SharingLog, error: BaseException) -> None:
         """Remember that `log` could not be read for a reason that will pass, so that it is told when to try again."""
         self.hampered[log] = None
         self.on_hampered(error)
@@ -190,7 +211,7 @@ def _ignore(_: None) -> None:
     """Nothing depends on when this was done."""
 
 
-def _nobody_listens(log: "AppendLog", row: ReplicaRow) -> None:
+def _nobody_listens(log: SharingLog, row: ReplicaRow) -> None:
     raise AssertionError("Storage sets this before it opens a log")
 
 

@@ -36,9 +36,8 @@ from barnabas_raftlog.log.machine.open_files import OpenFiles
 from barnabas_raftlog.log.machine.worker import Worker, run_in
 from barnabas_raftlog.log.recovery.replica import empty_row, recover_replica
 from barnabas_raftlog.log.recovery.startup import CLEAN_STOP, Started, save, start
-from barnabas_raftlog.log.replica.appending import AppendLog, Mode
-from barnabas_raftlog.log.replica.compacting import CompactedLog
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.segments.cold_reads import ColdReads
 from barnabas_raftlog.log.segments.write_queue import WriteQueue
 from barnabas_raftlog.raft.messages import GroupId, HardState
@@ -48,7 +47,7 @@ from .errors import DiskFullError, StorageBusyError
 from .hampered import Hampered
 from .hard_states import HardStates
 from .removals import Removals
-from .shared import SharedStorage, StorageConfig, StorageStats
+from .shared import CompactedLog, SharedStorage, SharingLog, StorageConfig, StorageStats
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
 
@@ -164,9 +163,9 @@ class Storage:
         """Begin with no checkpoint being made."""
         self._checkpoint_place: JournalPlace | None = None  # of the one that is being made
         self._checkpoint_wanted = False
-        self._to_sync: list[AppendLog] = []
+        self._to_sync: list[SharingLog] = []
         self._syncs_at_once = SYNCS_AT_ONCE
-        self._syncing: set[AppendLog] = set()
+        self._syncing: set[SharingLog] = set()
         self._is_writing_checkpoint = False
         self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the one has them that is being written
 
@@ -506,7 +505,7 @@ class Storage:
         self._retry_later()
         self._writes.retry()
         hampered, self._host.hampered = self._host.hampered, {}
-        call_each(hampered, AppendLog.may_be_read)
+        call_each(hampered, lambda log: log.may_be_read())
 
     def _go_on_with_checkpoint(self) -> None:
         """Let the next logs be synced; when all are, write the checkpoint file."""
@@ -567,7 +566,7 @@ class Storage:
         self._commits.resume()
         self._wake()
 
-    def _on_synced(self, log: AppendLog, row: ReplicaRow) -> None:
+    def _on_synced(self, log: SharingLog, row: ReplicaRow) -> None:
         """The write worker has synced `log` as `row` describes it, or could not."""
         if log.failed is not None:
             self._note_failed(log)
@@ -576,7 +575,7 @@ class Storage:
         self._syncing.discard(log)
         self._go_on_with_checkpoint()
 
-    def _note_failed(self, log: AppendLog) -> None:
+    def _note_failed(self, log: SharingLog) -> None:
         """Keep the last good state of a failed replica, why it failed, and what must be there to trust it again."""
         known = self._rows.get(log.group)
         row = decode_row(known) if known else empty_row(log.group, log.name, page_cache=False)

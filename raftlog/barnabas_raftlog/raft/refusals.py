@@ -16,7 +16,7 @@ an answer to a round that its leader has not begun (the answer counts, the round
 what is not committed here (`follower`). *Believed*, within what the log beside it proves: commit indexes beyond what is
 verified, hints, refusals and snapshots of what is committed, places of removals.
 
-Entries whose offsets do not continue the log are for the log to refuse (`AppendLog.append`), for only it knows them.
+Entries whose offsets do not continue the log are for the log to refuse (`ReplicaLog.append`), for only it knows them.
 """
 
 from barnabas_raftlog.errors import ImpossibleMessageError

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.log.machine.worker import ThreadWorker
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.raft.messages import Entry, GroupId
 from barnabas_raftlog.wire.crc32c import crc32c

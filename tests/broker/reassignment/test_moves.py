@@ -6,6 +6,7 @@ from typing import cast
 
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.write_behind import fail
 from broker.bad_disks import kinds
 
 from .moving import (
@@ -105,7 +106,7 @@ def test_a_replica_made_anew_after_a_move_that_was_called_off_at_once_is_a_voter
             await move(cluster, "unmoved", None)
             await arrived(cluster, "unmoved")
             assert (await partition_of(cluster, "unmoved")).founders is None
-        cast("ReplicaLog", partition_at(cluster, 3, "unmoved").log)._fail("its disk gave up for a moment")
+        fail(cast("ReplicaLog", partition_at(cluster, 3, "unmoved").log), "its disk gave up for a moment")
         await cluster.start(6)
         await cluster.wait_ready()
         await move(cluster, "unmoved", (3, 2, 1))

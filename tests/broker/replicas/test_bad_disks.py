@@ -73,7 +73,7 @@ def test_a_flipped_bit_is_repaired_from_another_broker_as_soon_as_a_consumer_mee
                 await until(lambda known=known: known.high_watermark == 40, node)  # type: ignore[misc]
             damage = Damage(partition)
             # Not from memory: as if the broker had run for a while.
-            cast("ReplicaLog", partition.log)._tail.drop_before(partition.log.last_index)
+            cast("ReplicaLog", partition.log).tail.drop_before(partition.log.last_index)
             values = await consumed(cluster.bootstrap, 40)
             assert [value[:4] for value in values] == [b"%04d" % number for number in range(40)]
             assert damage.is_mended()

@@ -237,7 +237,7 @@ def test_what_the_leader_has_damaged_is_mended_there_and_fetched(
     topic = "rotten"
     wire, end = leave_behind(brokers, topic)
     partition = partition_on(brokers.cluster, 1, topic)
-    path = Path(partition.log._segments[1].log.path)  # type: ignore[attr-defined]
+    path = Path(partition.log.segments[1].log.path)  # type: ignore[attr-defined]
     data = bytearray(path.read_bytes())
     data[20_000] ^= 1
     path.write_bytes(data)

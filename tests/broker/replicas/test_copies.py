@@ -80,7 +80,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 
 def has_written(log: ReplicaLog, index: int) -> bool:
-    return log._written.reached >= index
+    return log.written.reached >= index
 
 
 def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> None:
@@ -108,7 +108,7 @@ def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> N
             assert not seen.objects(*(f"journal {node_id}" for node_id in cluster.nodes)), "it is written once"
             assert len(seen.objects("request", "received", *places)) == 3, "each broker keeps what it has received"
             assert seen.objects("broker") == seen.objects("consumer") == own
-            cast("ReplicaLog", leader.log)._tail.drop_before(leader.log.last_index)
+            cast("ReplicaLog", leader.log).tail.drop_before(leader.log.last_index)
             assert await consumed(cluster.bootstrap, 3) == [b"the one before", value, b"another one"]
             assert len(seen.objects("consumer")) == 2, "what is not cached is read into one object, which is sent"
 

@@ -191,7 +191,7 @@ def damage(partition: Partition) -> None:
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 4
     file.write_bytes(data)
-    cast("ReplicaLog", partition.log)._tail.drop_before(partition.log.last_index)
+    cast("ReplicaLog", partition.log).tail.drop_before(partition.log.last_index)
 
 
 def test_damage_in_the_newest_file_of_a_leader_costs_nothing_but_another_leader(tmp_path: Path) -> None:

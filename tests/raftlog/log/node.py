@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.raft.messages import GroupId
 

@@ -25,8 +25,8 @@ from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailed
 from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.links.raft_frames import Heard, decode_frame
 from barnabas_raftlog.links.rpc import Handler, LinkDownError, RemoteError
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.core import Timing

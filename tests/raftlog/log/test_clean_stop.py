@@ -59,7 +59,7 @@ def test_after_a_failed_call_for_all_only_the_file_whose_own_sync_fails_is_not_t
     before = dict(node.files.names)
     node.files.kill()
     again = Node(node.files, MANY)
-    paths = [again.log(number)._active.log.path for number in range(1, 7)]
+    paths = [again.log(number).active.log.path for number in range(1, 7)]
     is_same = [node.files.names[path] is before[path] for path in paths]
     assert is_same == [True, False, True, True, True, True], "a copy is synced in its place"
     assert {log.failed for log in again.storage.logs} == {None}
@@ -88,17 +88,17 @@ def test_what_is_written_does_not_wait_for_what_is_synced() -> None:
     node.storage.flush()
     node.sync_worker.run()
     node.write_worker.run_one()
-    assert log._written.reached == other._written.reached == 5
+    assert log.written.reached == other.written.reached == 5
     log.truncate_from(4)
     fill(log, 1)
     for _ in range(3):
         node.storage.flush()
         node.sync_worker.run()
         node.write_worker.run_one()
-    assert log._written.reached == 3, "a truncation waits, for the checkpoint will say that its entries are there"
+    assert log.written.reached == 3, "a truncation waits, for the checkpoint will say that its entries are there"
     assert node.storage.stats.checkpoints == 0
     node.work()
-    assert log._written.reached == 4
+    assert log.written.reached == 4
     assert node.storage.stats.checkpoints == 1
     assert node.killed().log(1).last_index == 4
 

@@ -22,8 +22,8 @@ from raftlog.log.transfer.transfers import frames_of_segments, received
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.raft.messages import Entry, GroupId, HardState
 from barnabas_raftlog.records.header import ControlKind, control_frame, next_offset, parse_header, stamp, verify
@@ -121,12 +121,12 @@ class CrashMachine(RuleBasedStateMachine):
             assert self.files.full_at_bytes is not None
             # The file is cut back to what it was, but after a loss of power whole frames of what was refused may be
             # there. They can only be a follower's, which are genuine: a leader's single frame is never whole.
-            if follower and not log._journaled:
+            if follower and not log.is_journaled:
                 refused = [(self.term, frame) for frame in frames]
                 model.before.append((NEVER, (model.base, model.items + refused, model.start)))
             return
         model.items += [(self.term, frame) for frame in frames]
-        if not log._journaled:
+        if not log.is_journaled:
             model.durable = log.durable_index
 
     @rule(

@@ -7,8 +7,8 @@ import pytest
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.records.header import parse_header
 
 from .frames import data_frame
@@ -276,7 +276,7 @@ def test_damage_in_what_was_synced_fails_the_replica_and_is_not_cut() -> None:
     node.work()
     node.storage.checkpoint()
     node.work()
-    path = log._active.log.path
+    path = log.active.log.path
     inode = node.files.names[path]
     assert inode is not None
     size = len(inode.data)
@@ -293,11 +293,11 @@ def test_a_damaged_frame_is_found_when_it_is_read_for_a_follower() -> None:
     log = node.log()
     fill(log, 60)
     node.work()
-    inode = node.files.names[log._segments[0].log.path]
+    inode = node.files.names[log.segments[0].log.path]
     assert inode is not None
     inode.data[300] ^= 1
     assert log.entries(1, 1000) is None
-    assert list(node.storage.host.suspects) == [(log, log._segments[0])]
+    assert list(node.storage.host.suspects) == [(log, log.segments[0])]
     assert log.failed is None, "a sealed segment can be mended"
 
 
@@ -313,7 +313,7 @@ def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: i
     log = node.log()
     fill(log, 60)
     node.work()
-    segment = log._segments[0]
+    segment = log.segments[0]
     inode = node.files.names[segment.log.path]
     assert inode is not None
     inode.data[frame * FRAME_BYTES + byte] ^= bit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.raft.messages import HardState
 
 from .node import Node, fill, group

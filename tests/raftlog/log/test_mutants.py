@@ -9,8 +9,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from barnabas_raftlog.log.machine.open_files import OpenFiles
 from barnabas_raftlog.log.recovery import plan as recovery
 from barnabas_raftlog.log.recovery.plan import ReplicaPlan
-from barnabas_raftlog.log.replica.appending import AppendLog
 from barnabas_raftlog.log.replica.pending import PendingIndexes
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.segments import operations
 from barnabas_raftlog.log.segments.tail_cache import LogTail
 
@@ -52,29 +52,29 @@ def the_file_of_what_is_stored_has_no_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def something_is_stored_while_a_checkpoint_syncs(patch: pytest.MonkeyPatch) -> None:
-    store = AppendLog.store
+    store = ReplicaLog.store
 
-    def careless(self: AppendLog, size_bytes: int) -> operations.Store | None:
+    def careless(self: ReplicaLog, size_bytes: int) -> operations.Store | None:
         under_way, self.under_way = self.under_way, 0
         try:
             return store(self, size_bytes)
         finally:
             self.under_way = under_way
 
-    patch.setattr(AppendLog, "store", careless)
+    patch.setattr(ReplicaLog, "store", careless)
 
 
 def something_is_stored_behind_a_gate(patch: pytest.MonkeyPatch) -> None:
-    store = AppendLog.store
+    store = ReplicaLog.store
 
-    def careless(self: AppendLog, size_bytes: int) -> operations.Store | None:
+    def careless(self: ReplicaLog, size_bytes: int) -> operations.Store | None:
         waiting = [operation for operation in self.operations if not isinstance(operation, operations.Write)]
         self.operations = [operation for operation in self.operations if isinstance(operation, operations.Write)]
         found = store(self, size_bytes)
         self.operations[:0] = waiting
         return found
 
-    patch.setattr(AppendLog, "store", careless)
+    patch.setattr(ReplicaLog, "store", careless)
 
 
 def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def files_are_truncated_before_the_journal_says_so(patch: pytest.MonkeyPatch) ->
 
         def run(self, files: object, opened: object) -> None: ...
 
-    patch.setattr("barnabas_raftlog.log.replica.shortening.Gate", NoGate)
+    patch.setattr("barnabas_raftlog.log.replica.write_behind.Gate", NoGate)
 
 
 def truncations_are_not_replayed(patch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.checkpoint import decode
 from barnabas_raftlog.log.machine.disk_errors import is_disk_full, is_passing, will_pass
 from barnabas_raftlog.log.machine.open_files import FileHandle, OpenFiles
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.scrub import Scrub
 
 from .memory_files import MemoryFiles
@@ -71,7 +71,7 @@ class Life:
         assert node.storage.stats.checkpoints > count
         for log in self.logs:
             assert log.failed is None
-            assert (log.durable_index, log._written.reached) == (log.last_index, log.last_index)
+            assert (log.durable_index, log.written.reached) == (log.last_index, log.last_index)
             assert node.run(log.read_cold(0, 2, 1_000))
             assert log.entries(log.first_index, 1_000), "followers are given what they lack"
         assert node.storage.host.suspects == {}
@@ -146,7 +146,7 @@ def test_what_cannot_be_synced_now_is_copied_and_survives_a_loss_of_power(code: 
     log = node.log()
     fill(log, 10)
     node.work()
-    path = log._active.log.path
+    path = log.active.log.path
     inode = node.files.names[path]
     node.files.failing = lambda what, where: code if (what, where) == ("sync", path) else 0
     node.storage.checkpoint()

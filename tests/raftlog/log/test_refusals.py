@@ -6,6 +6,7 @@ import pytest
 
 from barnabas_raftlog.errors import CorruptBatchError, StorageFailedError
 from barnabas_raftlog.log.errors import DiskFullError
+from barnabas_raftlog.log.replica.write_behind import fail
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import stamp
 
@@ -29,7 +30,7 @@ def test_what_is_refused_again_and_again_keeps_nobody_alive() -> None:
             fill(log, 1)
         lengths.add(len(list(walk_tb(refused.value.__traceback__))))
     assert len(lengths) == 1
-    log._fail("a test")
+    fail(log, "a test")
     for _ in range(5):
         with pytest.raises(StorageFailedError) as failed:
             log.truncate_from(2)

@@ -210,7 +210,7 @@ def test_a_pass_goes_on_after_a_restart_where_it_was(monkeypatch: pytest.MonkeyP
 
 def test_damage_in_the_segment_that_is_written_to_fails_the_replica() -> None:
     scrubbed = Scrubbed()
-    segment = scrubbed.log._active
+    segment = scrubbed.log.active
     inode = scrubbed.node.files.names[segment.log.path]
     assert inode is not None
     fill(scrubbed.log, 8)

@@ -152,7 +152,7 @@ def test_a_dropped_prefix_takes_whole_segments_only() -> None:
     log = node.log()
     fill(log, 60)
     node.work()
-    firsts = [segment.first_index for segment in log._segments]
+    firsts = [segment.first_index for segment in log.segments]
     log.drop_prefix(firsts[2])
     assert log.first_index == firsts[2]
     assert log.term_at(firsts[2] - 1) == 1

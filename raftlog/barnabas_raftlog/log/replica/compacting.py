@@ -1,4 +1,4 @@
-"""The log of one replica keeps the latest record of each key: sealed segments are written again without the others.
+"""Compacts a log: sealed segments are written again with the latest record of each key only.
 
 *What may be touched*: segments that are sealed, committed, durable and wholly in their files, from the oldest on, up to
 the first that is too young. Of those the ones that were never cleaned are *dirty*; when they are enough of the whole,
@@ -35,12 +35,23 @@ from barnabas_raftlog.raft.messages import Buffer, Entry
 from barnabas_raftlog.records.header import parse_header
 
 from .compaction import KeyOffsets, compacted
-from .lending import FilledLog
+from .lending import sealed_segments
+from .reading import on_unreadable
+from .state import LogState
 
-__all__ = ["Compacted", "CompactedLog", "CompactionFailedError", "CompactionLimits", "Pause"]
+__all__ = [
+    "Compacted",
+    "CompactionFailedError",
+    "CompactionLimits",
+    "Pause",
+    "compact",
+    "forget_replaced",
+    "in_thread",
+]
 
 # Read, thought about and written between two looks at the clock; more only if that is a single batch.
-PIECE_BYTES, PIECE_RECORDS = 256 << 10, 100_000
+PIECE_BYTES = 256 << 10
+PIECE_RECORDS = 100_000
 T = TypeVar("T")
 Pause = Callable[[int], Awaitable[None]]  # called with the bytes that were read since the last call
 
@@ -60,7 +71,7 @@ class CompactionLimits(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """What a pass did.
+    """The result of a pass.
 
     `unread_count` batches of the dirty segments were kept as they are, because they cannot be read or are larger than
     what is opened (`compaction.BOUNDS`), the first of them at `unread_offset`. Each is counted in one pass only, unless
@@ -80,134 +91,144 @@ class _GoneError(Exception):
     """The segment that is being written again is not the log's any more, or must not change now."""
 
 
-class CompactedLog(FilledLog):
-    """A `FilledLog` whose sealed segments may be compacted. One compaction at a time; the caller sees to that."""
+async def compact(
+    log: LogState, limits: CompactionLimits, committed_index: int, now_ms: int, pause: Pause
+) -> Compacted | None:
+    """Compact what there is to compact; None if there is too little.
 
-    async def compact(
-        self, limits: CompactionLimits, committed_index: int, now_ms: int, pause: Pause
-    ) -> Compacted | None:
-        """Compact what there is to compact; None if there is too little.
+    Cancellation: what was written again so far counts; a piece that is being written is finished first.
 
-        Cancellation: what was written again so far counts; a piece that is being written is finished first.
+    Raises:
+        CompactionFailedError: there is no room.
+        StorageFailedError: a file cannot be read.
+    """
+    sealed = _sealed(log, committed_index, now_ms - limits.min_lag_ms if limits.min_lag_ms else 1 << 62)
+    if not _is_due(sealed, limits, now_ms):
+        return None
+    rewriting = _Rewriting(log, limits, now_ms, pause)
+    # Deleted, replaced by a snapshot, or on its way to another replica: what is left is looked at another time.
+    with suppress(_GoneError):
+        await rewriting.run(sealed)
+    return rewriting.result()
 
-        Raises:
-            CompactionFailedError: there is no room.
-            StorageFailedError: a file cannot be read.
-        """
-        sealed = self._sealed(committed_index, now_ms - limits.min_lag_ms if limits.min_lag_ms else 1 << 62)
-        if not _is_due(sealed, limits, now_ms):
-            return None
-        rewriting = _Rewriting(self, limits, now_ms, pause)
-        # Deleted, replaced by a snapshot, or on its way to another replica: what is left is looked at another time.
-        with suppress(_GoneError):
-            await rewriting.run(sealed)
-        return rewriting.result()
 
-    def _sealed(self, committed_index: int, before_ms: int) -> list[Segment]:
-        return list(takewhile(lambda one: one.max_timestamp < before_ms, self.sealed_segments(committed_index)))
+def _sealed(log: LogState, committed_index: int, before_ms: int) -> list[Segment]:
+    return list(takewhile(lambda one: one.max_timestamp < before_ms, sealed_segments(log, committed_index)))
 
-    def is_held(self, segment: Segment) -> bool:
-        """Tell whether `segment` is part of a log that can be used, and nobody reads its file as a whole."""
-        usable = self.failed is None and not self.is_deleted and segment in self._segments
-        return usable and not self.is_pinned(segment)
 
-    def replace(self, old: Segment, new: Segment) -> None:
-        """Let `new`, which is on the disk, take the place of `old`, whose file goes when a checkpoint says so."""
-        number = self._segments.index(old)
-        self._segments[number] = new
-        host = self._host
-        host.forget_index(old)
-        host.used_index(new)
-        host.loaded.drop_group(self.group)
-        # What is in memory is what was; it is all in files.
-        self._tail.drop_before(self._segments[number + 1].first_index)
-        self.size_bytes += new.size_bytes - old.size_bytes
-        self._replaced.append((new.base_offset, new.generation, old.handles))
-        host.replaced[self] = None
-        self._mark_dirty()
+def _is_held(log: LogState, segment: Segment) -> bool:
+    """Tell whether `segment` is part of a log that can be used, and nobody reads its file as a whole."""
+    is_usable = log.failed is None and not log.is_deleted and segment in log.segments
+    return is_usable and segment not in log.pins
 
-    def mark_clean(self, segment: Segment, now_ms: int) -> None:
-        """No record in `segment` is replaced by another one in it or before it from now on."""
-        if segment.cleaned_ms < 0:
-            segment.cleaned_ms = now_ms
-            self._mark_dirty()
 
-    def forget_replaced(self, row: ReplicaRow) -> None:
-        """Remove the files that nothing names any more, now that `row` is in a checkpoint on the disk."""
-        named = {segment.base_offset: segment.generation for segment in row.segments}
-        newest = max(named, default=-1)  # what came behind it the row does not know, and recovery finds by its name
-        kept: list[tuple[int, int, tuple[FileHandle, ...]]] = []
-        for base_offset, generation, handles in self._replaced:
-            if base_offset > newest or named.get(base_offset, generation) < generation:
-                kept.append((base_offset, generation, handles))
-            else:
-                self.operations.append(Remove(list(handles)))
-        self._replaced = kept
-        if not kept:
-            self._host.replaced.pop(self, None)
-        self._host.writes.add(self)
-        self._host.writes.flush()
+def _replace(log: LogState, old: Segment, new: Segment) -> None:
+    """Let `new`, which is on the disk, take the place of `old`, whose file goes when a checkpoint says so."""
+    number = log.segments.index(old)
+    log.segments[number] = new
+    shared = log.shared
+    shared.forget_index(old)
+    shared.used_index(new)
+    shared.loaded.drop_group(log.group)
+    # What is in memory is what was; it is all in files.
+    log.tail.drop_before(log.segments[number + 1].first_index)
+    log.size_bytes += new.size_bytes - old.size_bytes
+    log.replaced.append((new.base_offset, new.generation, old.handles))
+    shared.replaced[log] = None
+    log.mark_dirty()
 
-    # What runs in a thread.
 
-    def read_piece(self, segment: Segment, position: int, index: int) -> list[Entry]:
-        """Return the entries at `position`, whose first has `index`."""
-        wanted = PIECE_BYTES
-        while True:
-            left = segment.size_bytes - position
-            data = self._host.cold.read(segment.log, position, min(wanted, left), blocking=True)
-            entries = split_entries(data, 0, index, PIECE_BYTES)
-            if entries:
-                return _first_records(entries)
-            if len(data) < 12 or frame_size(data) <= len(data) or frame_size(data) > left:
-                raise CorruptBatchError(f"{segment.log.path} ends within entry {index}")
-            wanted = frame_size(data)
+def _mark_clean(log: LogState, segment: Segment, now_ms: int) -> None:
+    """Note that no record in `segment` is replaced by another one in it or before it from now on."""
+    if segment.cleaned_ms < 0:
+        segment.cleaned_ms = now_ms
+        log.mark_dirty()
 
-    def write_piece(self, segment: Segment, buffers: list[Buffer]) -> None:
-        """Write to the end of a new file, and take note of it."""
-        position, files = segment.size_bytes, self._host.files
-        try:
-            with self._host.opened.borrow(segment.log, create=True) as fd:
-                if not position:
-                    files.truncate(fd, 0)  # a pass that was given up may have left something
-                files.write(fd, buffers, position)
-        except OSError as error:
-            raise CompactionFailedError(f"cannot write {segment.log.path}: {error}") from error
 
-    def sync_new(self, segment: Segment) -> None:
-        try:
-            with self._host.opened.borrow(segment.log) as fd:
-                self._host.files.sync(fd)
-            self._host.files.sync_directory(self.directory)
-        except OSError as error:
-            raise CompactionFailedError(f"cannot sync {segment.log.path}: {error}") from error
+def forget_replaced(log: LogState, row: ReplicaRow) -> None:
+    """Remove the files that nothing names any more, now that `row` is in a checkpoint on the disk."""
+    named = {segment.base_offset: segment.generation for segment in row.segments}
+    newest = max(named, default=-1)  # what came behind it the row does not know, and recovery finds by its name
+    kept: list[tuple[int, int, tuple[FileHandle, ...]]] = []
+    for base_offset, generation, handles in log.replaced:
+        if base_offset > newest or named.get(base_offset, generation) < generation:
+            kept.append((base_offset, generation, handles))
+        else:
+            log.operations.append(Remove(list(handles)))
+    log.replaced = kept
+    if not kept:
+        log.shared.replaced.pop(log, None)
+    log.shared.writes.add(log)
+    log.shared.writes.flush()
 
-    def discard(self, segment: Segment) -> None:
-        """Remove a new file that is not wanted."""
-        # What cannot be removed is written over by the next pass, or removed by recovery.
-        with suppress(OSError):
-            Remove(list(segment.handles)).run(self._host.files, self._host.opened)
 
-    async def in_thread(self, job: Callable[[], T], *segments: Segment) -> T:
-        """Run `job`, which reads `segments`, and wait for its end even if nobody wants it any more."""
-        running = asyncio.ensure_future(self._host.cold.in_thread(job))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait([running])
-            raise
-        except (OSError, CorruptBatchError) as error:
-            if not all(self.is_held(segment) for segment in segments):
-                raise _GoneError from error
-            self._on_unreadable(segments, error)
-            raise StorageFailedError(f"cannot read {self.name}: {error}") from error
+# What runs in a thread.
+
+
+def _read_piece(log: LogState, segment: Segment, position: int, index: int) -> list[Entry]:
+    """Return the entries at `position`, whose first has `index`."""
+    wanted = PIECE_BYTES
+    while True:
+        left = segment.size_bytes - position
+        data = log.shared.cold.read(segment.log, position, min(wanted, left), blocking=True)
+        entries = split_entries(data, 0, index, PIECE_BYTES)
+        if entries:
+            return _first_records(entries)
+        if len(data) < 12 or frame_size(data) <= len(data) or frame_size(data) > left:
+            raise CorruptBatchError(f"{segment.log.path} ends within entry {index}")
+        wanted = frame_size(data)
+
+
+def _write_piece(log: LogState, segment: Segment, buffers: list[Buffer]) -> None:
+    """Write to the end of a new file, and take note of it."""
+    position = segment.size_bytes
+    files = log.shared.files
+    try:
+        with log.shared.opened.borrow(segment.log, create=True) as fd:
+            if not position:
+                files.truncate(fd, 0)  # a pass that was given up may have left something
+            files.write(fd, buffers, position)
+    except OSError as error:
+        raise CompactionFailedError(f"cannot write {segment.log.path}: {error}") from error
+
+
+def _sync_new(log: LogState, segment: Segment) -> None:
+    try:
+        with log.shared.opened.borrow(segment.log) as fd:
+            log.shared.files.sync(fd)
+        log.shared.files.sync_directory(log.directory)
+    except OSError as error:
+        raise CompactionFailedError(f"cannot sync {segment.log.path}: {error}") from error
+
+
+def _discard(log: LogState, segment: Segment) -> None:
+    """Remove a new file that is not wanted."""
+    # What cannot be removed is written over by the next pass, or removed by recovery.
+    with suppress(OSError):
+        Remove(list(segment.handles)).run(log.shared.files, log.shared.opened)
+
+
+async def in_thread(log: LogState, job: Callable[[], T], *segments: Segment) -> T:
+    """Run `job`, which reads `segments`, and wait for its end even if nobody wants it any more."""
+    running = asyncio.ensure_future(log.shared.cold.in_thread(job))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+    except (OSError, CorruptBatchError) as error:
+        if not all(_is_held(log, segment) for segment in segments):
+            raise _GoneError from error
+        on_unreadable(log, segments, error)
+        raise StorageFailedError(f"cannot read {log.name}: {error}") from error
 
 
 def _is_due(sealed: list[Segment], limits: CompactionLimits, now_ms: int) -> bool:
     dirty = [segment for segment in sealed if segment.cleaned_ms < 0]
     if not dirty:
         return False
-    dirty_bytes, all_bytes = sum(one.size_bytes for one in dirty), sum(one.size_bytes for one in sealed)
+    dirty_bytes = sum(one.size_bytes for one in dirty)
+    all_bytes = sum(one.size_bytes for one in sealed)
     is_old = 0 <= dirty[0].max_timestamp < now_ms - limits.max_lag_ms
     return is_old or dirty_bytes > limits.min_dirty_ratio * all_bytes
 
@@ -215,14 +236,29 @@ def _is_due(sealed: list[Segment], limits: CompactionLimits, now_ms: int) -> boo
 class _Rewriting:
     """One compaction of one log: as many rounds as it takes until all keys of the dirty segments were looked at."""
 
-    def __init__(self, log: CompactedLog, limits: CompactionLimits, now_ms: int, pause: Pause) -> None:
-        self._log, self._limits, self._now_ms, self._pause = log, limits, now_ms, pause
-        self._segments = self._before = self._after = self._read = self._kept = 0
-        self._unread, self._unread_offset = 0, -1
+    def __init__(self, log: LogState, limits: CompactionLimits, now_ms: int, pause: Pause) -> None:
+        self._log = log
+        self._limits = limits
+        self._now_ms = now_ms
+        self._pause = pause
+        self._segment_count = 0
+        self._bytes_before = 0
+        self._bytes_after = 0
+        self._records_before = 0
+        self._records_after = 0
+        self._unread_count = 0
+        self._unread_offset = -1
 
     def result(self) -> Compacted:
-        records, unread = (self._read, self._kept), (self._unread, self._unread_offset)
-        return Compacted(self._segments, self._before, self._after, *records, *unread)
+        return Compacted(
+            segment_count=self._segment_count,
+            bytes_before=self._bytes_before,
+            bytes_after=self._bytes_after,
+            records_before=self._records_before,
+            records_after=self._records_after,
+            unread_count=self._unread_count,
+            unread_offset=self._unread_offset,
+        )
 
     async def run(self, sealed: list[Segment]) -> None:
         segments = list(sealed)
@@ -230,14 +266,14 @@ class _Rewriting:
         while next_index is not None:
             keys = KeyOffsets(self._limits.keys_max)
             number, next_index = await self._note(segments, keys, next_index)
-            if keys.unread_count and not self._unread:
+            if keys.unread_count and not self._unread_count:
                 self._unread_offset = keys.unread_offset
-            self._unread += keys.unread_count
+            self._unread_count += keys.unread_count
             for place in range(number + 1):
                 is_last = place == len(segments) - 1
                 segments[place] = await self._rewrite(segments[place], keys, is_last=is_last)
                 if place < number or next_index is None:
-                    self._log.mark_clean(segments[place], self._now_ms)
+                    _mark_clean(self._log, segments[place], self._now_ms)
 
     async def _note(self, segments: list[Segment], keys: KeyOffsets, from_index: int) -> tuple[int, int | None]:
         """Note the keys of dirty segments from an entry on.
@@ -247,10 +283,11 @@ class _Rewriting:
         for number, segment in enumerate(segments):
             if segment.cleaned_ms >= 0:
                 continue
-            position, index = 0, segment.first_index
+            position = 0
+            index = segment.first_index
             while position < segment.size_bytes:
                 entries = await self._piece(segment, position, index)
-                full_at = await self._log.in_thread(partial(_note_all, keys, entries, from_index))
+                full_at = await in_thread(self._log, partial(_note_all, keys, entries, from_index))
                 if full_at is not None:
                     # More keys in one batch than there is room for: all that was noted is right, so go on behind it.
                     return number, full_at if full_at > from_index else full_at + 1
@@ -266,40 +303,44 @@ class _Rewriting:
         rewrite = partial(_compact_all, keys, drop_tombstones=is_due and not is_last)
         new = Segment(log.directory, old.base_offset, old.first_index, old.generation + 1)
         new.cleaned_ms = old.cleaned_ms
-        position, index, read, kept = 0, old.first_index, 0, 0
+        position = read = kept = 0
+        index = old.first_index
         try:
             while position < old.size_bytes:
                 entries = await self._piece(old, position, index)
-                buffers, counts = await log.in_thread(partial(rewrite, entries))
-                await log.in_thread(partial(log.write_piece, new, buffers))
+                buffers, counts = await in_thread(log, partial(rewrite, entries))
+                await in_thread(log, partial(_write_piece, log, new, buffers))
                 for entry, frame in zip(entries, buffers, strict=True):
                     header = parse_header(frame)
                     latest = header.max_timestamp if header.record_count > 0 else NO_TIMESTAMP
                     new.add(entry.index, header.base_offset, len(frame), latest)
                 position += sum(len(entry.frame) for entry in entries)
                 index += len(entries)
-                read, kept = read + counts[0], kept + counts[1]
+                read += counts[0]
+                kept += counts[1]
             is_changed = kept < read
             if is_changed:
-                await log.in_thread(partial(log.sync_new, new))
+                await in_thread(log, partial(_sync_new, log, new))
         except (Exception, asyncio.CancelledError):
-            await log.in_thread(partial(log.discard, new))
+            await in_thread(log, partial(_discard, log, new))
             raise
-        if not is_changed or not log.is_held(old):
-            await log.in_thread(partial(log.discard, new))
+        if not is_changed or not _is_held(log, old):
+            await in_thread(log, partial(_discard, log, new))
             if is_changed:
                 raise _GoneError
             return old
-        log.replace(old, new)
-        self._segments += 1
-        self._before, self._after = self._before + old.size_bytes, self._after + new.size_bytes
-        self._read, self._kept = self._read + read, self._kept + kept
+        _replace(log, old, new)
+        self._segment_count += 1
+        self._bytes_before += old.size_bytes
+        self._bytes_after += new.size_bytes
+        self._records_before += read
+        self._records_after += kept
         return new
 
     async def _piece(self, segment: Segment, position: int, index: int) -> list[Entry]:
-        entries = await self._log.in_thread(partial(self._log.read_piece, segment, position, index), segment)
+        entries = await in_thread(self._log, partial(_read_piece, self._log, segment, position, index), segment)
         await self._pause(sum(len(entry.frame) for entry in entries))
-        if not self._log.is_held(segment):
+        if not _is_held(self._log, segment):
             raise _GoneError
         return entries
 
@@ -330,5 +371,6 @@ def _compact_all(
     for entry in entries:
         frame, counts = compacted(memoryview(entry.frame), keys, drop_tombstones=drop_tombstones)
         buffers.append(frame)
-        read, kept = read + counts.read, kept + counts.kept
+        read += counts.read
+        kept += counts.kept
     return buffers, (read, kept)

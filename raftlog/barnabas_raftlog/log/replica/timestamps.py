@@ -15,19 +15,19 @@ start the header says too much, so that one is decoded, and what follows is aske
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas_raftlog.errors import CorruptBatchError
-from barnabas_raftlog.log.segments.cold_reads import ColdReads, Hint
+from barnabas_raftlog.log.segments.cold_reads import Hint
 from barnabas_raftlog.log.segments.segment import Segment
-from barnabas_raftlog.log.segments.tail_cache import LogTail
 from barnabas_raftlog.records.bounded import BatchBounds, bounded_records
 from barnabas_raftlog.records.header import BatchHeader, parse_header
 from barnabas_raftlog.records.reader import Record
 
-__all__ = ["TIMESTAMP_MAX", "Answer", "FilePart", "LogParts", "SegmentDroppedError", "TimestampReads"]
+from .reading import FilePart, SegmentDroppedError, file_part, guard
+from .state import LogState
 
-T = TypeVar("T")
+__all__ = ["TIMESTAMP_MAX", "Answer", "max_timestamp", "offset_for_timestamp"]
+
 Answer = tuple[int, int, int] | None  # offset, timestamp, leader epoch
 Batch = tuple[BatchHeader, memoryview]
 OFFSET_MAX = TIMESTAMP_MAX = (1 << 63) - 1
@@ -38,29 +38,33 @@ HEADERS_AT_ONCE = 500  # 1 ms
 LIES_MAX = 16  # batches whose records are older than their header says, one after the other
 
 
-class SegmentDroppedError(Exception):
-    """The segment that was being read is not part of the log any more."""
+async def offset_for_timestamp(
+    log: LogState, timestamp_ms: int, end_offset: int, believed_ms: int = TIMESTAMP_MAX
+) -> Answer:
+    """Return (offset, timestamp, epoch) of the first record at or after `timestamp_ms` and below `end_offset`.
+
+    Records below `log_start_offset` do not count. A timestamp above `believed_ms` is only answered of a record that
+    was read: -1 for a batch that says so and cannot be read.
+    """
+    return await _from_timestamps(log, lambda reads: reads.first_at(timestamp_ms, end_offset), believed_ms)
 
 
-class FilePart(NamedTuple):
-    """What of a segment is surely in its file: so many bytes, up to `end_offset` (exclusive)."""
-
-    segment: Segment
-    size_bytes: int
-    end_offset: int
+async def max_timestamp(log: LogState, end_offset: int, believed_ms: int = TIMESTAMP_MAX) -> Answer:
+    """Return (offset, timestamp, epoch) of the first record below `end_offset` that has the largest timestamp."""
+    return await _from_timestamps(log, lambda reads: reads.largest(end_offset), believed_ms)
 
 
-class LogParts(Protocol):
-    """Where the batches of a log are *now*. What was said is old after each `await`: the tail cache lets go of more."""
+async def _from_timestamps(
+    log: LogState, ask: Callable[["_TimestampReads"], Awaitable[Answer]], believed_ms: int
+) -> Answer:
+    while True:
+        answer = await ask(_TimestampReads(log, believed_ms))
+        if answer is None or answer[0] >= log.log_start_offset:
+            return answer
+        # The log's start has moved beyond it meanwhile.
 
-    def file_part(self, offset: int) -> FilePart | None:
-        """Return the part of a segment's file that has `offset`; None: the tail cache has it, or nothing."""
 
-    async def guard(self, reading: Awaitable[T], segment: Segment) -> T:
-        """Await a read of `segment`; raise SegmentDroppedError if it failed because that was dropped meanwhile."""
-
-
-class TimestampReads:
+class _TimestampReads:
     """Answers one question about one log.
 
     The log is read by parts, from the first offset on. Where the next one is, in a file or in memory, is asked when its
@@ -68,15 +72,13 @@ class TimestampReads:
     that the end is reached however fast the log moves.
     """
 
-    def __init__(
-        self, cold: ColdReads, parts: LogParts, tail: LogTail, log_start_offset: int, believed_ms: int = TIMESTAMP_MAX
-    ) -> None:
+    def __init__(self, log: LogState, believed_ms: int) -> None:
         """`believed_ms`: the largest timestamp that is answered without a record that has it."""
+        self._log = log
+        self._cold = log.shared.cold
+        self._tail = log.tail
+        self._start = log.log_start_offset
         self._believed_ms = believed_ms
-        self._cold = cold
-        self._parts = parts
-        self._tail = tail
-        self._start = log_start_offset
 
     async def first_at(self, timestamp_ms: int, end_offset: int) -> Answer:
         start_offset, batch = self._start, None
@@ -139,13 +141,13 @@ class TimestampReads:
                 best = max(filter(None, (best, (header.max_timestamp, -header.base_offset))))
             return False
 
-        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+        while position < end_offset and (part := file_part(self._log, position)) is not None:
             segment = part.segment
             if start_offset <= segment.max_timestamp_offset < end_offset:
                 found: tuple[int, int] | None = (segment.max_timestamp, -segment.max_timestamp_offset)
             else:
                 try:
-                    found = await self._parts.guard(self._largest_in(part, start_offset, end_offset, note), segment)
+                    found = await guard(self._log, self._largest_in(part, start_offset, end_offset, note), segment)
                 except SegmentDroppedError:
                     continue
             best = max(filter(None, (best, found)), default=None)
@@ -172,9 +174,9 @@ class TimestampReads:
     ) -> tuple[Batch | None, int]:
         """Look into the files part by part; return what was found, or None, and where the part in memory begins."""
         position = start_offset
-        while position < end_offset and (part := self._parts.file_part(position)) is not None:
+        while position < end_offset and (part := file_part(self._log, position)) is not None:
             try:
-                found = await self._parts.guard(look(part.segment, part.size_bytes), part.segment)
+                found = await guard(self._log, look(part.segment, part.size_bytes), part.segment)
             except SegmentDroppedError:
                 continue
             if found is not None:

@@ -19,7 +19,7 @@ so that other replicas' writes go on between them. Syncing a whole file at its e
 disk is started on every 8 MiB.
 
 What is not here: who sends, in what order and how fast (`multiraft.catch_up`), and the moment at which the files become
-the log (`replica.lending`).
+the log (`replica.installing`).
 """
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError

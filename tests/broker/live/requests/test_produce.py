@@ -115,7 +115,7 @@ def test_a_batch_that_is_kept_keeps_no_much_larger_request(
     first, second = wire.ask(request, 9).responses[0].partition_responses
     assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log: Any = one_broker.cluster.nodes[1].partitions.topics[topic].partitions[0].log
-    kept = log._tail._frames[-1]
+    kept = log.tail._frames[-1]
     assert (len(kept.obj) == len(kept)) == is_copied
     assert len(kept.obj) <= 2 * len(kept)
     assert wire.fetch(topic, 0).records == kept

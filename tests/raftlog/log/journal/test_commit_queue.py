@@ -124,7 +124,7 @@ def test_a_batch_of_middling_size_is_the_workers_unless_it_is_made_of_small_part
 ) -> None:
     node, log = started(StorageConfig(journal_file_bytes=4 << 20, journal_step_bytes=4 << 20))
     fill(log, 3 * SMALL_BYTES // part_bytes, body_bytes=part_bytes)
-    assert SMALL_BYTES < log._host.commits.waiting_bytes <= MIDDLING_BYTES
+    assert SMALL_BYTES < log.shared.commits.waiting_bytes <= MIDDLING_BYTES
     node.work()
     assert node.syncer.syncs == (not is_the_workers)
     assert log.durable_index == log.last_index
@@ -207,7 +207,7 @@ def test_nothing_is_written_on_the_loop_while_the_disk_keeps_people_waiting() ->
     log = node.log()
     fill(log, 1)
     node.work()
-    written = log._written
+    written = log.written
     fill(log, 1)
     assert written.reached == 2, "into the page cache, on the loop"
     node.storage.flush()

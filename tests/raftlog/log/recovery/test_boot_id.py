@@ -7,7 +7,7 @@ from raftlog.log.memory_files import MemoryFiles
 from raftlog.log.node import Node, fill
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.state import Mode
 
 
 def node_with(*modes: Mode, boot_id: str | None = "boot 1") -> Node:

@@ -8,16 +8,16 @@ from raftlog.log.memory_files import Inode, MemoryFiles
 from raftlog.log.node import Node, fill, replayed
 
 from barnabas_raftlog.log.checkpoint import decode, encode, encode_row
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 
 MODES: list[Mode] = ["fsync", "page-cache"]
 
 
 def failing_read(node: Node, log: ReplicaLog) -> None:
     """Let the disk refuse to read the newest file of `log` once, and the replica be marked for it."""
-    node.files.failing = lambda call, path: errno.EIO if (call, path) == ("read", log._active.log.path) else 0
-    log._tail.drop_before(log.last_index)
+    node.files.failing = lambda call, path: errno.EIO if (call, path) == ("read", log.active.log.path) else 0
+    log.tail.drop_before(log.last_index)
     log.entries(log.last_index - 1, 10)
     node.files.failing = lambda call, path: 0
     assert log.failed is not None
@@ -50,7 +50,7 @@ def stop(node: Node, how: str) -> None:
 
 
 def inode_of(files: MemoryFiles, log: ReplicaLog) -> Inode:
-    inode = files.names[log._active.log.path]
+    inode = files.names[log.active.log.path]
     assert inode is not None
     return inode
 
@@ -79,7 +79,7 @@ def test_one_that_lacks_something_stays_failed_and_its_files_stay_as_they_are(
     how: str, damage: str, mode: Mode
 ) -> None:
     node, log, _ = marked(mode)
-    inode, path = inode_of(node.files, log), log._active.log.path
+    inode, path = inode_of(node.files, log), log.active.log.path
     stop(node, how)
     if damage == "gone":
         node.files.remove(path)
@@ -103,7 +103,7 @@ def test_what_other_terms_wrote_in_the_place_of_what_was_durable_is_not_taken_fo
     node.work()
     node.storage.checkpoint()
     node.work()
-    path = log._active.log.path
+    path = log.active.log.path
     node.files.failing = lambda call, where: errno.EIO if (call, where) == ("truncate", path) else 0
     log.truncate_from(4)
     fill(log, 3, term=2)

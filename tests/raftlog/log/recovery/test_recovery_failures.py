@@ -48,7 +48,7 @@ def test_a_replica_whose_files_cannot_be_written_fails_alone_until_a_start_that_
     node = Node(files)
     assert "cannot write" in str(node.log(1).failed)
     assert recovered(node, 2, 3) == [(None, 5)] * 2
-    inode = files.names[node.storage.logs[0]._active.log.path]
+    inode = files.names[node.storage.logs[0].active.log.path]
     files.kill()
     files.failing = lambda call, path: call == "sync" and files.names[path] is inode
     assert recovered(Node(files), 1, 2, 3) == [(None, 5)] * 3, "the file that was not synced is not synced again"

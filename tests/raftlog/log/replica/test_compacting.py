@@ -10,10 +10,10 @@ from raftlog.log.memory_files import CrashError
 from raftlog.log.node import Node
 from raftlog.log.transfer.transfers import frames_of_segments, received
 
-from barnabas_raftlog.log.replica import compacting as compacted_log
-from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica import compacting, write_behind
 from barnabas_raftlog.log.replica.compacting import Compacted, CompactionFailedError, CompactionLimits
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.builder import NewRecord, build_batch
 from barnabas_raftlog.records.header import parse_header
@@ -115,7 +115,7 @@ def test_the_latest_of_each_key_is_left_and_indexes_and_offsets_are_what_they_we
 
 
 def test_no_more_records_are_worked_on_between_two_pauses_than_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compacted_log, "PIECE_RECORDS", 4)
+    monkeypatch.setattr(compacting, "PIECE_RECORDS", 4)
     log = filled(Node())
     sizes = list[int]()
 
@@ -177,7 +177,7 @@ def test_a_clean_part_is_compacted_again_with_what_came_behind_it(mode: Mode) ->
     before = asyncio.run(all_records(log))
     compact(log)
     assert asyncio.run(all_records(log)) == wanted(before, sealed_end(log))
-    assert {segment.generation for segment in log._segments} >= {0, 1, 2}
+    assert {segment.generation for segment in log.segments} >= {0, 1, 2}
 
 
 def test_timestamps_are_answered_from_what_is_left() -> None:
@@ -230,7 +230,7 @@ def test_more_keys_than_there_is_room_for_take_several_rounds() -> None:
     before = asyncio.run(all_records(log))
     compact(log, limits=LIMITS._replace(keys_max=2))
     assert asyncio.run(all_records(log)) == wanted(before, sealed_end(log))
-    assert all(segment.cleaned_ms == NOW_MS for segment in log._segments[:-1])
+    assert all(segment.cleaned_ms == NOW_MS for segment in log.segments[:-1])
     assert compact(log) is None
 
 
@@ -310,7 +310,7 @@ def test_old_files_stay_while_a_checkpoint_is_older_than_their_segments(mode: Mo
     log = filled(node, mode, 20)
     node.storage.checkpoint()
     node.work()
-    row = log._row()
+    row = write_behind.row(log)
     fill(log, 20, 40)
     node.work()
     compact(log)
@@ -363,7 +363,7 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new(mode: Mode, power: bool) 
         assert set(after) <= set(found) <= set(before), calls
         assert [one.offset for one in found] == sorted({one.offset for one in found})
         assert [index for index, _ in asyncio.run(_replayed(log))] == list(range(1, 31))
-        named = {segment.log.path.rpartition("/")[2] for segment in log._segments}
+        named = {segment.log.path.rpartition("/")[2] for segment in log.segments}
         assert set(files_of(again)) <= named, "nothing is left behind"
         compact(log)
         assert asyncio.run(all_records(log)) == after

@@ -10,8 +10,9 @@ from raftlog.log.memory_files import CrashError, ManualWorker
 from raftlog.log.node import Node, fill, replayed
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.replica.appending import Mode
+from barnabas_raftlog.log.replica.ages import first_timestamp
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 
 both_modes = pytest.mark.parametrize("mode", ["fsync", "page-cache"])
 
@@ -148,12 +149,12 @@ def test_a_segment_that_is_closed_by_hand_is_a_segment_like_others(mode: Mode) -
 def test_the_first_timestamp_is_known_also_after_a_start(mode: Mode) -> None:
     node = Node()
     log = filled(node, mode, count=20)
-    found = asyncio.run(log.first_timestamp())
+    found = asyncio.run(first_timestamp(log))
     assert found is not None
     node = node.killed()
-    assert asyncio.run(node.log(mode=mode).first_timestamp()) == found
+    assert asyncio.run(first_timestamp(node.log(mode=mode))) == found
     log = node.log(2, mode)
-    assert asyncio.run(log.first_timestamp()) is None
+    assert asyncio.run(first_timestamp(log)) is None
 
 
 @both_modes
@@ -272,7 +273,7 @@ def test_readers_in_the_middle_of_what_goes_begin_anew() -> None:
     log = filled(node)
     node.files.cold = True
 
-    worker = log._host.cold._worker
+    worker = log.shared.cold._worker
     assert isinstance(worker, ManualWorker)
     worker.inline = False
 
@@ -317,7 +318,7 @@ def test_a_lagging_read_for_a_follower_ends_when_its_entries_go() -> None:
     loaded: list[object] = []
     log.on_loaded = loaded.append
     node.files.cold = True
-    worker = log._host.cold._worker
+    worker = log.shared.cold._worker
     assert isinstance(worker, ManualWorker)
     worker.inline = False
     assert log.entries(1, 1000) is None

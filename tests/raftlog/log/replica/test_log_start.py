@@ -9,9 +9,8 @@ from barnabas_broker.partition import log_starts
 from barnabas_broker.partition.log_starts import LogStarts
 from barnabas_broker.partition.producer_state import ProducerTable
 from barnabas_raftlog.log.recovery.plan import ReplicaPlan
-from barnabas_raftlog.log.replica.appending import Mode
-from barnabas_raftlog.log.replica.lending import FilledLog
-from barnabas_raftlog.log.replica.shortening import CutLog
+from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 
 STEPS = 120
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -39,7 +38,7 @@ async def test_no_acknowledged_record_at_or_above_the_start_is_lost(seed: int, m
 
 
 def segments_go_before_a_state_covers_them(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(CutLog, "_saved_index", 1 << 60)
+    patch.setattr(ReplicaLog, "saved_index", 1 << 60)
 
 
 def dropped_segments_are_not_replayed(patch: pytest.MonkeyPatch) -> None:
@@ -57,8 +56,8 @@ def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
-    sealed_segments = FilledLog.sealed_segments
-    patch.setattr(FilledLog, "sealed_segments", lambda self, index: sealed_segments(self, index)[-1:])
+    sealed_segments = ReplicaLog.sealed_segments
+    patch.setattr(ReplicaLog, "sealed_segments", lambda self, index: sealed_segments(self, index)[-1:])
 
 
 def adopted_segments_are_forgotten_in_a_crash(patch: pytest.MonkeyPatch) -> None:

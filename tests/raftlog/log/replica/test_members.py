@@ -7,8 +7,8 @@ from raftlog.log.frames import data_frame
 from raftlog.log.node import Node, fill
 
 from barnabas_raftlog.errors import StorageFailedError
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.raft.membership import NOBODY, Configuration, Member, configuration_of
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame

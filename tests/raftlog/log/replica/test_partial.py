@@ -3,8 +3,8 @@
 import pytest
 from raftlog.log.node import Node, fill
 
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 
 from .test_members import FIRST, restarted
 

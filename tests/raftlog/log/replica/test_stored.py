@@ -184,7 +184,7 @@ def test_a_file_that_lacks_what_was_stored_is_damage_and_is_not_cut_any_further(
     node, (log,) = started(files)
     fill(log, MUCH)
     node.work()
-    path = log._active.log.path
+    path = log.active.log.path
     files.kill()
     inode = files.names[path]
     assert inode is not None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from raftlog.log.frames import data_frame
 from raftlog.log.node import Node, fill
 
-from barnabas_raftlog.log.replica import timestamps
+from barnabas_raftlog.log.replica import appending, timestamps
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
 from barnabas_raftlog.log.replica.timestamps import TIMESTAMP_MAX, Answer
 from barnabas_raftlog.log.storage import StorageConfig
@@ -183,7 +183,7 @@ def test_a_batch_beyond_the_bounds_is_judged_by_its_header(
 
 def while_the_disk_works(log: ReplicaLog, act: Callable[[], None]) -> None:
     """Let `act` happen in every moment in which a lookup waits for the disk."""
-    cold, original = log._host.cold, log._host.cold.in_thread
+    cold, original = log.shared.cold, log.shared.cold.in_thread
 
     async def in_thread(job: Callable[[], Any]) -> Any:
         act()
@@ -197,7 +197,7 @@ def test_what_leaves_memory_during_a_lookup_is_not_missed() -> None:
     log = node.log()
     fill(log, 12, 500, timestamp_ms=1000)  # two records each, timestamps 1000 to 1011
     node.work()
-    assert 1 < log._tail.first_index <= 9, "the batch that is looked for is in memory, others are not"
+    assert 1 < log.tail.first_index <= 9, "the batch that is looked for is in memory, others are not"
     node.files.cold = True
     pushed = list[int]()
 
@@ -210,13 +210,13 @@ def test_what_leaves_memory_during_a_lookup_is_not_missed() -> None:
     while_the_disk_works(log, push)
     assert asyncio.run(log.offset_for_timestamp(1008, 24)) == (16, 1008, 1)
     assert pushed
-    assert log._tail.first_index > 9
+    assert log.tail.first_index > 9
     pushed.clear()
     fill(log, 3, 500, timestamp_ms=2000)  # the newest batch has the largest timestamp of all, beyond the end
     end = log.log_end_offset
     fill(log, 1, 500, timestamp_ms=3000)
     node.work()
-    assert log._tail.holds_offset(end - 2)
+    assert log.tail.holds_offset(end - 2)
     assert asyncio.run(log.max_timestamp(end)) == (end - 2, 2002, 1)
     assert pushed
 
@@ -293,11 +293,11 @@ def test_what_the_indexes_name_and_no_file_has_yet_is_looked_for_in_memory(monke
     log = node.log()
     fill(log, 40)
     node.work()
-    assert log._tail.first_index > 1, "the first batches are in the file alone"
+    assert log.tail.first_index > 1, "the first batches are in the file alone"
     with monkeypatch.context() as patch:
-        patch.setattr(ReplicaLog, "_write_inline", lambda *_: False)  # as while another write is under way
+        patch.setattr(appending, "write_inline", lambda *_: False)  # as while another write is under way
         fill(log, 40, timestamp_ms=2_000)
-    assert log._tail.written_index == 40, "the others are in memory alone"
+    assert log.tail.written_index == 40, "the others are in memory alone"
     end = log.log_end_offset
     assert asyncio.run(log.max_timestamp(end)) == (end - 2, 2_039, 1)
     assert asyncio.run(log.offset_for_timestamp(2_030, end)) == (80 + 2 * 30, 2_030, 1)

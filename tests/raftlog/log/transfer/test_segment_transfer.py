@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from raftlog.log.node import Node, fill, replayed
 
-from barnabas_raftlog.log.replica.appending import Mode
 from barnabas_raftlog.log.replica.lending import SegmentGoneError
 from barnabas_raftlog.log.replica.replica_log import ReplicaLog
+from barnabas_raftlog.log.replica.state import Mode
 from barnabas_raftlog.log.transfer.incoming import DamagedTransferError, Incoming, Prepared
 from barnabas_raftlog.log.transfer.manifest import Manifest, SegmentFile
 
