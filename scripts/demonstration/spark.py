@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import SparkContext
+from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -64,7 +65,8 @@ def session() -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    spark.sparkContext.addPyFile(__file__)  # `hash_files` runs in Spark's Python workers
+    # `hash_files` runs in Spark's Python workers, which have no such module: its code travels with it.
+    register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # untyped there
     return spark
 
 

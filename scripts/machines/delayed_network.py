@@ -86,7 +86,8 @@ def enter_namespaces() -> None:
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "1"
         words = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        os.execvp("unshare", ["unshare", *words, sys.executable, *sys.argv])  # noqa: S606 - no shell is wanted
+        again = [sys.executable, *sys.orig_argv[1:]]  # `argv` has a file's name where the module's was given
+        os.execvp("unshare", ["unshare", *words, *again])  # noqa: S606 - no shell is wanted
     # The harness's mounts and unmounts reach the namespaces of its brokers; the world outside sees neither.
     command("mount", "--make-rshared", "/")
     Path("/run/netns").mkdir(parents=True, exist_ok=True)

@@ -72,8 +72,7 @@ from .commands import (
 from .config_changes import alter_configs
 from .reassignments import alter_reassignments, finish_moves
 from .sessions import Sessions
-from .topic_growth import create_partitions
-from .topics import ClusterLimits, create_topics, delete_topics
+from .topics import ClusterLimits, create_partitions, create_topics, delete_topics
 
 __all__ = ["ControllerConfig", "Decision", "TopicCommand", "decide", "decide_topics"]
 

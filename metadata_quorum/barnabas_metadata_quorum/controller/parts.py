@@ -46,8 +46,7 @@ from .commands import (
     Refused,
     check_named,
 )
-from .topic_growth import growth
-from .topics import check_asked_for, partitions_asked_for
+from .topics import check_asked_for, growth, partitions_asked_for
 
 __all__ = ["WEIGHT_MAX", "Divided", "check_whole", "parts_of", "refused_part", "together"]
 

@@ -25,7 +25,6 @@ A finished move ends what `PartitionPlacement.founders` says, for the reason tha
 Not here: choosing targets (whoever asks does), the steps of a move (`voters.steps`), throttling.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 
 from barnabas_metadata_quorum.image.image import Image, ImageBuilder, Move, PartitionPlacement
@@ -41,6 +40,7 @@ from .commands import (
     check_named,
 )
 from .placement import candidates_of
+from .topics import manual_complaint
 from .witnesses import next_witness
 
 __all__ = ["alter_reassignments", "finish_moves"]
@@ -125,15 +125,7 @@ def _on_its_way(
 
 
 def _check_target(draft: ImageBuilder, target: Sequence[int], factor: int, may_change_factor: bool) -> None:
-    complaint = None
-    unknown = [node_id for node_id in target if node_id not in draft.brokers]
-    twice = [node_id for node_id, times in Counter(target).items() if times > 1]
-    if not target:
-        complaint = "The manual partition assignment includes an empty replica list."
-    elif unknown:
-        complaint = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
-    elif twice:
-        complaint = f"The manual partition assignment includes the broker {twice[0]} more than once."
+    complaint = manual_complaint(draft, target)
     if complaint is not None:
         raise Refused(RefusalReason.INVALID_REPLICA_ASSIGNMENT, complaint)
     if not may_change_factor and len(target) != factor:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from machines.modules import module_environment
 
 __all__ = ["Load", "LoadFailedError", "Measured", "percentile", "phase", "run"]
 
@@ -102,7 +103,7 @@ def run(
     measured = list[Measured]()
     words = [*command, msgspec.json.encode(load).decode()]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, **pipes) as process:
+    with subprocess.Popen(words, text=True, env=module_environment(), **pipes) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -18,8 +18,7 @@ from barnabas_metadata_quorum.controller.commands import (
     RefusalReason,
 )
 from barnabas_metadata_quorum.controller.placement import COUNTED_AT_ONCE, PLACED_AT_ONCE
-from barnabas_metadata_quorum.controller.topic_growth import create_partitions
-from barnabas_metadata_quorum.controller.topics import create_topics
+from barnabas_metadata_quorum.controller.topics import create_partitions, create_topics
 from barnabas_metadata_quorum.image.image import ImageBuilder, apply_all, topic_changes
 from barnabas_metadata_quorum.image.records import PartitionsAdded, Record
 from barnabas_metadata_quorum.image.snapshots import Snapshot, decode_snapshot, encode_snapshot
