@@ -214,7 +214,7 @@ class PartitionHost:
     """What a partition asks of its broker."""
 
     node_id = NODE
-    wake = gained = review_soon = announce = hear = staticmethod(lambda *_: None)
+    wake = gained = review_soon = announce = learn = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
 
     def finish(self, waiters: Sequence[PendingAppend]) -> None:
