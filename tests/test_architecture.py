@@ -47,7 +47,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         "access config history process status timing < environment local_cluster partition < leadership < replicas"
         " < coordinators < server < node < main testing < cli"
     ),
-    "barnabas_broker.coordinators": "groups producer_ids",
+    "barnabas_broker.coordinators": "runtime producer_ids < groups",
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
     "barnabas_broker.cli": "lines output quick_start < errors pipes < admin times < commands < parser < entry",
     "barnabas_clients": (
@@ -77,6 +77,7 @@ PURE_PARTS = {  # folder: what is pure in it, as a module or as a folder with al
     "barnabas_clients.groups": "handler member",
     "barnabas_clients.admin": "offset_resets",
     "barnabas_broker": "access config history coordinators.groups.state_machine",
+    "barnabas_broker.coordinators.runtime": "append_errors contracts under_way",
     "barnabas_broker.partition": "log_starts producer_state read_replicas waiters",
     "barnabas_broker.server": "cold_window transient_bytes",
     "barnabas_broker.leadership": "absences cut_off",

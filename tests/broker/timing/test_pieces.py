@@ -126,7 +126,7 @@ class Broker:
     def __init__(self) -> None:
         self.config = SimpleNamespace(auto_create_topics_enable=False, log_dir="/nowhere")
         self.partitions = SimpleNamespace(topics={}, topics_by_id={}, wall_ms=self.now_ms)
-        self.coordinator = self
+        self.coordinator = self.host = self.runtime = self
 
     async def find_shard(self, _: str) -> ErrorCode:
         return ErrorCode.NOT_COORDINATOR

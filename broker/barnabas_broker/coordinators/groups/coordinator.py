@@ -19,13 +19,17 @@ One entry in the node's heap of deadlines per group, and one per parked request.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, offsets_topic, partition_for
 from barnabas_broker.coordinators.groups.state_machine.messages import GroupConfig
 from barnabas_broker.coordinators.groups.state_machine.room import Room
+from barnabas_broker.coordinators.runtime.rewriting import rewrite
+from barnabas_broker.coordinators.runtime.shard import ShardRuntime, ShardState
+from barnabas_broker.coordinators.runtime.shard_host import ShardHost
+from barnabas_broker.coordinators.runtime.standby import STANDBY_ENTRIES, Standby
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.replicas.partitions import Partitions
 from barnabas_broker.status.events import EventHistory
@@ -38,8 +42,8 @@ from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import CorruptBatchError, MalformedMessageError, StorageFailedError
 from barnabas_raftlog.loop_meter import LoopMeter
 
-from .replay import STANDBY_ENTRIES, Replay
-from .shard import Shard, ShardState
+from .shard import GroupShard
+from .table import GroupTable
 from .upkeep import Upkeep
 
 __all__ = ["Coordinator"]
@@ -66,9 +70,8 @@ class Coordinator:
         on_fatal: Callable[[BaseException], None],
         meter: LoopMeter | None = None,
     ) -> None:
-        self._meter = meter or LoopMeter()
-        self.config, self.timers, self.fail = config, timers, on_fatal
-        self.now_ms, self.wall_ms = clocks
+        self.host = ShardHost(timers, clocks, events.add, on_fatal, meter or LoopMeter())
+        self.config = config
         self.group_config = GroupConfig(
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
             session_timeout_ms_min=config.group_min_session_timeout_ms,
@@ -77,21 +80,20 @@ class Coordinator:
             rebalance_interval_ms=config.group_rebalance_interval_ms,
         )
         self.room = Room(config.group_state_max_bytes)
-        self.tell = events.add
         # Beside the broker's own: a thousand groups that start would push its elections out of the history.
-        self.group_events = EventHistory(self.wall_ms)
-        self.shards: dict[int, Shard] = {}
-        self._metadata, self._partitions = metadata, partitions
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self.group_events = EventHistory(clocks.wall_ms)
+        self.shards: dict[int, ShardRuntime[GroupTable, GroupShard]] = {}
+        self._metadata = metadata
+        self._partitions = partitions
         self._creation: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self.load_s = LOAD_S
         self.is_closed = False
         self._upkeep = Upkeep(
-            self,
+            self.host,
+            self.tell_group,
             metadata,
             self.active_shards,
-            self.spawn,
             config.offsets_retention_check_interval_ms,
             config.offsets_retention_minutes * 60_000,
         )
@@ -104,7 +106,7 @@ class Coordinator:
         hosted = self._partitions.topics.get(OFFSETS_TOPIC)
         return None if hosted is None else partition_for(group_id, len(hosted.topic.partitions))
 
-    def shard_of(self, group_id: str) -> Shard | ErrorCode:
+    def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
         """Return the shard that has a group, or why this broker does not answer for it now."""
         index = self.partition_of(group_id)
         if index is None or self.is_closed:
@@ -115,12 +117,12 @@ class Coordinator:
         if shard is not None and shard.partition is not partition:
             return ErrorCode.NOT_COORDINATOR
         if shard is not None and shard.state is ShardState.ACTIVE:
-            return shard
+            return shard.shard
         if shard is not None or (partition is not None and partition.is_leader):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
-    async def find_shard(self, group_id: str) -> Shard | ErrorCode:
+    async def find_shard(self, group_id: str) -> GroupShard | ErrorCode:
         """Return the same as `shard_of`; wait for a shard that is being read, at most for `load_s` seconds.
 
         Most are read within milliseconds. A client that is sent away meanwhile pauses for a hundred times as long.
@@ -143,9 +145,9 @@ class Coordinator:
             self._changed.set_result(None)
             self._changed = None
 
-    def active_shards(self) -> list[Shard]:
+    def active_shards(self) -> list[GroupShard]:
         """Return the shards that serve, by partition."""
-        return [shard for _, shard in sorted(self.shards.items()) if shard.state is ShardState.ACTIVE]
+        return [shard.shard for _, shard in sorted(self.shards.items()) if shard.state is ShardState.ACTIVE]
 
     @property
     def is_loading(self) -> bool:
@@ -161,7 +163,7 @@ class Coordinator:
             return None
         creation = self._creation
         if creation is None:
-            creation = self._creation = self.start_task(self._create())
+            creation = self._creation = self.host.start_task(self._create())
         await asyncio.wait([creation])
         return None if OFFSETS_TOPIC in self._partitions.topics else "the offsets topic could not be made"
 
@@ -197,23 +199,30 @@ class Coordinator:
         """Watch a replica of the offsets topic. Called by `Partitions` before the replica takes part."""
         return _Replica(self, partition)
 
-    def begin(self, partition: Partition, replay: Replay, reading: "asyncio.Task[None] | None") -> Shard:
-        """This broker leads `partition` for sure: read what it holds beyond `replay`, when `reading` has ended."""
+    def begin(
+        self, partition: Partition, standby: Standby[GroupTable], reading: "asyncio.Task[None] | None"
+    ) -> ShardRuntime[GroupTable, GroupShard]:
+        """This broker leads `partition` for sure: read what it holds beyond `standby`, when `reading` has ended."""
         self._upkeep.start()
-        shard = self.shards[partition.index] = Shard(self, partition, replay)
-        self.spawn(self._load(shard, reading))
+        shard = self.shards[partition.index] = ShardRuntime(
+            self.host, partition, standby, self._make_shard, self.rewrite
+        )
+        self.host.spawn(self._load(shard, reading))
         return shard
 
-    def end(self, shard: Shard) -> None:
+    def _make_shard(self, runtime: ShardRuntime[GroupTable, GroupShard]) -> GroupShard:
+        return GroupShard(runtime, self.group_config, self.room, self.tell_group)
+
+    def end(self, shard: ShardRuntime[GroupTable, GroupShard]) -> None:
         """This broker does not lead it any more."""
         if self.shards.get(shard.partition.index) is shard:
             del self.shards[shard.partition.index]
         if shard.state is ShardState.ACTIVE:
-            self.tell("coordinator unloaded", str(shard), f"{len(shard.groups)} groups (term {shard.term})")
+            self.host.tell("coordinator unloaded", str(shard), f"{shard.shard.unloaded_summary} (term {shard.term})")
         shard.end(ErrorCode.NOT_COORDINATOR)
 
-    async def _load(self, shard: Shard, reading: "asyncio.Task[None] | None") -> None:
-        begun_ms = self.now_ms()
+    async def _load(self, shard: ShardRuntime[GroupTable, GroupShard], reading: "asyncio.Task[None] | None") -> None:
+        begun_ms = self.host.now_ms()
         if reading is not None:
             await asyncio.wait([reading])
         try:
@@ -221,17 +230,17 @@ class Coordinator:
         except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
             # It stays loading for its clients: to answer from half of the records would take offsets back.
             if shard.state is not ShardState.ENDED:
-                self.tell("coordinator cannot load", str(shard), str(error))
+                self.host.tell("coordinator cannot load", str(shard), str(error))
             return
         self.fire_changed()
         if shard.state is ShardState.ACTIVE:
-            took_ms = self.now_ms() - begun_ms
-            text = f"{len(shard.groups)} groups, {len(shard.offsets)} offsets from {count} records in {took_ms} ms"
-            self.tell("coordinator loaded", str(shard), f"{text} (term {shard.term})")
+            took_ms = self.host.now_ms() - begun_ms
+            text = f"{shard.shard.loaded_summary} from {count} records in {took_ms} ms (term {shard.term})"
+            self.host.tell("coordinator loaded", str(shard), text)
 
-    def compact(self, shard: Shard) -> None:
+    def rewrite(self, shard: ShardRuntime[GroupTable, GroupShard]) -> None:
         """Write again what `shard` knows, and drop what was before."""
-        self.spawn(self._upkeep.compact(shard))
+        self.host.spawn(rewrite(shard))
 
     def on_image(self, old: Image, new: Image) -> None:
         """Forget the offsets of deleted topics. Subscribed to the metadata service."""
@@ -245,86 +254,69 @@ class Coordinator:
         """Return what an operator may ask, as plain values."""
         states: Counter[str] = Counter()
         for shard in self.shards.values():
-            states.update(hosted.group.state.value for hosted in shard.groups.values())
+            states.update(hosted.group.state.value for hosted in shard.shard.groups.values())
         return {
             "groups": sum(states.values()),
             "members": sum(
-                len(hosted.group.members) for shard in self.shards.values() for hosted in shard.groups.values()
+                len(hosted.group.members) for shard in self.shards.values() for hosted in shard.shard.groups.values()
             ),
             "states": dict(states),
-            "offsets": sum(len(shard.offsets) for shard in self.shards.values()),
+            "offsets": sum(len(shard.shard.offsets) for shard in self.shards.values()),
             "held_bytes": self.room.held_bytes,
             "held_bytes_max": self.room.limit_bytes,
             "partitions": {index: shard.state.value for index, shard in sorted(self.shards.items())},
         }
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run something beside the requests; a bug in it stops the process."""
-        _ = self.start_task(coroutine)
-
-    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = asyncio.get_running_loop().create_task(self._meter.measured(coroutine))
-        self._tasks[task] = None
-        task.add_done_callback(self._on_done)
-        return task
-
     async def close(self) -> None:
         """Serve nothing any more, and end every task."""
         self.is_closed = True
         self._upkeep.close()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
+        await self.host.close()
 
 
 class _Replica:
     """What a replica of the offsets topic tells (PartitionObserver): a shard comes and goes with each leadership.
 
-    In between, what is committed is read as it comes (`replay`).
+    In between, what is committed is read as it comes (`standby`).
     """
 
-    __slots__ = ("_coordinator", "_partition", "_reading", "_replay", "_shard")
+    __slots__ = ("_coordinator", "_partition", "_reading", "_shard", "_standby")
 
     def __init__(self, coordinator: Coordinator, partition: Partition) -> None:
         self._coordinator, self._partition = coordinator, partition
-        self._shard: Shard | None = None
-        self._replay = Replay()
+        self._shard: ShardRuntime[GroupTable, GroupShard] | None = None
+        self._standby = Standby(GroupTable)
         self._reading: asyncio.Task[None] | None = None
 
     def on_leadership(self, term: int, *, is_leader: bool, confirmed: bool) -> None:
         if self._shard is not None and (not is_leader or term != self._shard.term):
             self.on_ended()
         if is_leader and confirmed and self._shard is None and not self._coordinator.is_closed:
-            self._shard = self._coordinator.begin(self._partition, self._replay, self._reading)
+            self._shard = self._coordinator.begin(self._partition, self._standby, self._reading)
         self._coordinator.fire_changed()
 
     def on_committed(self, commit_index: int) -> None:
         if self._shard is not None:
             self._shard.on_committed(commit_index)
-        elif self._reading is None and commit_index - self._replay.applied_index > STANDBY_ENTRIES:
-            self._reading = self._coordinator.start_task(self._read_on())
+        elif self._reading is None and commit_index - self._standby.applied_index > STANDBY_ENTRIES:
+            self._reading = self._coordinator.host.start_task(self._read_on())
 
     def on_ended(self) -> None:
         if self._shard is not None:
             shard, self._shard = self._shard, None
             # A shard that is still being read may be reading when this replica does again: to each its own.
-            self._replay = shard.to_replay() if shard.state is ShardState.ACTIVE else Replay()
+            self._standby = shard.hand_back() if shard.state is ShardState.ACTIVE else Standby(GroupTable)
             self._coordinator.end(shard)
             self._coordinator.fire_changed()
 
     async def _read_on(self) -> None:
-        replay, partition = self._replay, self._partition
+        standby = self._standby
+        partition = self._partition
         try:
-            while self._shard is None and partition.producers.commit_index - replay.applied_index > STANDBY_ENTRIES:
-                begin = replay.applied_index
-                await replay.advance(partition.log, partition.producers.commit_index, lambda: self._shard is None)
-                if replay.applied_index == begin:
+            while self._shard is None and partition.producers.commit_index - standby.applied_index > STANDBY_ENTRIES:
+                begin = standby.applied_index
+                await standby.advance(partition.log, partition.producers.commit_index, lambda: self._shard is None)
+                if standby.applied_index == begin:
                     break  # What is committed is not here yet; the next commit looks again.
         except (StorageFailedError, CorruptBatchError, MalformedMessageError) as error:
             # Whoever leads finds the same and says so. Until then, once is enough.

@@ -1,4 +1,4 @@
-"""What goes from the coordinator's log by itself: expired offsets, unused groups, deleted topics, old records.
+"""What goes from the coordinator's log by itself: expired offsets, unused groups, deleted topics.
 
 Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. What
 has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
@@ -12,28 +12,21 @@ tombstone would come behind it, and take an offset that was acknowledged. The ne
 *Deleted topics.* The image tells of a deletion at once. Offsets that were missed then (nobody led their partition, or
 they were under way) are found here by their topic's id; they go when the id has been missing from the image in two
 rounds, so that a broker whose image lags never takes the offsets of a topic that it has not heard of yet.
-
-*Compaction.* A log that is much larger than what it says would take long to replay. Its leader writes what counts once
-more behind the log's end, and when that is committed, the log's beginning goes (on every replica). Both sides of the
-cut tell the same, so a replay from anywhere, or a leader that is lost half-way, finds nothing else. The order of
-records is kept: a name that has a newer record under way is not written again, because that record is behind the cut
-already.
 """
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from barnabas_broker.coordinators.groups.state_machine.offsets import Membership, expired
-from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, OffsetKey
-from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.runtime.shard import ShardState
+from barnabas_broker.coordinators.runtime.shard_host import ShardHost
 from barnabas_broker.timing.deadlines import Deadline
-from barnabas_broker.timing.slices import Slices, taken
-from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_broker.timing.slices import Slices
 from barnabas_metadata_quorum.service import MetadataService
-from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
 
 from .hosted_group import HostedGroup
-from .shard import BATCH_BYTES_MAX, Change, Shard, ShardHost, ShardState
+from .shard import Change, GroupShard, TellGroup
+from .state_machine.offsets import Membership, expired
+from .state_machine.records import NO_TOPIC_ID, OffsetKey
+from .state_machine.states import GroupState
 
 __all__ = ["Upkeep"]
 
@@ -47,13 +40,16 @@ class Upkeep:
     def __init__(
         self,
         host: ShardHost,
+        tell_group: TellGroup,
         metadata: MetadataService,
-        shards: Callable[[], list[Shard]],
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        shards: Callable[[], list[GroupShard]],
         interval_ms: int,
         retention_ms: int,
     ) -> None:
-        self._host, self._metadata, self._shards, self._spawn = host, metadata, shards, spawn
+        self._host = host
+        self._tell_group = tell_group
+        self._metadata = metadata
+        self._shards = shards
         self._interval_ms, self._retention_ms = interval_ms, retention_ms
         self._deadline: Deadline[Callable[[], None]] | None = None
         self._is_started = False
@@ -72,7 +68,7 @@ class Upkeep:
     def forget_topics(self, topics: Sequence[tuple[str, bytes]]) -> None:
         """Delete the offsets of topics, given by name and id, that were just deleted."""
         if self._shards():
-            self._spawn(self._forget(topics))
+            self._host.spawn(self._forget(topics))
 
     async def round(self) -> None:
         """Look at every group of this broker once."""
@@ -85,53 +81,18 @@ class Upkeep:
                     self._look_at(shard, hosted, places, missing, is_whole=is_whole)
         self._missing = missing
 
-    async def compact(self, shard: Shard) -> None:
-        """Append all that counts once more, then drop the log's beginning before that."""
-        log = shard.partition.log
-        size_bytes, start_offset = log.size_bytes, log.log_end_offset
-        if await self._rewrite(shard):
-            try:
-                shard.partition.drop_before(start_offset)
-            except (NotLeaderError, StorageFailedError):
-                pass  # The records are there twice; that harms nobody, and a later leader will do it.
-            else:
-                text = f"{size_bytes} bytes up to offset {start_offset} say what {shard.live_bytes} bytes behind it do"
-                self._host.tell("coordinator log compacted", str(shard), text)
-        shard.is_compacting = False
-
-    async def _rewrite(self, shard: Shard) -> bool:
-        """Return whether everything that was committed before the log's present end is committed again behind it."""
-        # First what is under way: it is behind the end, or it is committed before the rewriting begins.
-        if not await shard.wait_committed():
-            return False
-        slices = Slices()
-        names = await taken(shard.names_in_steps())
-        position = 0
-        while position < len(names):
-            end = position
-            size_bytes = 0
-            while end < len(names) and size_bytes < BATCH_BYTES_MAX:
-                size_bytes += shard.size_of(names[end])
-                end += 1
-            encoded = await shard.encode_large(names[position:end])
-            if shard.rewrite(names[position:end], encoded) is not ErrorCode.NONE or not await shard.wait_committed():
-                return False
-            position = end
-            await slices.yield_if_due()
-        return True
-
     def _schedule(self) -> None:
         self._deadline = self._host.timers.add(self._interval_ms, self._begin)
 
     def _begin(self) -> None:
-        self._spawn(self._run())
+        self._host.spawn(self._run())
 
     async def _run(self) -> None:
         await self.round()
         self._schedule()
 
     async def _places_of(
-        self, shard: Shard, group_ids: Sequence[str], slices: Slices
+        self, shard: GroupShard, group_ids: Sequence[str], slices: Slices
     ) -> AsyncIterator[tuple[str, list[Place], bool]]:
         """Yield the places of groups' offsets, some of one group at a time, and whether these are all that it has.
 
@@ -141,15 +102,15 @@ class Upkeep:
         for group_id in group_ids:
             places = list(shard.offsets.of_group(group_id))
             for begin in range(0, max(len(places), 1), LOOKED_STEP):
-                if shard.state is not ShardState.ACTIVE:
+                if shard.runtime.state is not ShardState.ACTIVE:
                     return
                 yield group_id, places[begin : begin + LOOKED_STEP], len(places) <= LOOKED_STEP
                 await slices.yield_if_due()
 
     def _look_at(
-        self, shard: Shard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
+        self, shard: GroupShard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
     ) -> None:
-        coming = shard.under_way.of_group(hosted.group_id)
+        coming = shard.under_way.of_owner(hosted.group_id)
         known, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
         offsets = {
             place: known[place]
@@ -166,7 +127,7 @@ class Upkeep:
         if expired_count:
             names = ", ".join(sorted({topic for topic, _ in gone}))
             text = f"{expired_count} of {len(known)} offsets of {names}, unused for {self._retention_ms // 60_000} min"
-            self._host.tell_group("offsets expired", hosted.group_id, text)
+            self._tell_group("offsets expired", hosted.group_id, text)
         is_empty = hosted.group.state is GroupState.EMPTY and hosted.group.deadline_ms is None
         if is_whole and is_empty and len(gone) == len(offsets) and not coming and not hosted.saves:
             shard.remove_group(hosted)

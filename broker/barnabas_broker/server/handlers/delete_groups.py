@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
@@ -26,7 +26,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsReques
     shards, slices = ShardFinder(broker), Slices()
     for group_id in await taken(distinct(request.groups_names, str)):
         shard = await shards.find(group_id)
-        code = await _delete(shard, group_id) if isinstance(shard, Shard) else shard
+        code = await _delete(shard, group_id) if isinstance(shard, GroupShard) else shard
         await slices.yield_if_due()
         results.append(DeletableGroupResult(group_id=group_id, error_code=code))
     return DeleteGroupsResponse(results=results)
@@ -39,7 +39,7 @@ def refuse(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsRespons
     )
 
 
-async def _delete(shard: Shard, group_id: str) -> ErrorCode:
+async def _delete(shard: GroupShard, group_id: str) -> ErrorCode:
     hosted = shard.group(group_id)
     if hosted is None:
         return ErrorCode.GROUP_ID_NOT_FOUND

@@ -12,7 +12,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
-from barnabas_broker.coordinators.groups.shard import Done, Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.timing.slices import taken
@@ -41,7 +42,7 @@ REASON_MAX = 255  # characters of a reason that are kept, as Kafka's own clients
 
 Steps = Generator[None, None, Message | None]
 Reply = Message | None | Steps
-Act = Callable[[Shard], Reply]
+Act = Callable[[GroupShard], Reply]
 Refused = Callable[[ErrorCode], Reply]
 Outcome = Reply | Coroutine[Any, Any, Message | None]
 
@@ -49,7 +50,9 @@ Outcome = Reply | Coroutine[Any, Any, Message | None]
 def route(broker: BrokerContext, exchange: Exchange, group_id: str, act: Act, refused: Refused) -> Outcome:
     """Return what a handler returns: the outcome of `act`, or `refused` with the reason."""
     shard = broker.coordinator.shard_of(group_id)
-    if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (isinstance(shard, Shard) and not shard.is_certain):
+    if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS or (
+        isinstance(shard, GroupShard) and not shard.runtime.is_certain
+    ):
         exchange.hold()
         return _later(broker, exchange, group_id, act, refused)
     return begun(refused(shard) if isinstance(shard, ErrorCode) else act(shard))
@@ -78,12 +81,12 @@ async def _later(
     return response
 
 
-async def certain_shard(broker: BrokerContext, group_id: str) -> Shard | ErrorCode:
+async def certain_shard(broker: BrokerContext, group_id: str) -> GroupShard | ErrorCode:
     """Return the shard that has a group, loaded and sure of its leadership, or why there is none here now."""
     shard = await broker.coordinator.find_shard(group_id)
-    if isinstance(shard, ErrorCode) or shard.is_certain:
+    if isinstance(shard, ErrorCode) or shard.runtime.is_certain:
         return shard
-    error = await shard.confirm(CONFIRM_S)
+    error = await shard.runtime.confirm(CONFIRM_S)
     return shard if error is ErrorCode.NONE else error
 
 
@@ -93,7 +96,7 @@ class ShardFinder:
     def __init__(self, broker: BrokerContext) -> None:
         self._broker, self._until_ms = broker, broker.now_ms() + REQUEST_MS
 
-    async def find(self, group_id: str) -> Shard | ErrorCode:
+    async def find(self, group_id: str) -> GroupShard | ErrorCode:
         """Return as `certain_shard`; COORDINATOR_NOT_AVAILABLE when the time is up."""
         if self._broker.now_ms() >= self._until_ms:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -4,7 +4,7 @@ A coordinator that is still reading its log answers NONE, as Kafka's does: it do
 let every session begin anew when it does.
 """
 
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -20,7 +20,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: HeartbeatRequest)
     if not request.group_id:
         return refuse(request, ErrorCode.INVALID_GROUP_ID)
 
-    def beat(shard: Shard) -> HeartbeatResponse:
+    def beat(shard: GroupShard) -> HeartbeatResponse:
         hosted = shard.group(request.group_id)
         if hosted is None:
             return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)

@@ -7,7 +7,7 @@ connection ends, the group is told that nobody waits for that answer; the member
 from collections.abc import Generator
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, respond, respond_in_steps
@@ -97,7 +97,7 @@ def refuse(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
 
 
 def _join(
-    broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: Shard
+    broker: BrokerContext, exchange: Exchange, request: JoinGroupRequest, shard: GroupShard
 ) -> JoinGroupResponse | None:
     hosted = shard.group(request.group_id)
     if hosted is None and request.member_id:

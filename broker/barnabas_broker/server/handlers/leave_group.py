@@ -5,7 +5,8 @@ Of very many who are named in one request some leave at a time, and the group go
 
 from collections.abc import Sequence
 
-from barnabas_broker.coordinators.groups.shard import Shard, ShardState
+from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -32,7 +33,7 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
     if exchange.version < MANY_SINCE:
         leaving = [MemberIdentity(member_id=request.member_id)]
 
-    def leave(shard: Shard) -> Steps:
+    def leave(shard: GroupShard) -> Steps:
         rows = []
         for begin in range(0, len(leaving), PIECE):
             if begin:
@@ -50,9 +51,9 @@ def handle(broker: BrokerContext, exchange: Exchange, request: LeaveGroupRequest
 
 
 def _leave(
-    broker: BrokerContext, shard: Shard, group_id: str, leaving: Sequence[MemberIdentity]
+    broker: BrokerContext, shard: GroupShard, group_id: str, leaving: Sequence[MemberIdentity]
 ) -> Sequence[ErrorCode]:
-    if shard.state is not ShardState.ACTIVE:
+    if shard.runtime.state is not ShardState.ACTIVE:
         return (ErrorCode.NOT_COORDINATOR,) * len(leaving)
     hosted = shard.group(group_id)
     if hosted is None:

@@ -13,8 +13,9 @@ that commits again does no harm.
 from collections.abc import Callable, Generator
 from functools import partial
 
-from barnabas_broker.coordinators.groups.shard import Change, Shard, ShardState
+from barnabas_broker.coordinators.groups.shard import Change, GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import NO_TIMESTAMP, CommittedOffset, OffsetKey
+from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.replicas.hosted_topic import HostedTopic
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, respond
@@ -59,14 +60,14 @@ class _Commit:
         self.broker, self.exchange, self.request = broker, exchange, request
         self.response = OffsetCommitResponse()
         self.deadline: Deadline[Callable[[], None]] | None = None
-        self._now_ms = broker.coordinator.wall_ms()
+        self._now_ms = broker.coordinator.host.wall_ms()
         kept_ms = request.retention_time_ms
         self._expire_ms = min(self._now_ms + kept_ms, TIMESTAMP_MAX) if kept_ms >= 0 else NO_TIMESTAMP
         self._code = ErrorCode.NONE  # why the member may not commit
         self._open: list[list[OffsetCommitResponsePartition]] = []  # Pieces of which nobody knows yet.
         self._written = False  # Everything is appended, or refused.
 
-    def run(self, shard: Shard) -> Steps:
+    def run(self, shard: GroupShard) -> Steps:
         """Check and append, a piece at a time; whether they may is asked before each.
 
         So what a member was late with never comes behind what its successor has stored. Return the answer if it can be
@@ -100,21 +101,21 @@ class _Commit:
         self._park()
         return None
 
-    def _next_piece(self, shard: Shard, piece: "_Piece") -> Generator[None, None, "_Piece"]:
+    def _next_piece(self, shard: GroupShard, piece: "_Piece") -> Generator[None, None, "_Piece"]:
         """Append what there is, give others their turn, and see whether the member still may."""
         self._write(shard, piece)
         yield
         self._code = self._code or self._may(shard)
         return _Piece()
 
-    def _may(self, shard: Shard) -> ErrorCode:
-        if shard.state is not ShardState.ACTIVE:
+    def _may(self, shard: GroupShard) -> ErrorCode:
+        if shard.runtime.state is not ShardState.ACTIVE:
             return ErrorCode.NOT_COORDINATOR
         return _check_member(self.exchange.version, self.request, shard)
 
     def _look_at(
         self,
-        shard: Shard,
+        shard: GroupShard,
         asked: OffsetCommitRequestPartition,
         hosted: HostedTopic | None,
         result: OffsetCommitResponsePartition,
@@ -142,7 +143,7 @@ class _Commit:
         piece.stored.append(result)
         piece.size_bytes += len(note) + len(self.request.group_id) + len(key.topic)
 
-    def _write(self, shard: Shard, piece: "_Piece") -> None:
+    def _write(self, shard: GroupShard, piece: "_Piece") -> None:
         if piece.changes:
             self._open.append(piece.stored)
             shard.write_offsets(piece.changes, partial(self._done, piece.stored))
@@ -222,7 +223,7 @@ def _refuse_in_steps(request: OffsetCommitRequest, code: ErrorCode) -> Generator
     return OffsetCommitResponse(topics=topics)
 
 
-def _check_member(version: int, request: OffsetCommitRequest, shard: Shard) -> ErrorCode:
+def _check_member(version: int, request: OffsetCommitRequest, shard: GroupShard) -> ErrorCode:
     generation_id = request.generation_id_or_member_epoch
     hosted = shard.group(request.group_id) if generation_id >= 0 else shard.make_group(request.group_id)
     if hosted is None:
@@ -232,7 +233,7 @@ def _check_member(version: int, request: OffsetCommitRequest, shard: Shard) -> E
     return shard.check_commit(hosted, request.member_id, request.group_instance_id, generation_id)
 
 
-def _settle(shard: Shard, group_id: str) -> None:
+def _settle(shard: GroupShard, group_id: str) -> None:
     """Let go of a group that was made for a commit of which nothing is stored."""
     hosted = shard.group(group_id)
     if hosted is not None:

@@ -2,9 +2,10 @@
 
 from functools import partial
 
-from barnabas_broker.coordinators.groups.shard import Change, Done, Shard
+from barnabas_broker.coordinators.groups.shard import Change, GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.runtime.contracts import Done
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.timing.slices import Slices, taken
@@ -61,7 +62,7 @@ async def handle(broker: BrokerContext, _: Exchange, request: OffsetDeleteReques
 class _Deletion:
     """What is deleted for one request: the tombstones of a piece, and how many pieces are on their way."""
 
-    def __init__(self, shard: Shard, group_id: str) -> None:
+    def __init__(self, shard: GroupShard, group_id: str) -> None:
         self._shard, self._group_id = shard, group_id
         self._changes: list[Change] = []
         self._results: list[OffsetDeleteResponsePartition] = []

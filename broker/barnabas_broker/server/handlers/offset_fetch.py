@@ -10,7 +10,7 @@ now. All positions of a group are answered once, however often they are asked fo
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.records import NO_TOPIC_ID, CommittedOffset, OffsetKey
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
@@ -48,8 +48,8 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         topics = None if request.topics is None else await made(_as_since_many, request.topics)
         groups = [OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)]
     groups = await taken(distinct(groups, _key))
-    shards: dict[str, Shard | ErrorCode] = {}
-    confirmed: dict[Shard, ErrorCode] = {}
+    shards: dict[str, GroupShard | ErrorCode] = {}
+    confirmed: dict[GroupShard, ErrorCode] = {}
     until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
     for group in groups:
         await slices.yield_if_due()
@@ -57,14 +57,14 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
         find = broker.coordinator.find_shard
         shard = ErrorCode.COORDINATOR_NOT_AVAILABLE if is_late else await find(group.group_id)
         shards[group.group_id] = shard
-        if isinstance(shard, Shard) and shard not in confirmed:
-            confirmed[shard] = await shard.confirm(CONFIRM_S)
+        if isinstance(shard, GroupShard) and shard not in confirmed:
+            confirmed[shard] = await shard.runtime.confirm(CONFIRM_S)
     results = []
     for group in groups:
         await slices.yield_if_due()
         shard = shards[group.group_id]
-        code = confirmed[shard] if isinstance(shard, Shard) else shard
-        if isinstance(shard, Shard) and code is ErrorCode.NONE:
+        code = confirmed[shard] if isinstance(shard, GroupShard) else shard
+        if isinstance(shard, GroupShard) and code is ErrorCode.NONE:
             results.append(await taken(_read(broker, shard, group, by_id=version >= IDS_SINCE)))
         else:
             results.append(_failed(group, code))
@@ -85,7 +85,7 @@ def refuse(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
 
 
 def _read(
-    broker: BrokerContext, shard: Shard, group: OffsetFetchRequestGroup, *, by_id: bool
+    broker: BrokerContext, shard: GroupShard, group: OffsetFetchRequestGroup, *, by_id: bool
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
     if group.topics is None:
         return (yield from _everything(broker, shard, group.group_id, by_id=by_id))
@@ -109,7 +109,7 @@ def _read(
 
 
 def _everything(
-    broker: BrokerContext, shard: Shard, group_id: str, *, by_id: bool
+    broker: BrokerContext, shard: GroupShard, group_id: str, *, by_id: bool
 ) -> Generator[None, None, OffsetFetchResponseGroup]:
     topics: dict[str, OffsetFetchResponseTopics] = {}
     offsets: Mapping[tuple[str, int], CommittedOffset] = shard.offsets.of_group(group_id)

@@ -7,8 +7,9 @@ the same generation. Waits as JoinGroup does.
 from collections.abc import Mapping
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
-from barnabas_broker.coordinators.groups.shard import Shard, ShardState
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, SyncAnswer, SyncRequest
+from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, respond
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -66,7 +67,7 @@ def refuse(_: SyncGroupRequest, code: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=code)
 
 
-def _sync(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Reply:
+def _sync(exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> Reply:
     hosted = shard.group(request.group_id)
     if hosted is None:
         return refuse(request, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -75,7 +76,7 @@ def _sync(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Reply:
     return _hand_in(exchange, request, shard)
 
 
-def _hand_in(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Steps:
+def _hand_in(exchange: Exchange, request: SyncGroupRequest, shard: GroupShard) -> Steps:
     assignments = {}
     for number, one in enumerate(request.assignments, 1):
         if not number % PIECE:
@@ -88,9 +89,13 @@ def _hand_in(exchange: Exchange, request: SyncGroupRequest, shard: Shard) -> Ste
 
 
 def _ask(
-    exchange: Exchange, request: SyncGroupRequest, shard: Shard, hosted: HostedGroup, assignments: Mapping[str, bytes]
+    exchange: Exchange,
+    request: SyncGroupRequest,
+    shard: GroupShard,
+    hosted: HostedGroup,
+    assignments: Mapping[str, bytes],
 ) -> SyncGroupResponse | None:
-    if shard.state is not ShardState.ACTIVE:
+    if shard.runtime.state is not ShardState.ACTIVE:
         return refuse(request, ErrorCode.NOT_COORDINATOR)
     ticket = _Sync(exchange, hosted)
     sync = SyncRequest(

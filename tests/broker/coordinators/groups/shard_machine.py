@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.messages import SavedGroup
 from barnabas_broker.coordinators.groups.state_machine.records import CommittedOffset, GroupKey, Name, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
+from barnabas_raftlog.steps import at_once
 
 from .shard_world import Member, Outcome, Said, World, said_in, truth_of
 
@@ -76,19 +77,19 @@ class ShardMachine(RuleBasedStateMachine):
         ]
         self.number = 0
         self.listens_since_ms = 0
-        self._known: tuple[Shard | None, bool] = (None, True)
+        self._known: tuple[GroupShard | None, bool] = (None, True)
 
     def teardown(self) -> None:
         self.world.close()
 
     @property
-    def shard(self) -> Shard:
+    def shard(self) -> GroupShard:
         assert self.world.shard is not None
         return self.world.shard
 
     def serves(self) -> bool:
         """Whether requests get through to the shard; after a stall it is confirmed first."""
-        return self.world.shard is not None and self.world.shard.is_certain
+        return self.world.shard is not None and self.world.shard.runtime.is_certain
 
     def knows(self) -> bool:
         return self.world.shard is not None
@@ -228,21 +229,21 @@ class ShardMachine(RuleBasedStateMachine):
     @rule(names=st.lists(st.sampled_from(NAMES), unique=True))
     def some_of_it_is_written_again(self, names: Iterable[Name]) -> None:
         with self.world.step():
-            self.shard.rewrite(names)
+            self.shard.runtime.append_again(names, at_once(self.shard.runtime.standby.table.prepare_in_steps(names)))
 
     @precondition(knows)
     @rule()
     def the_log_is_compacted(self) -> None:
-        if not self.shard.is_compacting:
-            self.shard.is_compacting = True
+        if not self.shard.runtime.is_rewriting:
+            self.shard.runtime.is_rewriting = True
             with self.world.step():
-                self.world.coordinator.compact(self.shard)
+                self.world.coordinator.rewrite(self.shard.runtime)
 
     @precondition(knows)
     @rule(turns=st.integers(1, 3))
     def upkeep_looks_at_everything(self, turns: int) -> None:
         with self.world.step():
-            self.world.coordinator.spawn(self.world.coordinator._upkeep.round())
+            self.world.coordinator.host.spawn(self.world.coordinator._upkeep.round())
         self.world.breathe(turns)
 
     @rule(topic=st.sampled_from(TOPICS), is_known_at_once=st.booleans())
@@ -339,7 +340,7 @@ class ShardMachine(RuleBasedStateMachine):
     def nobody_stays_without_being_heard_of(self) -> None:
         world = self.world
         shard, was_sure = self._known
-        is_sure = world.shard is not None and world.shard.is_certain and not world.shard._is_recovering
+        is_sure = world.shard is not None and world.shard.runtime.is_certain and not world.shard.runtime.is_recovering
         if is_sure and (shard is not world.shard or not was_sure):
             self.listens_since_ms = world.now_ms
         self._known = world.shard, is_sure
@@ -356,6 +357,6 @@ class ShardMachine(RuleBasedStateMachine):
 def make_small(patch: Any) -> None:
     """Have small batches, and tasks that let others go first at every occasion."""
     patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
-    patch.setattr("barnabas_broker.coordinators.groups.upkeep.BATCH_BYTES_MAX", 150)
+    patch.setattr("barnabas_broker.coordinators.runtime.rewriting.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
     patch.setattr("barnabas_broker.coordinators.groups.coordinator.STANDBY_ENTRIES", 2)

@@ -21,8 +21,7 @@ from broker.coordinators.state_machine.recount import recount
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import Coordinator
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
-from barnabas_broker.coordinators.groups.replay import Replay
-from barnabas_broker.coordinators.groups.shard import Shard, ShardState
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.messages import (
     Answer,
@@ -45,6 +44,9 @@ from barnabas_broker.coordinators.groups.state_machine.records import (
 )
 from barnabas_broker.coordinators.groups.state_machine.room import OFFSET_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.coordinators.runtime.shard import ShardState
+from barnabas_broker.coordinators.runtime.standby import Standby
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.partition import Partition
@@ -157,13 +159,13 @@ def said_in(entry: Entry) -> Said:
     return said
 
 
-def known_to(replay: Replay) -> dict[Name, Value]:
-    """Return what a replay knows; its sums must be right."""
-    found: dict[Name, Value] = {key: value for key in replay.offsets.keys() if (value := replay.offsets.get(key))}  # noqa: SIM118
-    for group_id, (saved, size_bytes) in replay.saved.items():
+def known_to(table: GroupTable) -> dict[Name, Value]:
+    """Return what a table knows; its sums must be right."""
+    found: dict[Name, Value] = {key: value for key in table.offsets.keys() if (value := table.offsets.get(key))}  # noqa: SIM118
+    for group_id, (saved, size_bytes) in table.saved.items():
         found[GroupKey(group_id)] = saved
         assert size_bytes == len(encode_group_key(group_id)) + len(encode_group(saved))
-    assert replay.group_bytes == sum(size_bytes for _, size_bytes in replay.saved.values())
+    assert table.group_bytes == sum(size_bytes for _, size_bytes in table.saved.values())
     return found
 
 
@@ -214,7 +216,7 @@ class PartitionHost:
     """What a partition asks of its broker."""
 
     node_id = NODE
-    wake = gained = review_soon = announce = hear = staticmethod(lambda *_: None)
+    wake = gained = review_soon = announce = learn = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
 
     def finish(self, waiters: Sequence[PendingAppend]) -> None:
@@ -296,10 +298,10 @@ class World:
     # Raft.
 
     @property
-    def shard(self) -> Shard | None:
+    def shard(self) -> GroupShard | None:
         """The shard that serves now."""
-        shard = self.coordinator.shards.get(0)
-        return shard if shard is not None and shard.state is ShardState.ACTIVE else None
+        runtime = self.coordinator.shards.get(0)
+        return runtime.shard if runtime is not None and runtime.state is ShardState.ACTIVE else None
 
     def win(self) -> None:
         """Lead in a new term, and be sure of it."""
@@ -315,7 +317,7 @@ class World:
             self._commit(self.log.last_index)
             partition.on_leadership(raft.term, NODE, is_leader=True, confirmed=True)
 
-    def lead(self) -> Shard:
+    def lead(self) -> GroupShard:
         """Lead, and have everything read."""
         self.win()
         for _ in range(100):
@@ -426,11 +428,11 @@ class World:
         """What the coordinator believes to hold is what counting anew finds."""
         held_bytes, shard = 0, self.shard
         if shard is not None:
-            replay = shard.to_replay()
+            table = shard.runtime.standby.table
             held_bytes += sum(recount(hosted.group) for hosted in shard.groups.values())
-            held_bytes += sum(size_bytes for _, size_bytes in replay.saved.values())
-            for key in replay.offsets.keys():  # noqa: SIM118 - it is no mapping
-                value = replay.offsets.get(key)
+            held_bytes += sum(size_bytes for _, size_bytes in table.saved.values())
+            for key in table.offsets.keys():  # noqa: SIM118 - it is no mapping
+                value = table.offsets.get(key)
                 assert value is not None
                 held_bytes += OFFSET_BYTES + size_of(key, value)
             held_bytes += OFFSET_BYTES * sum(len(names) for _, names, _ in shard.under_way._batches)
@@ -440,34 +442,36 @@ class World:
         commit_index, log = self.partition.producers.commit_index, self.log
         assert len(self.history) == commit_index
         self.check_account()
-        fresh = Replay()
+        fresh = Standby(GroupTable)
         with self.step():
             run_through(fresh.advance(cast("Any", log), commit_index, lambda: True))
-        assert known_to(fresh) == truth_of(self.history), "the log has dropped what counts"
+        assert known_to(fresh.table) == truth_of(self.history), "the log has dropped what counts"
         shard = self.shard
         if shard is None:
             # In the middle of a log that was cut it knows only a part of what was before; the rest is still to come.
-            kept = deepcopy(self.observer._replay)
+            kept = deepcopy(self.observer._standby)
             with self.step():
                 run_through(kept.advance(cast("Any", log), commit_index, lambda: True))
-            assert known_to(kept) == truth_of(self.history)
+            assert known_to(kept.table) == truth_of(self.history)
             return
-        replay = shard.to_replay()
-        assert replay.applied_index == commit_index
-        assert known_to(replay) == truth_of(self.history)
-        assert shard.offsets is replay.offsets
+        standby = shard.runtime.standby
+        assert standby.applied_index == commit_index
+        assert known_to(standby.table) == truth_of(self.history)
+        assert shard.offsets is standby.table.offsets
         coming = truth_of(self.all_entries())
         nobodys = {name.group_id for name in coming} - shard.groups.keys()
         assert not nobodys, "can be neither listed, deleted nor expired"
-        assert not shard._is_recovering or self.coordinator._tasks, "nobody sees to it that the groups go on"
+        assert not shard.runtime.is_recovering or self.coordinator.host._tasks, (
+            "nobody sees to it that the groups go on"
+        )
         for hosted in shard.groups.values():
             check_group(shard, hosted, self.now_ms)
 
 
-def check_group(shard: Shard, hosted: HostedGroup, now_ms: int) -> None:
+def check_group(shard: GroupShard, hosted: HostedGroup, now_ms: int) -> None:
     """What a group in memory has to do with its record, and its deadline with what is armed."""
     group, deadline = hosted.group, hosted.deadline
-    if group.deadline_ms is not None and not shard._is_recovering:
+    if group.deadline_ms is not None and not shard.runtime.is_recovering:
         assert deadline is not None, "nothing is armed"
         assert deadline.item is not None, "what was armed has fired, or was cancelled"
         assert deadline.at_ms <= max(group.deadline_ms, now_ms), "armed too late"

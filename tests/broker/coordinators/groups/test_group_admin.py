@@ -5,9 +5,9 @@ from itertools import count
 import pytest
 from broker.wire_client import Wire, batch, fetch_request
 
-from barnabas_broker.coordinators.groups.shard import ShardState
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, partition_for
 from barnabas_broker.coordinators.groups.state_machine.records import OffsetKey, decode_key, decode_offset
+from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.server.handlers.find_coordinator import KEYS_MAX
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_groups import DeleteGroupsRequest
@@ -80,9 +80,9 @@ def test_a_coordinator_that_is_loading_says_so_and_keeps_members_calm(
     async def enter(cluster: Cluster, state: ShardState) -> None:
         coordinator = cluster.nodes[client.coordinator_id].broker.coordinator
         coordinator.load_s = 0.0 if state is ShardState.LOADING else 0.5
-        for shard in coordinator.shards.values():
-            if client.group_id in shard.groups:
-                shard.state = state
+        for runtime in coordinator.shards.values():
+            if client.group_id in runtime.shard.groups:
+                runtime.state = state
 
     brokers.run(lambda cluster: enter(cluster, ShardState.LOADING))
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -11,11 +11,12 @@ import pytest
 from steps import outcome as outcome_of
 
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
-from barnabas_broker.coordinators.groups.shard import ANSWERS_STEP, APPLIED_STEP, DELETED_STEP, GROUPS_STEP, Shard
+from barnabas_broker.coordinators.groups.shard import ANSWERS_STEP, DELETED_STEP, GROUPS_STEP, GroupShard
 from barnabas_broker.coordinators.groups.state_machine.messages import Answer, JoinAnswer, JoinRequest, SyncRequest
 from barnabas_broker.coordinators.groups.state_machine.records import MEMBERS_STEP, CommittedOffset, GroupKey, OffsetKey
 from barnabas_broker.coordinators.groups.state_machine.room import GROUP_BYTES, OFFSET_BYTES
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.runtime.shard import APPLIED_STEP
 from barnabas_broker.timing.timers import DUE_MAX
 from barnabas_clients.protocol.error_codes import ErrorCode
 
@@ -53,7 +54,7 @@ class Parked:
 class Crowd:
     """Many members of one group, all of whom say the same at the same time. `told`: who was answered, in order."""
 
-    def __init__(self, world: World, shard: Shard, count: int) -> None:
+    def __init__(self, world: World, shard: GroupShard, count: int) -> None:
         self.world, self.shard, self.told = world, shard, list[Parked]()
         hosted = shard.make_group("g")
         assert hosted is not None
@@ -173,11 +174,11 @@ class TestLongRecords:
         crowd.turns()
         world.commit()
         crowd.turns()
-        names, yields = outcome_of(shard.names_in_steps())
+        names, yields = outcome_of(shard.runtime.standby.table.names_in_steps())
         assert (len(names), yields) == (APPLIED_STEP + 2, 1)
         saved, end = shard.saved("g"), world.log.last_index
         with world.step():
-            world.coordinator.compact(shard)
+            world.coordinator.rewrite(shard.runtime)
         for _ in range(200):
             world.breathe()
             world.commit()
@@ -202,7 +203,7 @@ class TestLongRecords:
         world.commit()
         crowd.turns()
         assert outcome.code is NONE
-        assert shard.names() == []
+        assert outcome_of(shard.runtime.standby.table.names_in_steps())[0] == []
 
     def test_a_shard_that_ends_meanwhile_appends_nothing_more(self, world: World) -> None:
         crowd = Crowd(world, world.lead(), self.COUNT)
@@ -219,7 +220,7 @@ def offsets(count: int, group_id: str = "g") -> list[tuple[OffsetKey, CommittedO
     return [(OffsetKey(group_id, "t", index), CommittedOffset(index)) for index in range(count)]
 
 
-def commit(world: World, shard: Shard, count: int) -> Outcome:
+def commit(world: World, shard: GroupShard, count: int) -> Outcome:
     outcome = Outcome()
     with world.step():
         assert shard.make_group("g") is not None
@@ -236,7 +237,7 @@ class TestManyOffsets:
         world.commit()
         assert outcome.code is NONE
         assert APPLIED_STEP <= len(shard.offsets) < self.COUNT
-        confirmed = world.loop.create_task(shard.confirm(1))
+        confirmed = world.loop.create_task(shard.runtime.confirm(1))
         world.breathe()
         assert not confirmed.done()
         world.breathe(15)
@@ -250,7 +251,7 @@ class TestManyOffsets:
         world.breathe(15)
         assert len(world.lead().offsets) == self.COUNT
 
-    def deletion_begun(self, world: World) -> tuple[Shard, Outcome]:
+    def deletion_begun(self, world: World) -> tuple[GroupShard, Outcome]:
         shard, outcome = world.lead(), Outcome()
         commit(world, shard, self.COUNT)
         world.commit()

@@ -36,10 +36,10 @@ async def ask_for_three(cluster: Cluster) -> None:
 
 async def until_committed(cluster: Cluster, leader_id: int, offset: int) -> int:
     """Wait until that is committed; return how many answers are held back."""
-    shard = cluster.nodes[leader_id].broker.coordinator.shards[0]
-    while (value := shard.offsets.get(OffsetKey("g", "t", 0))) is None or value.offset != offset:
+    runtime = cluster.nodes[leader_id].broker.coordinator.shards[0]
+    while (value := runtime.shard.offsets.get(OffsetKey("g", "t", 0))) is None or value.offset != offset:
         await cluster.leaders_changed(0.05)
-    return len(shard.partition._short)
+    return len(runtime.partition._short)
 
 
 async def hand_over(cluster: Cluster, leader_id: int, next_id: int) -> None:

@@ -22,7 +22,7 @@ from .shard_machine import ShardMachine, make_small
 
 MUTANTS = {  # what is broken: (module, the text, the text instead)
     "compaction writes what has a newer record under way": (
-        "coordinators.groups.shard",
+        "coordinators.runtime.shard",
         "if name in self.under_way:",
         "if False:",
     ),
@@ -34,7 +34,7 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     "a group whose deletion is under way is forgotten": (
         "coordinators.groups.shard",
         "hosted.is_removed = True\n        if hosted.deadline",
-        "hosted.is_removed = True\n        self._replay.saved.pop(hosted.group_id, 0)\n        if hosted.deadline",
+        "hosted.is_removed = True\n        self._table.saved.pop(hosted.group_id, 0)\n        if hosted.deadline",
     ),
     "what is committed counts when it may be answered": (
         "partition.partition",
@@ -42,14 +42,14 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "if self.observer is not None and not self.min_insync > copies_of_committed(self.group.configuration):",
     ),
     "a later leader's entries are taken for one's own": (
-        "coordinators.groups.shard",
+        "coordinators.runtime.shard",
         " and self.partition.log.term_at(commit_index) == self.term:",
         ":",
     ),
     "what is known is said to be more": (
-        "coordinators.groups.shard",
-        "return self._replay\n",
-        "self._replay.applied_index += 1\n        return self._replay\n",
+        "coordinators.runtime.shard",
+        "return self.standby\n",
+        "self.standby.applied_index += 1\n        return self.standby\n",
     ),
     "a deletion covers only what is committed": (
         "coordinators.groups.shard",
@@ -58,12 +58,12 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
     ),
     "a deletion leaves a group's record that is under way": (
         "coordinators.groups.shard",
-        "in self._replay.saved or GroupKey(group_id) in coming",
-        "in self._replay.saved",
+        "in self._table.saved or GroupKey(group_id) in coming",
+        "in self._table.saved",
     ),
     "a group is forgotten while something of it is under way": (
         "coordinators.groups.shard",
-        "            and not self.under_way.of_group(group_id)\n",
+        "            and not self.under_way.of_owner(group_id)\n",
         "",
     ),
     "an offset that is in use expires": (
@@ -77,12 +77,12 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "and not hosted.saves:",
     ),
     "compaction does not wait for what is under way": (
-        "coordinators.groups.upkeep",
-        "        if not await shard.wait_committed():\n            return False\n        slices",
-        "        slices",
+        "coordinators.runtime.rewriting",
+        "    if not await runtime.wait_committed():\n        return False\n    slices",
+        "    slices",
     ),
     "a log that was cut is read on as if nothing had gone": (
-        "coordinators.groups.replay",
+        "coordinators.runtime.standby",
         "            self._forget()\n            self.applied_index",
         "            self.applied_index",
     ),

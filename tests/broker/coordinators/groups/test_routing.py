@@ -7,7 +7,7 @@ from typing import cast
 
 from steps import outcome
 
-from barnabas_broker.coordinators.groups.shard import Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.server.connections import Exchange, Limits, Listener
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.server.handlers.group_routing import Refused, Steps, begun, route
@@ -25,7 +25,7 @@ class LoadingCoordinator:
     def shard_of(self, _: str) -> ErrorCode:
         return ErrorCode.NONE if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
-    async def find_shard(self, group_id: str) -> Shard | ErrorCode:
+    async def find_shard(self, group_id: str) -> GroupShard | ErrorCode:
         await self.loaded.wait()
         await asyncio.sleep(0)  # What arrives now finds the shard certain, and this one still waits.
         return self.shard_of(group_id)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from barnabas_broker.coordinators.groups.shard import BATCH_OVERHEAD_BYTES, COMPACT_BYTES, Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.group import ConsumerGroup
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.state_machine.messages import Effects
@@ -19,9 +19,12 @@ from barnabas_broker.coordinators.groups.state_machine.records import (
     OffsetKey,
 )
 from barnabas_broker.coordinators.groups.state_machine.states import GroupState
+from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.coordinators.runtime.shard import BATCH_OVERHEAD_BYTES, REWRITE_BYTES, ShardRuntime
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.partition import SWEPT_MIN
 from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.steps import at_once
 
 from .shard_world import Member, Outcome, World
 
@@ -44,7 +47,7 @@ def world() -> Iterator[World]:
 
 def commit_offset(
     world: World,
-    shard: Shard,
+    shard: GroupShard,
     offset: int,
     key: OffsetKey = KEY,
     *,
@@ -63,11 +66,11 @@ def commit_offset(
 def look_round(world: World) -> None:
     """Have one round of upkeep."""
     with world.step():
-        world.coordinator.spawn(world.coordinator._upkeep.round())
+        world.coordinator.host.spawn(world.coordinator._upkeep.round())
     world.breathe(5)
 
 
-def delete_group(world: World, shard: Shard, group_id: str = "g") -> Outcome:
+def delete_group(world: World, shard: GroupShard, group_id: str = "g") -> Outcome:
     """Do what DeleteGroups does."""
     outcome, hosted = Outcome(), shard.group(group_id)
     assert hosted is not None
@@ -77,7 +80,7 @@ def delete_group(world: World, shard: Shard, group_id: str = "g") -> Outcome:
     return outcome
 
 
-def offset_at(shard: Shard, key: OffsetKey = KEY) -> int | None:
+def offset_at(shard: GroupShard, key: OffsetKey = KEY) -> int | None:
     value = shard.offsets.get(key)
     return None if value is None else value.offset
 
@@ -199,7 +202,7 @@ class TestTheEndOfALeadership:
         commit_offset(world, shard, 11)
         world.lose(kept=1)
         shard = world.lead()
-        assert shard.to_replay().record_count == 1, "only what was under way"
+        assert shard.runtime.standby.record_count == 1, "only what was under way"
         assert offset_at(shard) == 11
 
 
@@ -420,14 +423,14 @@ def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: Worl
     world.partition.min_insync = 3
     shard = world.lead()
     commit_offset(world, shard, 10)
-    waiting = [world.loop.create_task(shard.wait_committed())]
+    waiting = [world.loop.create_task(shard.runtime.wait_committed())]
     world.breathe()
     world.commit(copies=2)
     world.breathe()
     assert waiting[0].done()
     assert waiting[0].result()
     commit_offset(world, shard, 11)
-    waiting.append(world.loop.create_task(shard.wait_committed()))
+    waiting.append(world.loop.create_task(shard.runtime.wait_committed()))
     world.breathe()
     world.lose()
     world.breathe()
@@ -437,10 +440,11 @@ def test_waiting_for_what_is_committed_does_not_wait_for_more_copies(world: Worl
 def test_saved_group_is_a_record_that_counts(world: World) -> None:
     shard = world.lead()
     Member(world, "g", "m").enter()
-    assert shard.live_bytes == 0
+    table = shard.runtime.standby.table
+    assert table.live_bytes == 0
     world.commit()
-    assert shard.names() == [GroupKey("g")]
-    assert shard.live_bytes == shard.size_of(GroupKey("g")) > 0
+    assert at_once(table.names_in_steps()) == [GroupKey("g")]
+    assert table.live_bytes == table.size_of(GroupKey("g")) > 0
 
 
 class TestLimits:
@@ -452,7 +456,7 @@ class TestLimits:
         member.enter()
         assert member.errors == [ErrorCode.UNKNOWN_SERVER_ERROR]
         assert shard.saved("g") is None
-        assert not shard.under_way.of_group("g")
+        assert not shard.under_way.of_owner("g")
         world.partition.message_bytes_max = 1 << 20
         member.join()
         member.sync()
@@ -498,18 +502,18 @@ class TestLimits:
     def test_log_that_stays_long_is_not_compacted_at_every_commit(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        begun = list[Shard]()
-        monkeypatch.setattr(world.coordinator, "compact", begun.append)
+        begun = list[ShardRuntime[GroupTable, GroupShard]]()
+        monkeypatch.setattr(world.coordinator, "rewrite", begun.append)
         shard = world.lead()
-        world.log.size_bytes = COMPACT_BYTES + 1
+        world.log.size_bytes = REWRITE_BYTES + 1
         for offset in range(5):
             commit_offset(world, shard, offset)
-            shard.is_compacting = False  # It has ended, and something else keeps the log long.
-        assert begun == [shard]
-        monkeypatch.setattr("barnabas_broker.coordinators.groups.shard.COMPACT_BYTES", 400)
+            shard.runtime.is_rewriting = False  # It has ended, and something else keeps the log long.
+        assert begun == [shard.runtime]
+        monkeypatch.setattr("barnabas_broker.coordinators.runtime.shard.REWRITE_BYTES", 400)
         for offset in range(5):
             commit_offset(world, shard, offset)
-            shard.is_compacting = False
+            shard.runtime.is_rewriting = False
         assert len(begun) > 2, "a quarter of the limit was appended since"
 
 

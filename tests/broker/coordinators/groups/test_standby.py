@@ -5,9 +5,9 @@ from broker.wire_client import Wire
 
 from barnabas_broker.coordinators.groups import coordinator as coordinator_module
 from barnabas_broker.coordinators.groups.coordinator import Coordinator
-from barnabas_broker.coordinators.groups.replay import Replay
-from barnabas_broker.coordinators.groups.shard import Shard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.coordinators.runtime.standby import Standby
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
 
@@ -25,19 +25,15 @@ def replicas(cluster: Cluster) -> list[tuple[Coordinator, Partition]]:
     ]
 
 
-async def whole(partition: Partition) -> Replay:
+async def whole(partition: Partition) -> GroupTable:
     """Return what the whole log says."""
-    replay = Replay()
-    await replay.advance(partition.log, partition.producers.commit_index, lambda: True)
-    return replay
+    standby = Standby(GroupTable)
+    await standby.advance(partition.log, partition.producers.commit_index, lambda: True)
+    return standby.table
 
 
-def known(replay: Replay) -> tuple[dict[object, object], object]:
-    return {key: replay.offsets.get(key) for key in replay.offsets.keys()}, replay.saved  # noqa: SIM118
-
-
-def known_to(shard: Shard) -> tuple[dict[object, object], object]:
-    return known(shard.to_replay())
+def known(table: GroupTable) -> tuple[dict[object, object], object]:
+    return {key: table.offsets.get(key) for key in table.offsets.keys()}, table.saved  # noqa: SIM118
 
 
 async def check(cluster: Cluster) -> int:
@@ -45,20 +41,20 @@ async def check(cluster: Cluster) -> int:
     read_ahead = 0
     for coordinator, partition in replicas(cluster):
         expected = await whole(partition)
-        shard = coordinator.shards.get(partition.index)
-        if shard is not None:
-            assert await coordinator.find_shard("g") is shard
-            assert known_to(shard) == known(expected)
+        runtime = coordinator.shards.get(partition.index)
+        if runtime is not None:
+            assert await coordinator.find_shard("g") is runtime.shard
+            assert known(runtime.standby.table) == known(expected)
             continue
         observer = partition.observer
         assert isinstance(observer, coordinator_module._Replica)
         if observer._reading is not None:
             await observer._reading
-        standby = observer._replay
+        standby = observer._standby
         read_ahead += standby.applied_index > 0
         assert partition.producers.commit_index - standby.applied_index <= LAG
         await standby.advance(partition.log, partition.producers.commit_index, lambda: True)
-        assert known(standby) == known(expected)
+        assert known(standby.table) == known(expected)
     return read_ahead
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from barnabas_broker.coordinators.groups import upkeep as coordinator_upkeep
 from barnabas_broker.coordinators.groups.coordinator import Coordinator
-from barnabas_broker.coordinators.groups.shard import COMPACT_BYTES, Shard
+from barnabas_broker.coordinators.groups.shard import GroupShard
+from barnabas_broker.coordinators.runtime.shard import REWRITE_BYTES
 from barnabas_broker.testing import Cluster, RunningCluster
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -41,10 +42,10 @@ def let_pass(brokers: RunningCluster, minutes: float) -> None:
 
     async def look(cluster: Cluster) -> None:
         for coordinator in coordinators(cluster):
-            coordinator.wall_ms = later(coordinator.wall_ms, int(minutes * MINUTE_MS))
+            coordinator.host.wall_ms = later(coordinator.host.wall_ms, int(minutes * MINUTE_MS))
             await coordinator._upkeep.round()
             for shard in coordinator.active_shards():
-                assert await shard.wait_committed()
+                assert await shard.runtime.wait_committed()
 
     brokers.run(look)
 
@@ -53,7 +54,7 @@ def later(clock: Callable[[], int], by_ms: int) -> Callable[[], int]:
     return lambda: clock() + by_ms
 
 
-def shard_with(cluster: Cluster, group_id: str) -> Shard:
+def shard_with(cluster: Cluster, group_id: str) -> GroupShard:
     return next(
         shard
         for coordinator in coordinators(cluster)
@@ -152,7 +153,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it(
         shard = shard_with(cluster, client.group_id)
         while set(shard.offsets.of_group(client.group_id)) != {(f"{name}-kept", 0)}:
             await asyncio.sleep(0)  # The task that writes the tombstones has its turn.
-            assert await shard.wait_committed()
+            assert await shard.runtime.wait_committed()
 
     brokers.run(settle)
     client.find().create(topic, 1, 1)
@@ -189,7 +190,7 @@ def test_a_long_log_is_cut_and_says_the_same_to_the_next_coordinator(
     wide = f"{name}-wide"
     client.find().create(wide, 50, 1)
     simple = GroupClient(brokers.bootstrap, client.group_id)
-    rounds = 6 * COMPACT_BYTES // (50 * 4_096) // 4
+    rounds = 6 * REWRITE_BYTES // (50 * 4_096) // 4
     for offset in range(rounds):
         partitions = [
             OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="x" * 4_096)
@@ -206,15 +207,15 @@ def test_a_long_log_is_cut_and_says_the_same_to_the_next_coordinator(
 
     async def log_of(cluster: Cluster) -> tuple[int, int]:
         shard = shard_with(cluster, client.group_id)
-        while shard.is_compacting:
+        while shard.runtime.is_rewriting:
             await asyncio.sleep(0)
-            assert await shard.wait_committed()
-        assert await shard.wait_committed()
-        return shard.partition.log.log_start_offset, shard.partition.log.size_bytes
+            assert await shard.runtime.wait_committed()
+        assert await shard.runtime.wait_committed()
+        return shard.runtime.partition.log.log_start_offset, shard.runtime.partition.log.size_bytes
 
     start_offset, size_bytes = brokers.run(log_of)
     assert start_offset > 0
-    assert size_bytes < 2 * COMPACT_BYTES
+    assert size_bytes < 2 * REWRITE_BYTES
     expected = {(wide, index): rounds - 1 for index in range(50)} | {(topic, 0): 5}
     assert client.committed() == expected
     old = client.coordinator_id

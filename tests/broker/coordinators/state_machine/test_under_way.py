@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.groups.state_machine.records import GroupKey, Name, OffsetKey
-from barnabas_broker.coordinators.groups.state_machine.under_way import UnderWay
+from barnabas_broker.coordinators.runtime.under_way import UnderWay
 
 NAMES: list[Name] = [
     GroupKey("g"),
@@ -40,4 +40,4 @@ def test_what_is_under_way_is_taken_in_once_and_in_order(taken: list[tuple[str, 
         names = {name for _, batch in model for name in batch}
         assert {name for name in NAMES if name in under_way} == names
         for group_id in "gh":
-            assert set(under_way.of_group(group_id)) == {name for name in names if name.group_id == group_id}
+            assert set(under_way.of_owner(group_id)) == {name for name in names if name.group_id == group_id}

@@ -32,7 +32,6 @@ __all__ = [
     "SavedMembers",
     "SyncAnswer",
     "SyncRequest",
-    "failed_save_answer",
 ]
 
 
@@ -266,22 +265,3 @@ class Effects(NamedTuple):
     answers: Collection[Answer] = ()
     save: SavedGroup | None = None
     facts: tuple[Fact, ...] = ()
-
-
-_FAILED_SAVES = {
-    **dict.fromkeys(
-        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT),
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ),
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def failed_save_answer(error: ErrorCode) -> ErrorCode:
-    """Return what a member is told when an append to the group's log failed with `error`, as Kafka translates it."""
-    return _FAILED_SAVES.get(error, error)

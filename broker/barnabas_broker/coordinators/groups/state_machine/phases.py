@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
+from barnabas_broker.coordinators.runtime.append_errors import coordinator_error
 from barnabas_clients.protocol.error_codes import ErrorCode
 
 from .members import Member, Members
@@ -48,7 +49,6 @@ from .messages import (
     JoinAnswer,
     SavedGroup,
     SyncAnswer,
-    failed_save_answer,
 )
 from .room import GROUP_BYTES, GROUP_RECORD_BYTES, PENDING_ID_BYTES, SAVED_MEMBER_BYTES, text_bytes
 from .spacing import Spacing
@@ -400,7 +400,7 @@ class Phases:
 
     def _refuse_assignment(self, error: ErrorCode, now_ms: int) -> None:
         """Tell all who wait for it that it could not be saved, and begin anew."""
-        self._refuse_syncs(failed_save_answer(error), now_ms)
+        self._refuse_syncs(coordinator_error(error), now_ms)
         self._begin(f"the assignment could not be saved: {error.name}", now_ms)
 
     def _replacement_saved(self, replacement: Replacement, error: ErrorCode, now_ms: int) -> None:
@@ -410,7 +410,7 @@ class Phases:
         self._start_session(member, now_ms)
         answer = self.generation_answer(member)
         if error != ErrorCode.NONE:
-            answer = JoinAnswer(None, failed_save_answer(error))
+            answer = JoinAnswer(None, coordinator_error(error))
         elif replacement.skips_assignment:
             answer = answer._replace(skip_assignment=bool(answer.members))
         else:

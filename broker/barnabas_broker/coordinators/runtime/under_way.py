@@ -1,23 +1,23 @@
-"""What a coordinator has appended to its log and does not know to be committed yet, in the order of the log. Pure.
+"""Keeps what a leader has appended to its log and does not know to be committed yet, in the order of the log. Pure.
 
 Between the two moments a record counts for nothing that is shown, and yet it must be reckoned with, because it will
 count later without anybody doing anything more:
 
-- *Whoever deletes* (a group, an offset that has expired) must know what is on its way. It either writes its tombstone
-  behind that, so that nothing is left over, or leaves the name alone, because somebody has just used it.
-- *Whoever rewrites* what counts behind the end of the log (compaction) leaves out every name that has a newer record
-  under way: a replay would come back to the older one.
+- *Deleting* something needs to know what is on its way. The tombstone is either written behind that, so that nothing is
+  left over, or the name is left alone, because somebody has just used it.
+- *Rewriting* what counts behind the end of the log leaves out every name that has a newer record under way: a replay
+  would come back to the older one.
 
 Much that commits at once is taken in a part at a time, in the same order: until then it is under way.
 
-Limit: none of its own. Each batch was appended, and the log refuses further ones when its disk falls behind; what is
-under way counts towards the limit of all groups of a node (`room`).
+Limit: none of its own. Each batch was appended, and the log refuses further ones when its disk falls behind; a
+coordinator counts what is under way towards its own limit.
 """
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
-from .records import Name
+from .contracts import Name
 
 __all__ = ["UnderWay"]
 
@@ -27,24 +27,24 @@ Apply = Callable[[], None]
 class UnderWay:
     """Batches by the index of their entry, each with the names of its records and what takes them in.
 
-    Invariants: a group is in `_counts` while a record of it is in a batch, with how many there are under each name;
-    `count` is how many records there are in all.
+    Invariants: an owner (the first element of a name) is in `_counts` while a record of it is in a batch, with how many
+    there are under each name; `count` is how many records there are in all.
     """
 
     __slots__ = ("_batches", "_counts", "count")
 
     def __init__(self) -> None:
         self._batches: deque[tuple[int, Sequence[Name], Apply]] = deque()
-        self._counts: dict[str, dict[Name, int]] = {}
+        self._counts: dict[object, dict[Name, int]] = {}
         self.count = 0
 
     def __contains__(self, name: Name) -> bool:
         """Tell whether a record of that name is under way."""
-        return name in self._counts.get(name.group_id, ())
+        return name in self._counts.get(name[0], ())
 
-    def of_group(self, group_id: str) -> Collection[Name]:
-        """Return the names of a group's records that are under way, each once; a view, not to be kept."""
-        return self._counts.get(group_id, {}).keys()
+    def of_owner(self, owner: object) -> Collection[Name]:
+        """Return the names of an owner's records that are under way, each once; a view, not to be kept."""
+        return self._counts.get(owner, {}).keys()
 
     def add(self, index: int, names: Sequence[Name], apply: Apply) -> None:
         """Note a batch that was appended at `index`, behind all others; `apply` takes it in."""
@@ -52,7 +52,7 @@ class UnderWay:
         self._batches.append((index, names, apply))
         self.count += len(names)
         for name in names:
-            counts = self._counts.setdefault(name.group_id, {})
+            counts = self._counts.setdefault(name[0], {})
             counts[name] = counts.get(name, 0) + 1
 
     def commit(self, commit_index: int, names_max: int = 1 << 62) -> int:
@@ -79,10 +79,10 @@ class UnderWay:
         self.count = 0
 
     def _arrived(self, name: Name) -> None:
-        counts = self._counts[name.group_id]
+        counts = self._counts[name[0]]
         if counts[name] > 1:
             counts[name] -= 1
             return
         del counts[name]
         if not counts:
-            del self._counts[name.group_id]
+            del self._counts[name[0]]

@@ -1,0 +1,58 @@
+"""Rewrites a log that is much longer than what it says: what counts goes behind its end, and its beginning goes.
+
+Such a log would take long to replay. Its leader writes what counts once more behind the log's end, and when that is
+committed, the log's beginning goes, on every replica. Both sides of the cut tell the same, so a replay from anywhere,
+or a leader that is lost half-way, finds nothing else. The order of records is kept: a name that has a newer record
+under way is not written again, because that record is behind the cut already.
+"""
+
+from typing import Any
+
+from barnabas_broker.timing.slices import Slices, taken
+from barnabas_clients.protocol.error_codes import ErrorCode
+from barnabas_raftlog.errors import NotLeaderError, StorageFailedError
+
+from .shard import BATCH_BYTES_MAX, ShardRuntime
+
+__all__ = ["rewrite"]
+
+
+async def rewrite(runtime: ShardRuntime[Any, Any]) -> None:
+    """Append all that counts once more, then drop the log's beginning before that."""
+    log = runtime.partition.log
+    size_bytes = log.size_bytes
+    start_offset = log.log_end_offset
+    if await _append_all(runtime):
+        try:
+            runtime.partition.drop_before(start_offset)
+        except (NotLeaderError, StorageFailedError):
+            pass  # The records are there twice; that harms nobody, and a later leader will do it.
+        else:
+            live_bytes = runtime.standby.table.live_bytes
+            text = f"{size_bytes} bytes up to offset {start_offset} say what {live_bytes} bytes behind it do"
+            runtime.host.tell("coordinator log compacted", str(runtime), text)
+    runtime.is_rewriting = False
+
+
+async def _append_all(runtime: ShardRuntime[Any, Any]) -> bool:
+    """Return whether everything that was committed before the log's present end is committed again behind it."""
+    # First what is under way: it is behind the end, or it is committed before the rewriting begins.
+    if not await runtime.wait_committed():
+        return False
+    slices = Slices()
+    table = runtime.standby.table
+    names = await taken(table.names_in_steps())
+    position = 0
+    while position < len(names):
+        end = position
+        size_bytes = 0
+        while end < len(names) and size_bytes < BATCH_BYTES_MAX:
+            size_bytes += table.size_of(names[end])
+            end += 1
+        batch = names[position:end]
+        record_of = await taken(table.prepare_in_steps(batch))
+        if runtime.append_again(batch, record_of) is not ErrorCode.NONE or not await runtime.wait_committed():
+            return False
+        position = end
+        await slices.yield_if_due()
+    return True
