@@ -22,6 +22,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -373,14 +374,13 @@ class Partitions:
             hosted.topic,
             index,
             log,
-            state.producers,
+            state,
             min_insync=settings.min_insync_replicas,
             message_bytes_max=settings.max_message_bytes,
             lag_ms_max=config.replica_lag_time_max_ms,
             expiration_ms=config.producer_id_expiration_ms,
         )
-        partition.starts, partition.saved_index = state.starts, state.saved_index
-        log.on_state_needed = partition.save_producers
+        log.on_state_needed = partial(state.save, log)
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
         founding, preferred = None, partition.replicas[0] == self.node_id
@@ -390,7 +390,8 @@ class Partitions:
             else:  # This image may name as founder who has left since, and alone could elect itself.
                 self._unfounded.add(group_id)
         partition.group = self._multiraft.add_group(group_id, log, founding, partition, preferred=preferred)
-        partition.group.sends_files, partition.group.prepare_state = True, partition.prepare
+        partition.group.sends_files = True
+        partition.group.prepare_state = state.prepare
         # The topic may have been configured differently while its log was being read.
         partition.configure(hosted.settings)
         hosted.partitions[index] = partition
@@ -511,4 +512,4 @@ def _end_late(partition: Partition) -> None:
 def _end_in_order(partition: Partition) -> None:
     partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     if partition.group.failed is None:
-        partition.save_producers()
+        partition.state.save(partition.log)

@@ -48,7 +48,7 @@ from barnabas_broker.coordinators.groups.state_machine.states import GroupState
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.partition import Partition
-from barnabas_broker.partition.producer_state import ProducerTable
+from barnabas_broker.partition.replica_state import ReplicaState
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -214,7 +214,7 @@ class PartitionHost:
     """What a partition asks of its broker."""
 
     node_id = NODE
-    wake = gained = review_soon = announce = hear = staticmethod(lambda *_: None)
+    wake = gained = review_soon = announce = learn = staticmethod(lambda *_: None)
     is_live = staticmethod(lambda _: True)
 
     def finish(self, waiters: Sequence[PendingAppend]) -> None:
@@ -247,7 +247,7 @@ class World:
             self.topic,
             0,
             cast("Any", self.log),
-            ProducerTable(),
+            ReplicaState(),
             min_insync=1,
             message_bytes_max=1 << 20,
             lag_ms_max=1_000,
