@@ -19,8 +19,10 @@ import msgspec
 
 from barnabas_broker.access.join_tokens import ISSUE, JOIN, JoinTokens
 from barnabas_broker.config.broker import BrokerConfig
+from barnabas_broker.leadership.hand_over import hand_over
 from barnabas_broker.leadership.no_room import Led, LedGroup, NoRoom
 from barnabas_broker.leadership.pings import METHOD as PING
+from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.process.descriptors import share
 from barnabas_broker.replicas.failed_replicas import METHOD as REPLICA_FAILED
 from barnabas_broker.replicas.hosted_topic import place_of
@@ -190,14 +192,16 @@ class Node:
         except TimeoutError:
             missing = sorted(everybody - self.metadata.image.brokers.keys())
         while not self.is_ready:
-            await self.partitions.leaders_changed()
+            await self.partitions.known_leaders.leaders_changed()
         return missing
 
     @property
     def is_ready(self) -> bool:
         """Registered, not fenced, every replica open, and every partition has a leader as far as this node knows."""
         return (
-            self._is_member(self.metadata.image) and self.partitions.is_reconciled and self.partitions.has_all_leaders
+            self._is_member(self.metadata.image)
+            and self.partitions.is_reconciled
+            and self.partitions.known_leaders.has_all_leaders
         )
 
     async def stop(self) -> None:
@@ -304,17 +308,29 @@ class Node:
         )
         self.metadata.subscribe(self.partitions.on_image)
         self.links.on_peer.append(self.partitions.on_peer)
-        self.links.serve_admins("status", self._on_status)
-        self.links.serve(PING, self.partitions.pings.answer)
-        self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
-        self.links.serve_admins(LOST_VOTER, LostVoters(self.partitions).answer)
+        pings = Pings(self.links)
+        self._serve_nodes(pings)
         self._serve_tokens()
         self.broker = BrokerContext(
-            *(config, self.metadata, self.partitions, self.events, clocks.monotonic_ms, self.fail, environment.new_id),
-            self.meter,
+            config,
+            self.metadata,
+            self.partitions,
+            pings,
+            self.events,
+            clock=clocks.monotonic_ms,
+            on_fatal=self.fail,
+            new_id=environment.new_id,
+            meter=self.meter,
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
         self.dispatcher = Dispatcher(self.broker)
+
+    def _serve_nodes(self, pings: Pings) -> None:
+        """Answer the questions of other nodes, and of operators."""
+        self.links.serve_admins("status", self._on_status)
+        self.links.serve(PING, pings.answer)
+        self.links.serve(REPLICA_FAILED, self.partitions.failed.answer)
+        self.links.serve_admins(LOST_VOTER, LostVoters(self.partitions).answer)
 
     def _serve_tokens(self) -> None:
         config = self.config
@@ -343,7 +359,7 @@ class Node:
         """Look for damage on the disk, from when all replicas are open."""
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
         while not self.partitions.is_reconciled:
-            await self.partitions.leaders_changed()
+            await self.partitions.known_leaders.leaders_changed()
         await self.scrub.run()
 
     def _is_member(self, image: Image) -> bool:
@@ -358,7 +374,10 @@ class Node:
         except (Refused, TimeoutError) as error:
             logger.info("the controller does not know of the stop: %s", error)
         # Half of what is left: the rest is for closing files.
-        await self.partitions.hand_over(self._successors, self._left_s(until_ms) / 2)
+        timeout_s = self._left_s(until_ms) / 2
+        self.partitions.keep_leaders()
+        leaders_changed = self.partitions.known_leaders.leaders_changed
+        await hand_over(list(self.partitions), self._successors, leaders_changed, timeout_s)
 
     def _led(self) -> Iterable[Led]:
         """Return what this node may lead, the metadata first: without them nothing else can be changed."""

@@ -119,7 +119,7 @@ class Cluster:
 
     async def leaders_changed(self, timeout_s: float | None = None) -> None:
         """Return when any running broker hears anything, from the call on, about leaders, or when the time is up."""
-        changes = [node.partitions.leaders_changed() for node in self.nodes.values()]
+        changes = [node.partitions.known_leaders.leaders_changed() for node in self.nodes.values()]
         await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED, timeout=timeout_s)
         for change in changes:
             change.cancel()

@@ -105,7 +105,7 @@ async def until(claim: Callable[[], bool], node: Node) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not claim():
             assert not node.failure.done(), node.failure
-            changed = node.partitions.leaders_changed()
+            changed = node.partitions.known_leaders.leaders_changed()
             await asyncio.wait([changed], timeout=0.05)
             changed.cancel()
 

@@ -15,8 +15,10 @@ from barnabas_raftlog.records.header import BATCH_BYTES_MAX
 
 from .broker import BrokerConfig
 
-__all__ = ["BEHIND_TOPICS", "TopicSettings", "kept_by_itself", "topic_settings"]
+__all__ = ["BEHIND_TOPICS", "SharedSettings", "TopicSettings", "kept_by_itself", "topic_settings"]
 
+SETTINGS_MAX = 1_000
+"""Different settings of topics that are remembered."""
 BEHIND_TOPICS: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
     "flush.mode": "flush.mode",
@@ -87,3 +89,21 @@ def topic_settings(topic: str, configs: Mapping[str, str], config: BrokerConfig)
         max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
         min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
     )
+
+
+class SharedSettings:
+    """The settings of a broker's topics: those that are configured alike share them, as they take time to make."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._settings: dict[tuple[object, ...], TopicSettings] = {}
+
+    def of(self, topic: str, configs: Mapping[str, str]) -> TopicSettings:
+        """Return what holds for a topic with `configs`, as `topic_settings` does."""
+        key = topic if topic in INTERNAL_TOPICS else "", *configs.items()
+        settings = self._settings.get(key)
+        if settings is None:
+            if len(self._settings) >= SETTINGS_MAX:
+                self._settings.clear()
+            settings = self._settings[key] = topic_settings(topic, configs, self._config)
+        return settings

@@ -37,13 +37,10 @@ The group's driver calls the `on_...` methods after a drive, in the order in whi
 `append` has already noted is skipped there.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.config.topic import TopicSettings
-from barnabas_broker.timing.slices import taken
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image.image import Topic
 from barnabas_metadata_quorum.leaders.table import NO_LEADER
@@ -57,30 +54,19 @@ from barnabas_raftlog.records.header import BatchHeader, ControlKind
 
 from .contracts import PartitionLog, PartitionObserver, PendingAppend
 from .in_sync import copied_index, copies_of_committed, electable, in_sync, lacks_something, readable_elsewhere
-from .log_starts import (
-    LogStarts,
-    decode_replica_state,
-    decode_replica_state_in_steps,
-    encode_replica_state,
-    encode_start,
-)
+from .log_starts import encode_start
 from .producer_state import (
-    ANY_ID,
     FORGOTTEN_AT_ONCE,
     OutOfOrderSequenceError,
     PerhapsForgottenError,
     ProducerBatch,
-    ProducerImage,
     ProducerTable,
 )
-from .replica_state import note_entries
+from .replica_state import ReplicaState
 from .waiters import CommitWaiters
 
 __all__ = ["NotEnoughReplicasError", "Partition", "PartitionHost", "high_watermark_at"]
 
-SAVE_BYTES, SAVE_ENTRIES = 64 << 20, 2_000
-"""Committed bytes or entries after which the producer table is saved again, on leaders and followers alike: they bound
-what a start after a crash replays; 2,000 entries take about 40 ms. A large table is saved less often."""
 SWEPT_MIN = 64  # waiters that have given up
 GAP_MS = 5_000
 """For so long after a change of leaders, or after something was refused that may come again, a batch that does not
@@ -145,8 +131,6 @@ class Partition:
         "_gaps_until_ms",
         "_given_up",
         "_led_term",
-        "_prepared",
-        "_saved_size",
         "_short",
         "_turned_away",
         "_waiters",
@@ -168,10 +152,8 @@ class Partition:
         "observer",
         "observing",
         "placement",
-        "producers",
-        "saved_index",
         "settings",
-        "starts",
+        "state",
         "term",
         "timestamp_after_max_ms",
         "topic_id",
@@ -186,25 +168,32 @@ class Partition:
         topic: Topic,
         index: int,
         log: PartitionLog,
-        producers: ProducerTable,
+        state: ReplicaState,
         *,
         min_insync: int,
         message_bytes_max: int,
         lag_ms_max: int,
         expiration_ms: int,
     ) -> None:
-        self.host, self.log, self.producers = host, log, producers
-        self.starts = LogStarts()  # what was loaded beside the log takes its place
-        self.topic_id, self.topic_name, self.index = topic.topic_id, topic.name, index
-        self.placement, self.observing = topic.partitions[index], topic.observers
-        self.min_insync, self.message_bytes_max, self.lag_ms_max = min_insync, message_bytes_max, lag_ms_max
+        self.host = host
+        self.log = log
+        self.state = state
+        self.topic_id = topic.topic_id
+        self.topic_name = topic.name
+        self.index = index
+        self.placement = topic.partitions[index]
+        self.observing = topic.observers
+        self.min_insync = min_insync
+        self.message_bytes_max = message_bytes_max
+        self.lag_ms_max = lag_ms_max
         self.expiration_ms = expiration_ms
         self.timestamp_after_max_ms = 1 << 63  # until it is configured
         self.high_watermark = log.log_start_offset
         self.changes = 0  # for those who read: how often there was another one than that there is more to read
         self.term = 0
         self.leader_id: int | None = None
-        self.is_leader = self.is_confirmed = False
+        self.is_leader = False
+        self.is_confirmed = False
         self.isr: tuple[int, ...] = ()
         self.is_refusing = False  # acks=all, for too few replicas in sync; said once, until they are enough again
         self.observer: PartitionObserver | None = None
@@ -216,11 +205,14 @@ class Partition:
         # Committed, but on fewer replicas than min.insync.replicas: possible only where that is above a majority.
         self._short: list[tuple[int, PendingAppend]] = []
         self._given_up = 0  # those of both lists, at least, that wait no more
-        self.saved_index, self._saved_size = 0, log.size_bytes
-        self._prepared: tuple[bytes, tuple[int, ProducerTable]] | None = None  # a state, and the same decoded
 
     def __repr__(self) -> str:
         return f"{self.topic_name}-{self.index}"
+
+    @property
+    def producers(self) -> ProducerTable:
+        """The producers that have written here."""
+        return self.state.producers
 
     @property
     def replicas(self) -> tuple[int, ...]:
@@ -263,7 +255,7 @@ class Partition:
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
             StorageFailedError: nothing was appended; or so it was with a batch before this one.
         """
-        producers, producer_id = self.producers, header.producer_id
+        producers, producer_id = self.state.producers, header.producer_id
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
         # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
@@ -301,7 +293,7 @@ class Partition:
     def _original(self, header: BatchHeader) -> ProducerBatch | None:
         """Return the batch of which this is a repetition; raise if it is not this one's turn."""
         try:
-            return self.producers.check(
+            return self.state.producers.check(
                 header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
             )
         except OutOfOrderSequenceError as error:
@@ -343,17 +335,17 @@ class Partition:
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
         if offset <= self.log.log_start_offset:
-            return self.producers.commit_index
-        under_way = self.starts.index_for(offset)
+            return self.state.producers.commit_index
+        under_way = self.state.starts.index_for(offset)
         if under_way is not None:
             return under_way
         entry = self.group.propose_control(ControlKind.PREFIX_TRUNCATION, encode_start(offset))
-        note_entries(self.producers, self.starts, (entry,), self.host.wall_ms())
+        self.state.note((entry,), self.host.wall_ms())
         return entry.index
 
     def wait_for(self, index: int, waiter: PendingAppend) -> bool:
         """Let `waiter` be told when enough replicas have `index`; False if they do, and it is not going to be."""
-        if index > self.producers.commit_index:
+        if index > self.state.producers.commit_index:
             self._waiters.add(index, waiter)
             return True
         if not self._is_short(index):
@@ -423,7 +415,7 @@ class Partition:
         self._announce_in_sync(now_ms)
         if self._short:
             self._finish_short()
-        forgotten = self.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
+        forgotten = self.state.producers.forget_before(self.host.wall_ms() - self.expiration_ms)
         # Who lacks something may leave without a further word. Whoever is live should come back in sync; the core may
         # hear of that later than the links.
         if self._short or forgotten == FORGOTTEN_AT_ONCE or lacks_something(self.group, self.isr):
@@ -446,23 +438,6 @@ class Partition:
         """Begin to hand leadership to the replica on `node_id`; producers are refused until it is decided."""
         self.group.transfer(node_id)
 
-    def save_producers(self) -> None:
-        """Save the state beside the log as of the commit index: what lies beyond might be truncated after a crash.
-
-        It is kept with an entry that this replica surely has after a crash, though it may say more than that: others
-        may have made durable, and so committed, what is still on its way to this disk. Who writes it encodes it, as of
-        this call.
-        """
-        if self.producers.commit_index < self.starts.known_index:
-            return  # What is saved is ahead of the log, and stays true.
-        if self.log.log_end_offset == 0:
-            return  # Nobody has ever written: there is nothing to know.
-        self.saved_index, self._saved_size = self.producers.commit_index, self.log.size_bytes
-        committed = self.producers.committed()
-        if committed.applied_index > 0:
-            index = max(self.log.first_index - 1, min(committed.applied_index, self.log.durable_index))
-            self.log.save_state(index, self._encoder(committed))
-
     def end(self, code: ErrorCode) -> None:
         """Answer whoever waits: this replica serves nothing any more."""
         self.is_leader = self.is_confirmed = False
@@ -474,23 +449,23 @@ class Partition:
     # What the driver of the group tells (GroupListener).
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
-        note_entries(self.producers, self.starts, entries, self.host.wall_ms())
+        self.state.note(entries, self.host.wall_ms())
         if self.is_leader:
             self.host.review_soon(self)
 
     def on_truncated(self, index: int) -> None:
-        self.producers.truncate_from(index)
-        self.starts.truncate_from(index)
+        self.state.truncate_from(index)
         if self._waiters:
             self.host.fail(self._waiters.take_from(index), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def on_committed(self, commit_index: int) -> None:
-        self.producers.commit_index = commit_index
+        state = self.state
+        state.producers.commit_index = commit_index
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
         read_until, started_at = self.high_watermark, self.log.log_start_offset
         self.high_watermark = high_watermark
-        if self.starts.commit(commit_index):
+        if state.starts.commit(commit_index):
             self._drop_prefix(commit_index)
         # First whoever keeps state that rests on this: it is committed, however long its answers are held back.
         if self.observer is not None and not self.is_witness:
@@ -501,8 +476,8 @@ class Partition:
                 self._finish_short()
             else:
                 self.host.finish(self._waiters.take_committed(commit_index))
-        if self._is_save_due(commit_index):
-            self.save_producers()
+        if state.is_save_due(commit_index, self.log.size_bytes):
+            state.save(self.log)
         if self.log.log_start_offset != started_at:
             self._wake()
         else:
@@ -541,35 +516,21 @@ class Partition:
         self._wake()
 
     def install(self, snapshot: InstallSnapshot) -> None:
-        index = snapshot.snapshot_index
         self._wake()
-        if index == 0:
-            self._reset()
-            return
-        try:
-            start_offset, producers = self._decoded(bytes(snapshot.data))
-        except BarnabasError:
-            # Of another version. The log is what counts; without the table a repetition may pass for something new.
-            start_offset, producers = 0, ProducerTable()
-            producers.forgotten_id_max = ANY_ID
-        producers.applied_index = max(producers.applied_index, index)
-        producers.commit_index = index
-        self.producers, self.starts = producers, LogStarts(producers.applied_index, start_offset)
-        self.saved_index, self._saved_size = index, self.log.size_bytes
-
-    async def prepare(self, state: bytes) -> None:
-        """Read in pieces what `install` is about to be given; cancelled, that reads it again."""
-        with suppress(BarnabasError):
-            self._prepared = state, await taken(decode_replica_state_in_steps(state))
+        if snapshot.snapshot_index == 0:
+            self.state.reset()
+            self.high_watermark = 0
+        else:
+            self.state.install(snapshot.snapshot_index, bytes(snapshot.data), self.log.size_bytes)
 
     def snapshot(self) -> tuple[int, int, StateOrMaker] | None:
         """Return where this log begins: whoever lacks something before that, needs everything after it."""
-        if self.producers.commit_index < self.starts.known_index:
+        if self.state.is_ahead:
             return None  # It is not known yet what the state was as of anything that is committed: ask again.
         index = self.log.first_index - 1
         term = self.log.term_at(index)
         assert term is not None, index
-        return index, term, self._encoder(self.producers.committed())
+        return index, term, self.state.encoder()
 
     # Inside.
 
@@ -577,34 +538,16 @@ class Partition:
         self.changes += 1
         self.host.wake(self)
 
-    def _reset(self) -> None:
-        self.producers, self.starts, self.saved_index, self._saved_size = ProducerTable(), LogStarts(), 0, 0
-        self.high_watermark = 0
-
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what nobody needs any more."""
         # It lies beyond the log only where a loss of power took from a majority what was committed with it.
-        log, offset = self.log, min(self.starts.offset, self.high_watermark)
+        log, state = self.log, self.state
+        offset = min(state.starts.offset, self.high_watermark)
         if log.has_segments_before(offset):
             # What is deleted cannot be replayed.
-            self.save_producers()
+            state.save(log)
         log.drop_before(offset, commit_index)
-        self._saved_size = min(self._saved_size, log.size_bytes)
-
-    def _encoder(self, committed: ProducerImage) -> Callable[[], bytes]:
-        # A replica that was just opened may know of a committed start that it has not applied yet.
-        return partial(encode_replica_state, self.starts.offset_as_of(committed.commit_index), committed)
-
-    def _decoded(self, state: bytes) -> tuple[int, ProducerTable]:
-        prepared, self._prepared = self._prepared, None
-        return prepared[1] if prepared is not None and prepared[0] == state else decode_replica_state(state)
-
-    def _is_save_due(self, commit_index: int) -> bool:
-        entries = commit_index - self.saved_index
-        if entries < SAVE_ENTRIES and self.log.size_bytes - self._saved_size < SAVE_BYTES:
-            return False
-        # Writing the table must stay small beside what was written to the log meanwhile.
-        return entries * 4 >= len(self.producers)
+        state.saved_size_bytes = min(state.saved_size_bytes, log.size_bytes)
 
     def _announce_in_sync(self, now_ms: int) -> None:
         about = (self.group, self.replicas, self.observing, self.host.node_id)

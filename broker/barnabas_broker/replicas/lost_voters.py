@@ -51,7 +51,9 @@ class LostVoters:
         if partition is not None:
             refusal = partition.group.give_up(node_id, really=really)
             if really and not refusal:
-                await self._partitions.wait_while(lambda: partition.group.leader_id is None, LEADER_TIMEOUT_S)
+                await self._partitions.known_leaders.wait_while(
+                    lambda: partition.group.leader_id is None, LEADER_TIMEOUT_S
+                )
             found = _known(partition) | {"refusal": refusal}
         packed: bytes = msgpack.packb(found)
         return packed

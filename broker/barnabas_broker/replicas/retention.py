@@ -110,7 +110,7 @@ class Retention:
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
         )
-        if expiry is None or partition.starts.index_for(expiry.offset) is not None:
+        if expiry is None or partition.state.starts.index_for(expiry.offset) is not None:
             return  # There is nothing to do, or it is being done.
         try:
             index = partition.drop_before(expiry.offset)

@@ -9,6 +9,7 @@ from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.coordinator import Coordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.leadership.cut_off import somebody_else
+from barnabas_broker.leadership.pings import Pings
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.replicas.compaction import Compaction
 from barnabas_broker.replicas.hosted_topic import HostedTopic
@@ -80,15 +81,26 @@ class BrokerContext:
         config: BrokerConfig,
         metadata: MetadataService,
         partitions: Partitions,
+        pings: Pings,
         events: EventHistory,
+        *,
         clock: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
         new_id: Callable[[], UUID] = uuid4,
         meter: LoopMeter | None = None,
     ) -> None:
-        self.config, self.metadata, self.partitions, self.events = config, metadata, partitions, events
-        self.node_id, self.cluster_id = config.node_id, config.cluster_id
-        self.now_ms, self.on_fatal, self.new_id = clock, on_fatal, new_id
+        self.config = config
+        self.node_id = config.node_id
+        self.cluster_id = config.cluster_id
+        self.metadata = metadata
+        self.partitions = partitions
+        self.known_leaders = partitions.known_leaders
+        self.parked_fetches = partitions.waiting.fetches
+        self.pings = pings
+        self.events = events
+        self.now_ms = clock
+        self.on_fatal = on_fatal
+        self.new_id = new_id
         self.meter = meter or LoopMeter()
         self.timers = Timers(clock, self.meter)
         clocks = Clocks(clock, partitions.wall_ms)
@@ -115,11 +127,11 @@ class BrokerContext:
         A leader that has just died is nobody, not itself: told so, clients ask again in a tenth of a second and
         find its successor; sent to a dead address, they try that for a second first.
         """
-        leadership = self.partitions.leadership(hosted.topic.topic_id, index)
+        leadership = self.known_leaders.leadership(hosted.topic.topic_id, index)
         if leadership is None:
             return NOBODY
         broker = self.image.brokers.get(leadership.leader_id)
-        if broker is None or not self.is_there(broker) or self.partitions.absences.is_doubtful(leadership.leader_id):
+        if broker is None or not self.is_there(broker) or self.known_leaders.absences.is_doubtful(leadership.leader_id):
             return Leader(-1, leadership.term, leadership.isr)
         return Leader(leadership.leader_id, leadership.term, leadership.isr)
 
@@ -130,10 +142,10 @@ class BrokerContext:
         """
         leader = self.leader_of(hosted, index)
         placement = hosted.topic.partitions[index]
-        if leader.leader_id >= 0 or not self.partitions.is_cut_off(placement.voters):
+        if leader.leader_id >= 0 or not self.known_leaders.is_cut_off(placement.voters):
             return leader
         replicas = placement.replicas
-        last = self.partitions.leadership(hosted.topic.topic_id, index)
+        last = self.known_leaders.leadership(hosted.topic.topic_id, index)
         last_leader = -1 if last is None else last.leader_id
         in_sync = tuple(replica for replica in leader.isr if replica in replicas)  # observers lead nothing
         return leader._replace(leader_id=somebody_else(self.node_id, last_leader, in_sync, replicas))
@@ -160,7 +172,7 @@ class BrokerContext:
 
     def known_brokers(self) -> list[Broker]:
         """Return the brokers that clients should know, by id: also those that left a moment ago."""
-        left = self.partitions.absences.has_just_left
+        left = self.known_leaders.absences.has_just_left
         brokers = sorted(self.image.brokers.items())
         return [known for node_id, known in brokers if self.is_there(known) or left(node_id)]
 

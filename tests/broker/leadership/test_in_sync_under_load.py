@@ -55,7 +55,7 @@ async def loaded(brokers: int) -> AsyncIterator[Load]:
         await cluster.nodes[1].metadata.create_topics([NewTopic("t", -1, -1, {0: (1, 2, 3)}, {})], 10)
         load = Load(cluster)
         while load.leader is None or len(load.leader.isr) < 3:
-            await cluster.nodes[1].partitions.leaders_changed()
+            await cluster.nodes[1].partitions.known_leaders.leaders_changed()
         loading = asyncio.create_task(load.run())
         try:
             yield load
@@ -76,4 +76,4 @@ async def test_replicas_that_keep_up_stay_in_sync_and_one_that_moves_in_becomes_
         assert load.seen == {(1, 2, 3)}, f"{load.count} batches were appended"
         await metadata.submit(AlterReassignments((Reassignment("t", 0, (1, 2, 4)),)), 10)
         while load.leader is None or load.leader.isr != (1, 2, 4):
-            await load.cluster.nodes[1].partitions.leaders_changed()
+            await load.cluster.nodes[1].partitions.known_leaders.leaders_changed()

@@ -90,7 +90,7 @@ async def answer_while_it_goes(cluster: Cluster, gone: int, question: Message, m
         asked.append(list(node_ids))
         await cluster.stop(gone)
 
-    monkeypatch.setattr(other.partitions.pings, "ask", go_away)
+    monkeypatch.setattr(other.broker.pings, "ask", go_away)
     connection = await Connection.open("127.0.0.1", other.port, timeout_s=10)
     answer = await connection.request(question, 20)
     await connection.close()

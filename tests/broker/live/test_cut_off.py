@@ -46,7 +46,7 @@ def test_clients_of_a_cut_off_broker_are_sent_elsewhere_without_waiting(three_br
     async def hear(*, live: bool) -> bool:
         for other in others:
             deaf.partitions.on_peer(other, live)
-        return deaf.partitions.expects_leader(deaf.partitions.topics["cut-off"])
+        return deaf.partitions.known_leaders.expects_leader(deaf.partitions.topics["cut-off"].topic)
 
     assert not three_brokers.run(lambda _: hear(live=False)), "nobody is made to wait"
     try:

@@ -53,7 +53,7 @@ async def all_in_sync(cluster: Cluster, topic: str) -> None:
     for node in cluster.nodes.values():
         hosted = node.partitions.topics[topic]
         while len(node.broker.leader_of(hosted, 0).isr) < 3:
-            await node.partitions.leaders_changed()
+            await node.partitions.known_leaders.leaders_changed()
 
 
 def test_a_batch_is_on_all_brokers_and_read_from_the_leader(three_brokers: RunningCluster, wires: Wires) -> None:
@@ -176,7 +176,7 @@ async def test_what_is_deleted_goes_without_the_garbage_collector() -> None:
         gc.disable()
         try:
             [created] = await metadata.create_topics([NewTopic("passing", 5, 3)], 60)
-            await partitions.wait_for_leaders([created.topic_id], 60)
+            await partitions.known_leaders.wait_for_leaders([created.topic_id], 60)
             await all_open(cluster)
             # Partition and group have each theirs.
             held = [weakref.ref(partition.log) for node in cluster.nodes.values() for partition in node.partitions]
@@ -193,4 +193,4 @@ async def test_what_is_deleted_goes_without_the_garbage_collector() -> None:
 async def all_open(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         while not node.partitions.is_reconciled:
-            await node.partitions.leaders_changed()
+            await node.partitions.known_leaders.leaders_changed()

@@ -4,7 +4,6 @@ import threading
 from typing import Any
 
 import pytest
-from patching import patch_method
 
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -30,7 +29,7 @@ class Vacant:
         self.running, self.name = running, name
         self.node = next(node for node_id, node in nodes.items() if node_id != self.leader_id)
         self.is_vacant, self.waits, self.times_asked = True, threading.Event(), 0
-        patch_method(patch, self.node.partitions, "expects_leader_of", self.expects_leader_of)
+        patch.setattr(self.node.partitions.known_leaders, "expects_leader_of", self.expects_leader_of)
 
     def expects_leader_of(self, *_: Any) -> bool:
         self.times_asked += 1

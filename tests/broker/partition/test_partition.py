@@ -13,13 +13,13 @@ from barnabas_broker.partition import partition as partition_module
 from barnabas_broker.partition.contracts import PartitionLog, PendingAppend
 from barnabas_broker.partition.partition import (
     GAP_MS,
-    SAVE_ENTRIES,
     SWEPT_MIN,
     NotEnoughReplicasError,
     Partition,
     high_watermark_at,
 )
 from barnabas_broker.partition.producer_state import FORGOTTEN_AT_ONCE, OutOfOrderSequenceError, ProducerTable
+from barnabas_broker.partition.replica_state import SAVE_ENTRIES, ReplicaState
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.image.image import PartitionPlacement, Topic
 from barnabas_raftlog.callbacks import call_each
@@ -151,7 +151,7 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
         topic,
         0,
         cast("PartitionLog", log),
-        ProducerTable(),
+        ReplicaState(),
         min_insync=min_insync,
         message_bytes_max=1_000,
         lag_ms_max=1_000,
@@ -204,7 +204,7 @@ def test_readers_hear_of_what_there_is_to_read_and_of_other_changes_apart() -> N
     told = [host.said.pop()]
     partition.on_committed(1)
     told.append(host.said.pop())
-    partition.starts = cast("Any", SimpleNamespace(commit=lambda _: True, offset=1))
+    partition.state.starts = cast("Any", SimpleNamespace(commit=lambda _: True, offset=1))
     partition.on_committed(2)
     told.append(host.said.pop())
     assert log.log_start_offset == 1

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from broker.wire_client import batch
 
-from barnabas_broker.partition import partition as partition_module
 from barnabas_broker.partition.log_starts import decode_replica_state, encode_replica_state, encode_start
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
@@ -125,7 +124,7 @@ def test_a_follower_is_sent_where_the_log_begins_and_what_is_known_of_the_commit
 def test_what_is_saved_is_as_of_the_call_whenever_it_is_encoded() -> None:
     partition, log = leader_with(4)
     append(partition, count=5, producer_id=5, epoch=0, sequence=20)
-    partition.save_producers()
+    partition.state.save(partition.log)
     for number in range(5, 30):
         append(partition, count=5, producer_id=number, epoch=0, sequence=25 if number == 5 else 0)
         partition.on_committed(number)
@@ -139,7 +138,7 @@ def test_what_is_saved_is_as_of_the_call_whenever_it_is_encoded() -> None:
 def test_nothing_is_encoded_by_whoever_saves(monkeypatch: pytest.MonkeyPatch) -> None:
     partition, log = leader_with(4)
     monkeypatch.setattr(log, "save_state", lambda _index, state: setattr(log, "saved", state))
-    partition.save_producers()
+    partition.state.save(partition.log)
     assert callable(log.saved)
     snapshot = partition.snapshot()
     assert snapshot is not None
@@ -153,18 +152,18 @@ async def test_a_state_that_was_prepared_is_not_decoded_again_when_it_is_install
     table.append(5, 0, 15, 4, 5, 15, 0)
     state = encode_replica_state(15, table.image())
     partition, _ = make(ShrinkingLog())
-    await partition.prepare(b"nothing that can be read")
-    await partition.prepare(state)
+    await partition.state.prepare(b"nothing that can be read")
+    await partition.state.prepare(state)
     decoded = list[bytes]()
 
     def decode(data: bytes) -> tuple[int, ProducerTable]:
         decoded.append(data)
         return decode_replica_state(data)
 
-    monkeypatch.setattr(partition_module, "decode_replica_state", decode)
+    monkeypatch.setattr("barnabas_broker.partition.replica_state.decode_replica_state", decode)
     partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(state)))
     assert (decoded, list(partition.producers.producer_ids())) == ([], [5])
-    await partition.prepare(state)
+    await partition.state.prepare(state)
     other = encode_replica_state(20, table.image())
     partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(other)))
     assert decoded == [other], "it is that of another snapshot"
@@ -180,7 +179,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
     partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(15, table.image())))
     assert partition.producers.batches(5)
     assert partition.snapshot() is None, "it cannot say yet what holds where"
-    partition.save_producers()
+    partition.state.save(partition.log)
     for _ in range(5):
         log.add(1, bytearray(batch(5)))
     partition.on_appended(log.entries)

@@ -17,6 +17,7 @@ class Log:
     def __init__(self, first_index: int, count: int, starts: dict[int, int] | None = None) -> None:
         self.first_index = first_index
         self.log_end_offset = 1  # not empty
+        self.size_bytes = 0
         self.entries: list[Entry] = []
         self.saved: tuple[int, bytes] | None = None
         offset = first_index - 1

@@ -108,7 +108,7 @@ async def in_sync(cluster: Cluster, name: str, replicas: Iterable[int], others: 
                 isr = set(node.broker.leader_of(node.partitions.topics[name], 0).isr)
                 if wanted <= isr and len(isr) == len(wanted) + others:
                     break
-                await node.partitions.leaders_changed()
+                await node.partitions.known_leaders.leaders_changed()
 
 
 def partition_at(cluster: Cluster, node_id: int, name: str) -> Partition:
@@ -127,7 +127,7 @@ async def files_are_at(cluster: Cluster, name: str, replicas: Iterable[int]) -> 
     async with asyncio.timeout(WAIT_S):
         for node_id, node in list(cluster.nodes.items()):
             while not node.partitions.is_reconciled:
-                await node.partitions.leaders_changed()
+                await node.partitions.known_leaders.leaders_changed()
             # What is deleted gets another name at once, and goes when there is time.
             path = Path(cluster.configs[node_id].log_dir) / "replicas" / f"{name}-0-{topic_id.hex()[:8]}"
             found = path.exists()

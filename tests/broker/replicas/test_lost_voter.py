@@ -48,7 +48,7 @@ async def fail(cluster: Cluster) -> None:
     for node in cluster.nodes.values():
         await node.metadata.wait_until(node._is_member, 30.0)
         while not node.partitions.is_reconciled:
-            await node.partitions.leaders_changed()
+            await node.partitions.known_leaders.leaders_changed()
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ def wires(running: RunningCluster) -> Iterator[list[Wire]]:
 
 def parked(running: RunningCluster, wire: Wire, request: Message, version: int) -> None:
     """Send a request and wait until the broker has looked at it, and parked it."""
-    waiters = running.cluster.nodes[1].partitions.fetch_waiters
+    waiters = running.cluster.nodes[1].partitions.waiting.fetches
     before = len(waiters)
     wire.send(request, version)
 
@@ -161,8 +161,8 @@ def test_a_replica_whose_review_fails_keeps_no_other_from_being_reviewed(
     monkeypatch.setattr(Partition, "review", note)
 
     async def do(_: Cluster) -> None:
-        partitions._reviewing.update(dict.fromkeys(mine[index] for index in (0, 1, 2)))
-        partitions._review()
+        partitions.reviews._waiting.update(dict.fromkeys(mine[index] for index in (0, 1, 2)))
+        partitions.reviews._review()
 
     running.run(do)
     assert sorted(set(reviewed)) == [0, 1, 2]

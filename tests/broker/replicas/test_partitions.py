@@ -12,16 +12,20 @@ from patching import patch_method
 from raftlog.log.node import ROOMY, Node
 
 import barnabas_broker.replicas.partitions as broker_partitions
+import barnabas_broker.replicas.reviews as broker_reviews
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.replicas.hosted_topic import group_id_of
 from barnabas_broker.replicas.partitions import (
-    TOLD_AT_ONCE,
-    TOLD_CALLBACKS,
-    WOKEN_PER_ITERATION,
     WORK_OF_A_REPLICA,
     WORK_PER_ITERATION,
     Partitions,
+)
+from barnabas_broker.replicas.waiting_requests import (
+    TOLD_AT_ONCE,
+    TOLD_CALLBACKS,
+    WOKEN_PER_ITERATION,
+    WaitingRequests,
 )
 from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_metadata_quorum.active_controller import Clocks
@@ -125,7 +129,7 @@ async def test_a_change_in_the_moment_that_the_last_one_is_done_is_not_forgotten
     partitions.on_image(with_topics(1), with_topics(2))
     async with asyncio.timeout(5):
         while not partitions.is_reconciled:
-            await partitions.leaders_changed()
+            await partitions.known_leaders.leaders_changed()
 
 
 async def test_elections_are_held_while_replicas_are_opened() -> None:
@@ -133,7 +137,7 @@ async def test_elections_are_held_while_replicas_are_opened() -> None:
     partitions.on_image(with_topics(0), with_topics(1))
     assert multiraft.is_holding
     async with asyncio.timeout(5):
-        await partitions.leaders_changed()
+        await partitions.known_leaders.leaders_changed()
     assert partitions.is_reconciled
     assert not multiraft.is_holding
 
@@ -282,14 +286,14 @@ async def test_whoever_waits_for_the_leaders_of_many_topics_looks_at_the_first_w
         looks.append(topic_id)
         return led[topic_id]
 
-    partitions._announcer.table = cast("Any", SimpleNamespace(count_led=count_led))
-    waiting = asyncio.create_task(partitions.wait_for_leaders(list(partitions.topics_by_id), 5))
+    partitions.known_leaders._announcer.table = cast("Any", SimpleNamespace(count_led=count_led))
+    waiting = asyncio.create_task(partitions.known_leaders.wait_for_leaders(list(partitions.topics_by_id), 5))
     await asyncio.sleep(0)
     looks.clear()
     for topic_id in reversed(partitions.topics_by_id):
         assert not waiting.done()
         led[topic_id] = 1
-        partitions._changed.fire()
+        partitions.known_leaders._changed.fire()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
     await waiting
@@ -384,14 +388,14 @@ async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_also_when_the_b
 async def test_many_who_wait_for_appends_are_told_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     big = await Big.made()
     waiters = [Waiter() for _ in range((TOLD_CALLBACKS + 2) * TOLD_AT_ONCE)]
-    pieces, tell = list[int](), Partitions._tell_some
+    pieces, tell = list[int](), WaitingRequests._tell_some
 
-    def counted(partitions: Partitions) -> None:
+    def counted(waiting: WaitingRequests) -> None:
         before = sum(map(len, (waiter.failed for waiter in waiters)))
-        tell(partitions)
+        tell(waiting)
         pieces.append(sum(map(len, (waiter.failed for waiter in waiters))) - before)
 
-    monkeypatch.setattr(Partitions, "_tell_some", counted)
+    monkeypatch.setattr(WaitingRequests, "_tell_some", counted)
     big.partitions.fail(waiters[:10], ErrorCode.NOT_LEADER_OR_FOLLOWER)
     big.partitions.fail(waiters[10:], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     steps = await big.steps(lambda: sum(not waiter.failed for waiter in waiters))
@@ -420,7 +424,7 @@ async def test_of_those_whose_appends_commit_in_one_drive_some_are_told_in_it_an
 async def test_many_fetches_are_woken_in_pieces_and_each_once() -> None:
     big = await Big.made()
     first, second = list(big.partitions)[:2]
-    waiters = big.partitions.fetch_waiters
+    waiters = big.partitions.waiting.fetches
     fetches = [Waiter(lambda one: waiters.park(one, [first, second])) for _ in range(2 * WOKEN_PER_ITERATION + 1)]
     for fetch in fetches:
         waiters.park(fetch, [first, second])
@@ -431,27 +435,27 @@ async def test_many_fetches_are_woken_in_pieces_and_each_once() -> None:
     for _ in range(9):
         await asyncio.sleep(0)
     assert {fetch.woken for fetch in fetches} == {1, 2}
-    assert not big.partitions._woken
+    assert not big.partitions.waiting._woken
     assert len(waiters) == len(fetches)
     big.partitions.wake(second)
     waiters.take_all()
     await asyncio.sleep(0)
-    assert not big.partitions._woken, "nobody waits any more"
+    assert not big.partitions.waiting._woken, "nobody waits any more"
 
 
 async def test_many_partitions_are_reviewed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_partitions, "REVIEWED_PER_ITERATION", 30)
+    monkeypatch.setattr(broker_reviews, "REVIEWED_PER_ITERATION", 30)
     big = await Big.made()
     reviewed = list[object]()
     monkeypatch.setattr(big.partitions.moves, "review", lambda partition, *_: reviewed.append(partition))
     for partition in big.partitions:
         big.partitions.review_soon(partition)
-    timer = big.partitions._review_timer
+    timer = big.partitions.reviews._timer
     assert timer is not None
     timer.cancel()
-    big.partitions._review()
+    big.partitions.reviews._review()
     big.partitions.review_soon(next(iter(big.partitions)))  # again, and the timer is quicker than the pieces
-    big.partitions._review()
+    big.partitions.reviews._review()
     steps = await big.steps(lambda: 101 - len(reviewed))
     assert steps == [30, 30, 11]  # and thirty at once
     assert reviewed == [*big.partitions, next(iter(big.partitions))]
@@ -461,15 +465,15 @@ async def test_many_partitions_are_reviewed_in_pieces(monkeypatch: pytest.Monkey
 async def test_what_is_led_here_is_gone_through_in_slices_when_a_peer_comes_or_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_partitions, "LOOKED_PER_ITERATION", 40)
+    monkeypatch.setattr(broker_reviews, "LOOKED_PER_ITERATION", 40)
     big = await Big.made()
     for partition in big.partitions:
         partition.is_leader = True
     big.partitions.on_peer(1, True)
-    assert not big.partitions._reviewing
+    assert not big.partitions.reviews._waiting
     found = list[int]()
     for _ in range(4):
         await asyncio.sleep(0)
-        found.append(len(big.partitions._reviewing))
+        found.append(len(big.partitions.reviews._waiting))
     assert found == [40, 80, 100, 100]
     await big.partitions.close()

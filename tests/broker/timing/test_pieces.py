@@ -217,7 +217,7 @@ def test_of_a_topic_with_too_many_partitions_no_leader_is_awaited(count: int) ->
     hosted = SimpleNamespace(topic=Topic(bytes(16), "t", (PartitionPlacement((1,)),) * count, {}))
     broker: Any = Wide()
     broker.partitions.topics = {"t": hosted}
-    broker.partitions.expects_leader, broker.partitions.leadership = looked, lambda *_: None
+    broker.known_leaders = SimpleNamespace(expects_leader=looked, leadership=lambda *_: None)
     exchange: Any = SimpleNamespace(version=4)
     steps: Any = metadata.handle(broker, exchange, MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
     longest, response = longest_stretch(lambda: next(steps))
@@ -425,7 +425,7 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
             return self.passed_ms
 
     broker: Any = Slow()
-    broker.partitions = broker
+    broker.known_leaders = broker
     ids, step = [bytes(16)] * MANY, create_topics.AWAITED_AT_ONCE
     await create_topics.leaders_of(broker, ids[: 2 * step + 1], 3.0)
     assert asked == [step, step, 1]

@@ -166,19 +166,18 @@ class Member:
             TOPIC,
             0,
             cast("PartitionLog", self.log),
-            state.producers,
+            state,
             min_insync=1,
             message_bytes_max=1 << 20,
             lag_ms_max=30_000,
             expiration_ms=1 << 60,
         )
-        self.partition.starts, self.partition.saved_index = state.starts, state.saved_index
         configuration = configuration_of(frozenset(self.world.members))
         self.partition.group = self.raft.add_group(
             GROUP, self.log, configuration, self.partition, preferred=self.node_id == 1
         )
         group = self.partition.group
-        group.sends_files, group.prepare_state = True, self.partition.prepare
+        group.sends_files, group.prepare_state = True, state.prepare
         self.is_up = True
 
     async def die(self, rng: random.Random, *, power: bool) -> None:

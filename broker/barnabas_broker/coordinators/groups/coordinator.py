@@ -184,7 +184,7 @@ class Coordinator:
                 )
                 topic = image.topic_named(OFFSETS_TOPIC)
                 assert topic is not None
-                await self._partitions.wait_for_leaders([topic.topic_id], CREATION_S)
+                await self._partitions.known_leaders.wait_for_leaders([topic.topic_id], CREATION_S)
         except (Refused, TimeoutError) as error:
             logger.warning("%s is not made: %s", OFFSETS_TOPIC, error)
         finally:

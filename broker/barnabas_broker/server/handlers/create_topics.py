@@ -117,7 +117,7 @@ async def leaders_of(broker: BrokerContext, topic_ids: Sequence[bytes], timeout_
     until_ms, slices = broker.now_ms() + timeout_s * 1000, Slices()
     for first in range(0, len(topic_ids), AWAITED_AT_ONCE):
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
-        await broker.partitions.wait_for_leaders(topic_ids[first : first + AWAITED_AT_ONCE], left_s)
+        await broker.known_leaders.wait_for_leaders(topic_ids[first : first + AWAITED_AT_ONCE], left_s)
         if not left_s:
             break
         await slices.yield_if_due()

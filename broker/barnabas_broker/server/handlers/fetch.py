@@ -158,7 +158,7 @@ class _Fetch:
             self.exchange.await_room(self._on_room)
         if len(look.partitions) > PARKED_MAX:
             return
-        waiters = self.broker.partitions.fetch_waiters
+        waiters = self.broker.parked_fetches
         if missing_bytes <= 1 and not (look.size_bytes or look.withheld):
             waiters.park(self, look.partitions)
         else:
@@ -166,7 +166,7 @@ class _Fetch:
             waiters.park(self, gaining, missing_bytes, eager=eager, full=full)
 
     def _on_room(self) -> None:
-        self.broker.partitions.fetch_waiters.discard(self)
+        self.broker.parked_fetches.discard(self)
         call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _stop_awaiting_room(self) -> None:
@@ -182,12 +182,12 @@ class _Fetch:
 
     def _on_timeout(self) -> None:
         self.is_last_look = True
-        self.broker.partitions.fetch_waiters.discard(self)
+        self.broker.parked_fetches.discard(self)
         if not self.is_looking and not self.exchange.is_answered:
             call_each((self,), _Fetch.look, _Fetch.on_error)
 
     def _abandon(self) -> None:
-        self.broker.partitions.fetch_waiters.discard(self)
+        self.broker.parked_fetches.discard(self)
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:

@@ -16,8 +16,8 @@ from collections.abc import Coroutine, Generator, Sequence
 from typing import Any
 
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
+from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.replicas.hosted_topic import HostedTopic
-from barnabas_broker.replicas.partitions import ELECTION_S
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, in_words
 from barnabas_broker.timing.pieces import PIECE
@@ -68,14 +68,14 @@ async def _ask(
     broker: BrokerContext, exchange: Exchange, keys: list[str], homes: list[int | None], elsewhere: list[int]
 ) -> FindCoordinatorResponse:
     """Name other brokers only when they have said that they are there, or have had the time to; see `pings`."""
-    await broker.partitions.pings.ask(elsewhere)
+    await broker.pings.ask(elsewhere)
     complaint = await broker.coordinator.ensure_topic()
     if complaint is not None:
         return await taken(_refused(exchange, keys, ErrorCode.COORDINATOR_NOT_AVAILABLE, complaint))
     hosted = broker.partitions.topics[OFFSETS_TOPIC]
     homes = await taken(_homes(broker, keys, homes))
     indexes = {index for index in homes if index is not None}  # A thousand groups have few partitions between them.
-    await broker.partitions.wait_while(
+    await broker.known_leaders.wait_while(
         lambda: any(_may_be_elected(broker, hosted, index) for index in indexes), ELECTION_S
     )
     return _response(exchange, await taken(_find_all(broker, keys, homes)))
@@ -121,7 +121,7 @@ def _find(broker: BrokerContext, group_id: str, index: int | None) -> Coordinato
 def _may_be_elected(broker: BrokerContext, hosted: HostedTopic, index: int) -> bool:
     """Tell whether a partition without a leader is about to have one that this broker will hear of."""
     has_leader = broker.leader_of(hosted, index).leader_id >= 0
-    return not has_leader and not broker.partitions.is_cut_off(hosted.topic.partitions[index].voters)
+    return not has_leader and not broker.known_leaders.is_cut_off(hosted.topic.partitions[index].voters)
 
 
 def _nobody(key: str, code: ErrorCode, text: str) -> Coordinator:

@@ -24,8 +24,8 @@ from functools import partial
 from typing import Any
 
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC, offsets_topic
+from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.replicas.hosted_topic import HostedTopic
-from barnabas_broker.replicas.partitions import ELECTION_S
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext
 from barnabas_broker.timing.pieces import distinct
@@ -123,31 +123,30 @@ def _count(broker: BrokerContext, request: MetadataRequest) -> int:
 
 
 def _expects_leaders(broker: BrokerContext, request: MetadataRequest) -> bool:
-    return any(broker.partitions.expects_leader(hosted) for hosted in _hosted(broker, request))
+    return any(broker.known_leaders.expects_leader(hosted.topic) for hosted in _hosted(broker, request))
 
 
 def _leaders_elsewhere(broker: BrokerContext, request: MetadataRequest) -> list[int]:
     """Return the other brokers that would be named as leaders, as far as they are thought to be alive."""
-    partitions = broker.partitions
     found = {
         known.leader_id
         for hosted in _hosted(broker, request)
         for index in range(len(hosted.topic.partitions))
-        if (known := partitions.leadership(hosted.topic.topic_id, index)) is not None
+        if (known := broker.known_leaders.leadership(hosted.topic.topic_id, index)) is not None
     }
-    return sorted(node_id for node_id in found - {broker.node_id} if partitions.is_live(node_id))
+    return sorted(node_id for node_id in found - {broker.node_id} if broker.partitions.is_live(node_id))
 
 
 async def _ask_leaders(
     broker: BrokerContext, request: MetadataRequest, version: int, leaders: list[int]
 ) -> MetadataResponse:
     """Name leaders only when they have said that they are there, or have had the time to; see `pings`."""
-    await broker.partitions.pings.ask(leaders)
+    await broker.pings.ask(leaders)
     return await _await_leaders(broker, request, version)
 
 
 async def _await_leaders(broker: BrokerContext, request: MetadataRequest, version: int) -> MetadataResponse:
-    await broker.partitions.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
+    await broker.known_leaders.wait_while(lambda: _expects_leaders(broker, request), ELECTION_S)
     return await taken(_named(broker, request, version, {}))
 
 

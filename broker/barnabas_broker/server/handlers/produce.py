@@ -26,10 +26,10 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import NoReturn, cast
 
+from barnabas_broker.leadership.known_leaders import ELECTION_S
 from barnabas_broker.partition.partition import NotEnoughReplicasError, Partition
 from barnabas_broker.partition.producer_state import InvalidProducerEpochError, OutOfOrderSequenceError
 from barnabas_broker.replicas.hosted_topic import HostedTopic
-from barnabas_broker.replicas.partitions import ELECTION_S
 from barnabas_broker.server.connections import Exchange
 from barnabas_broker.server.context import BrokerContext, Leader, respond
 from barnabas_broker.timing.deadlines import Deadline
@@ -260,10 +260,12 @@ class _Vacancy(_Wait):
 
     async def refuse(self, hosted: HostedTopic) -> None:
         """Wait for an election or a hand-over, then answer; a client that has gone meanwhile changes nothing."""
-        partition, partitions = self.partition, self.produce.broker.partitions
-        await partitions.wait_while(
-            lambda: partition.is_handing_over or partitions.expects_leader_of(hosted, partition.index), ELECTION_S
-        )
+        partition, known_leaders = self.partition, self.produce.broker.known_leaders
+
+        def is_undecided() -> bool:
+            return partition.is_handing_over or known_leaders.expects_leader_of(hosted.topic, partition.index)
+
+        await known_leaders.wait_while(is_undecided, ELECTION_S)
         self.on_failed(self.partition.not_leading_code)
 
 
@@ -334,7 +336,7 @@ def _is_undecided(broker: BrokerContext, hosted: HostedTopic, index: int, refuse
         return False
     if partition.is_leader:
         return partition.is_handing_over
-    return broker.partitions.expects_leader_of(hosted, index)
+    return broker.known_leaders.expects_leader_of(hosted.topic, index)
 
 
 def _note_too_few(broker: BrokerContext, partition: Partition) -> None:

@@ -50,7 +50,7 @@ from barnabas_broker.coordinators.runtime.standby import Standby
 from barnabas_broker.partition.contracts import PendingAppend
 from barnabas_broker.partition.log_starts import encode_start
 from barnabas_broker.partition.partition import Partition
-from barnabas_broker.partition.producer_state import ProducerTable
+from barnabas_broker.partition.replica_state import ReplicaState
 from barnabas_broker.status.events import EventHistory
 from barnabas_broker.timing.timers import Timers
 from barnabas_clients.protocol.error_codes import ErrorCode
@@ -249,7 +249,7 @@ class World:
             self.topic,
             0,
             cast("Any", self.log),
-            ProducerTable(),
+            ReplicaState(),
             min_insync=1,
             message_bytes_max=1 << 20,
             lag_ms_max=1_000,

@@ -66,7 +66,7 @@ async def hand_over(cluster: Cluster) -> None:
         partition.transfer(next(node_id for node_id in partition.replicas if node_id != partition.host.node_id))
     for coordinator, partition in leaders:
         while partition.is_leader:
-            await coordinator._partitions.leaders_changed()
+            await coordinator._partitions.known_leaders.leaders_changed()
 
 
 def test_a_replica_that_reads_ahead_knows_what_the_log_says(monkeypatch: pytest.MonkeyPatch) -> None:

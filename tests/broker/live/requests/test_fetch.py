@@ -123,7 +123,7 @@ def test_a_fetch_behind_a_parked_one_is_answered_after_it(wire: Wire, topic: str
 
 
 def test_a_parked_fetch_goes_with_its_connection(wire: Wire, topic: str, one_broker: RunningCluster) -> None:
-    waiting, waiters = Wire(*wire.socket.getpeername()), one_broker.cluster.nodes[1].partitions.fetch_waiters
+    waiting, waiters = Wire(*wire.socket.getpeername()), one_broker.cluster.nodes[1].partitions.waiting.fetches
     before = len(waiters)
 
     async def go_on(_: Cluster) -> None:

@@ -107,7 +107,7 @@ class Broker:
     def __init__(self, count: int) -> None:
         self.replicas = [Replica(index) for index in range(count)]
         self.waiters: FetchWaiters[Any, Any] = FetchWaiters()
-        self.partitions = SimpleNamespace(fetch_waiters=self.waiters)
+        self.parked_fetches = self.waiters
         self.looks: list[Exchange] = []
 
     def topic(self, *_: object, by_id: bool) -> Any:
@@ -334,7 +334,7 @@ def test_four_thousand_that_wait_for_more_than_ever_comes_are_not_looked_at_for_
     for _ in range(50):
         assert wire.produce(topic, batch()).error_code == ErrorCode.NONE
     assert looks == [4_000]
-    waiters = one_broker.cluster.nodes[1].partitions.fetch_waiters
+    waiters = one_broker.cluster.nodes[1].partitions.waiting.fetches
     assert len(waiters) == 4_000
 
     async def give_up(_: Cluster) -> None:

@@ -52,7 +52,9 @@ def a_start_counts_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 def a_start_is_not_part_of_the_saved_state(patch: pytest.MonkeyPatch) -> None:
     encode = log_starts.encode_replica_state
-    patch.setattr("barnabas_broker.partition.partition.encode_replica_state", lambda _, producers: encode(0, producers))
+    patch.setattr(
+        "barnabas_broker.partition.replica_state.encode_replica_state", lambda _, producers: encode(0, producers)
+    )
 
 
 def a_snapshot_skips_what_is_readable(patch: pytest.MonkeyPatch) -> None:
@@ -69,7 +71,7 @@ def a_snapshot_forgets_the_producers(patch: pytest.MonkeyPatch) -> None:
         yield
         return 0, ProducerTable()
 
-    patch.setattr("barnabas_broker.partition.partition.decode_replica_state_in_steps", decode)
+    patch.setattr("barnabas_broker.partition.replica_state.decode_replica_state_in_steps", decode)
 
 
 MUTANTS: list[Patch] = [

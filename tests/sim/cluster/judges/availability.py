@@ -279,7 +279,11 @@ class Availability:
     def _judge_known(self, name: str, partition: Any, leader_id: int, now_us: int) -> None:
         astray = list[tuple[str, int]]()
         for machine in self._machines.values():
-            known = machine.node.partitions.leadership(partition.topic_id, partition.index) if machine.node else None
+            known = (
+                machine.node.partitions.known_leaders.leadership(partition.topic_id, partition.index)
+                if machine.node
+                else None
+            )
             if known is None or known.leader_id != leader_id:
                 astray.append((machine.name, known.leader_id if known is not None else -1))
         if not astray:
