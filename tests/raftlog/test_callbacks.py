@@ -8,7 +8,8 @@ from barnabas_raftlog.callbacks import call_each
 
 
 def test_those_behind_one_that_raises_are_called_and_its_owner_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    called, told = [], []
+    called = []
+    told = []
 
     def call(number: int) -> None:
         called.append(number)
@@ -39,7 +40,8 @@ def test_what_nobody_can_be_told_of_is_raised_when_all_were_called(has_owner: bo
 
 
 def test_failed_assertions_are_nobodys_to_answer() -> None:
-    called, told = [], []
+    called = []
+    told = []
 
     def call(number: int) -> None:
         called.append(number)

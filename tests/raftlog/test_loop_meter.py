@@ -19,7 +19,9 @@ class Loop:
     """A loop whose callbacks take what the test says, and its meter."""
 
     def __init__(self) -> None:
-        self.wall_ns, self.processor_ns, self.asked = 100 * S, 50 * S, 0
+        self.wall_ns = 100 * S
+        self.processor_ns = 50 * S
+        self.asked = 0
         self.told: list[tuple[str, int, int, int]] = []
         self.used = 0
         self.meter = LoopMeter(lambda: self.wall_ns, self._processor, lambda *said: self.told.append(said), self._use)
@@ -133,7 +135,8 @@ def test_who_waited_is_no_reason_to_say_less_than_nothing() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2 * EXACT_NS), st.integers(0, 12 * S)), max_size=30))
 def test_each_one_counts_once_whichever_way_it_goes(calls: list[tuple[int, int]]) -> None:
-    loop, ended_ns = Loop(), list[int]()
+    loop = Loop()
+    ended_ns = list[int]()
     for took_ns, pause_ns in calls:
         loop.run("any", took_ns, took_ns)
         ended_ns.append(loop.wall_ns)
@@ -187,7 +190,8 @@ def test_whoever_used_the_processor_for_long_is_told_of_once_a_second() -> None:
 
 @given(st.integers(0, 1 << 50))
 def test_a_bucket_is_at_most_a_quarter_wide(took_ns: int) -> None:
-    took_us, bucket = took_ns // 1_000, loop_meter._bucket(took_ns)
+    took_us = took_ns // 1_000
+    bucket = loop_meter._bucket(took_ns)
     if bucket < loop_meter.BUCKETS - 1:
         assert took_us < loop_meter._end_us(bucket) <= max(took_us + 1, took_us * 5 / 4 + 1)
     else:

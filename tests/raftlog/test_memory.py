@@ -31,7 +31,8 @@ def test_a_claim_without_bytes_costs_no_memory() -> None:
 
 
 def test_what_was_freed_goes_back() -> None:
-    freed, kept = [], []
+    freed = []
+    kept = []
     for _ in range(2_000):
         freed.append(b"x" * 50_000)
         kept.append(b"x" * 2_000)  # behind it, so that the C library cannot just let go of its heap's end

@@ -28,7 +28,8 @@ def cut(slices: Slices, data: memoryview) -> list[bytes | None]:
 def rows(columns: Columns) -> list[Record]:
     headers: list[tuple[tuple[str, bytes | None], ...]] = [()] * len(columns.offsets)
     if columns.headers is not None:
-        names, values = cut(columns.headers.names, columns.data), cut(columns.headers.values, columns.data)
+        names = cut(columns.headers.names, columns.data)
+        values = cut(columns.headers.values, columns.data)
         bounds = columns.headers.offsets.tolist()
         headers = [
             tuple(((names[at] or b"").decode(errors="replace"), values[at]) for at in range(start, end))
@@ -50,7 +51,8 @@ def rows(columns: Columns) -> list[Record]:
 @st.composite
 def logs(draw: st.DrawFn) -> tuple[bytes, int]:
     """Return concatenated batches with gaps and control frames between, and their end offset."""
-    offset, data = draw(st.integers(0, 2**40)), b""
+    offset = draw(st.integers(0, 2**40))
+    data = b""
     for _ in range(draw(st.integers(0, 4))):
         if draw(st.booleans()):
             data += control_frame(offset, 1, ControlKind.NO_OP)

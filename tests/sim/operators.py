@@ -13,8 +13,9 @@ a statement sets at once as it was; *leave out* one condition of an `and` or an 
 that change something, or *swap* `min` and `max`.
 
 Left alone: assertions and docstrings, which change nothing in a run that is right; what is only said to people;
-statements of constructors, where one that is missing shows as an AttributeError; variables of a function, which would
-show as a NameError; and the order of two assignments of which neither reads what the other writes.
+statements of constructors, and of what they call by the name of `_init_...`, where one that is missing shows as an
+AttributeError; variables of a function, which would show as a NameError; and the order of two assignments of which
+neither reads what the other writes.
 """
 
 import ast
@@ -92,7 +93,7 @@ def _functions(node: ast.AST, path: str) -> Iterator[tuple[str, Function]]:
 
 
 def _edits(function: Function) -> Iterator[Edit]:
-    is_constructor = function.name == "__init__"
+    is_constructor = function.name.startswith(("__init__", "_init_"))
     waiting: list[ast.AST] = [function]
     while waiting:
         node = waiting.pop()

@@ -266,11 +266,16 @@ class CatchUp:
         if group.prepare_state is not None:
             await group.prepare_state(manifest.state)
         transfer.state, transfer.cause = "installing", ""
-        offer = transfer.offer
         group.prepared = prepared
-        data = manifest.end_offset.to_bytes(8, "big") + manifest.state
-        index, term = manifest.snapshot_index, manifest.snapshot_term
-        self._post(group, InstallSnapshot(offer.term, offer.source, self._node_id, index, term, data))
+        snapshot = InstallSnapshot(
+            term=transfer.offer.term,
+            source=transfer.offer.source,
+            target=self._node_id,
+            snapshot_index=manifest.snapshot_index,
+            snapshot_term=manifest.snapshot_term,
+            data=manifest.end_offset.to_bytes(8, "big") + manifest.state,
+        )
+        self._post(group, snapshot)
 
     async def _fetch_manifest(self, group_id: GroupId, source: int, transfer: Transfer) -> tuple[int, Manifest]:
         data = bytearray()
@@ -318,7 +323,14 @@ class CatchUp:
         self, group_id: GroupId, source: int, manifest_id: int, file: SegmentFile, position: int, size_bytes: int
     ) -> memoryview:
         await self._throttle.take(size_bytes)
-        request = ReadRequest(group_id, manifest_id, file.base_offset, file.first_index, position, size_bytes)
+        request = ReadRequest(
+            group=group_id,
+            manifest_id=manifest_id,
+            base_offset=file.base_offset,
+            first_index=file.first_index,
+            position=position,
+            size_bytes=size_bytes,
+        )
         data = open_chunk(await self._links.call(source, READ, encode(request), CALL_S))
         if not 0 < len(data) <= size_bytes:
             raise MalformedMessageError(f"{len(data)} bytes came where {size_bytes} were asked for")

@@ -64,7 +64,14 @@ class SegmentRepair:
         position = 0
         while position < segment.size_bytes:
             size_bytes = min(CHUNK_BYTES_MAX, segment.size_bytes - position)
-            request = ReadRequest(group, 0, segment.base_offset, segment.first_index, position, size_bytes)
+            request = ReadRequest(
+                group=group,
+                manifest_id=0,
+                base_offset=segment.base_offset,
+                first_index=segment.first_index,
+                position=position,
+                size_bytes=size_bytes,
+            )
             position += len(await self._add(position, peer, READ, request))
 
     async def _fetch_entries(self, peer: int, group: GroupId, segment: Segment) -> None:

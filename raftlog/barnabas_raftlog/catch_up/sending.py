@@ -150,13 +150,25 @@ class CatchUpSource:
         if session.data is None:
             ready_count = await self._prepare(group, session)
             if session.data is None:
-                reply = ManifestReply(session.manifest_id, 0, ready_count, len(session.segments), b"")
-                return encode(reply)
+                preparing = ManifestReply(
+                    manifest_id=session.manifest_id,
+                    total_bytes=0,
+                    ready_count=ready_count,
+                    file_count=len(session.segments),
+                    data=b"",
+                )
+                return encode(preparing)
         data = session.data[request.position : request.position + self._throttle.chunk_bytes]
         await self._throttle.take(len(data))
         session.used_ms = self._clock()
-        count = len(session.segments)
-        return encode(ManifestReply(session.manifest_id, len(session.data), count, count, data))
+        reply = ManifestReply(
+            manifest_id=session.manifest_id,
+            total_bytes=len(session.data),
+            ready_count=len(session.segments),
+            file_count=len(session.segments),
+            data=data,
+        )
+        return encode(reply)
 
     def _begin(self, source: int, group: RaftGroup) -> _Session:
         key, now_ms = (source, group.group_id), self._clock()

@@ -72,8 +72,16 @@ def decode_digests(header: tuple[Any, ...], source: int) -> list[tuple[GroupId, 
             suffix, term, leader, last_index, last_term, last = numbers[place : place + NUMBERS]
             if suffix > SUFFIX_MAX or not last_term <= term <= TERM_MAX:
                 raise MalformedMessageError(f"no group {suffix}, or an entry of term {last_term} in term {term}")
-            leader_id = leader - 1 if leader else None
-            place_and_round = (term, leader_id, last_index, last_term, last >> 1, last & 1 == 1)
-            digest = PeerDigest(source, *place_and_round, wants_answer, directory_id)
+            digest = PeerDigest(
+                peer=source,
+                term=term,
+                leader_id=leader - 1 if leader else None,
+                last_index=last_index,
+                last_term=last_term,
+                round=last >> 1,
+                at_rest=last & 1 == 1,
+                wants_answer=wants_answer,
+                directory_id=directory_id,
+            )
             decoded.append((GroupId(prefix + suffix.to_bytes(4, "big")), digest))
     return decoded

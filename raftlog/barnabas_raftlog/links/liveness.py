@@ -190,9 +190,17 @@ class PeerLiveness:
         """Return the datagram to send now."""
         self._sequence += 1
         self._sent_at_ms[self._sequence % SENT_REMEMBERED] = now_ms
-        delay_ms = max(0, now_ms - self._last_at_ms)
-        echo = (self.incarnation or 0, self._last_sequence, delay_ms)
-        return Datagram(node_id, incarnation, self._sequence, *echo, dialled, accepted, is_busy)
+        return Datagram(
+            node_id=node_id,
+            incarnation=incarnation,
+            sequence=self._sequence,
+            echo_incarnation=self.incarnation or 0,
+            echo_sequence=self._last_sequence,
+            echo_delay_ms=max(0, now_ms - self._last_at_ms),
+            dialled=dialled,
+            accepted=accepted,
+            is_busy=is_busy,
+        )
 
     def on_datagram(self, datagram: Datagram, my_incarnation: int, now_ms: int) -> bool:
         """Take one in; True if it counted: of the peer's known life, newer than what came before, and not too new."""

@@ -242,20 +242,47 @@ def _decode_small(item: tuple[Any, ...], source: int, target: int, directory_id:
     _check(numbers)
     if kind == _APPEND_RESPONSE:
         term, match_index, round_, flags, hint_index, hint_term = numbers
-        told = (match_index, round_, flags & 1 != 0, hint_index, hint_term, directory_id, flags >> 1)
-        return AppendResponse(term, source, target, *told)
+        return AppendResponse(
+            term=term,
+            source=source,
+            target=target,
+            match_index=match_index,
+            round=round_,
+            rejected=flags & 1 != 0,
+            hint_index=hint_index,
+            hint_term=hint_term,
+            directory_id=directory_id,
+            uncertain=flags >> 1,
+        )
     if kind == _VOTE_REQUEST:
         term, last_index, last_term, flags = numbers
-        pre, transfer, is_learner = flags & 1 != 0, flags & 2 != 0, flags & 4 != 0
-        return VoteRequest(term, source, target, last_index, last_term, pre, transfer, is_learner)
+        return VoteRequest(
+            term=term,
+            source=source,
+            target=target,
+            last_index=last_index,
+            last_term=last_term,
+            pre=flags & 1 != 0,
+            transfer=flags & 2 != 0,
+            is_learner=flags & 4 != 0,
+        )
     if kind == _VOTE_RESPONSE:
         term, flags, commit_index, commit_term = numbers
-        granted, pre, uncertain, blank = (flags & bit != 0 for bit in (1, 2, 4, 8))
-        about_log = (uncertain, commit_index, commit_term, blank)
-        return VoteResponse(term, source, target, granted, pre, directory_id, *about_log)
+        return VoteResponse(
+            term=term,
+            source=source,
+            target=target,
+            granted=flags & 1 != 0,
+            pre=flags & 2 != 0,
+            directory_id=directory_id,
+            uncertain=flags & 4 != 0,
+            commit_index=commit_index,
+            commit_term=commit_term,
+            blank=flags & 8 != 0,
+        )
     if kind == _REMOVED:
         term, index, index_term = numbers
-        return Removed(term, source, target, index, index_term)
+        return Removed(term=term, source=source, target=target, index=index, index_term=index_term)
     (term,) = numbers
     if kind == _TIMEOUT_NOW:
         return TimeoutNow(term, source, target)
@@ -278,37 +305,49 @@ def _decode_append(
     _check((term, prev_index, prev_term, commit_index, round_, flags, *released))
     if len(released) > 1:
         raise MalformedMessageError(f"an append of {len(item)} fields")
-    released_index = released[0] if released else 0
-    quiesce, certain = flags & 1 != 0, flags >> 1
     if type(sizes) is not tuple or type(terms) is not tuple:
         raise MalformedMessageError("sizes and terms of an append are arrays")
-    if not sizes:
-        if terms:
-            raise MalformedMessageError("an append without entries has terms")
-        fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
-        return AppendEntries(*fields, (), certain, released_index), position
-    _check(sizes)
-    total = sum(sizes)
-    taken = _take(payload, position, total, share=share)
-    entry_terms = [term] * len(sizes) if not terms else _decode_terms(terms, len(sizes))
-    if prev_index + len(sizes) > INT_MAX or max(entry_terms) > term:
-        raise MalformedMessageError(f"entries of terms up to {max(entry_terms)} after {prev_index} in term {term}")
     entries: list[Entry] = []
-    start = before_term = 0
-    end_offset: int | None = None
-    for number, (entry_term, size) in enumerate(zip(entry_terms, sizes, strict=True), prev_index + 1):
-        frame = taken[start : start + size]
-        start += size
-        batch = verify(frame)
-        if batch.leader_epoch != entry_term:
-            raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
-        if entry_term < before_term or end_offset not in {None, batch.base_offset}:
-            place = f"of term {entry_term} at offset {batch.base_offset}"
-            raise MalformedMessageError(f"entry {number} {place} follows term {before_term} and offset {end_offset}")
-        before_term, end_offset = entry_term, batch.end_offset
-        entries.append(Entry(number, entry_term, frame))
-    fields = (term, source, target, prev_index, prev_term, commit_index, round_, quiesce)
-    append = AppendEntries(*fields, entries, certain, released_index)
+    total = 0
+    if sizes:
+        _check(sizes)
+        total = sum(sizes)
+        taken = _take(payload, position, total, share=share)
+        entry_terms = [term] * len(sizes) if not terms else _decode_terms(terms, len(sizes))
+        if prev_index + len(sizes) > INT_MAX or max(entry_terms) > term:
+            raise MalformedMessageError(f"entries of terms up to {max(entry_terms)} after {prev_index} in term {term}")
+        start = 0
+        before_term = 0
+        end_offset: int | None = None
+        for number, (entry_term, size) in enumerate(zip(entry_terms, sizes, strict=True), prev_index + 1):
+            frame = taken[start : start + size]
+            start += size
+            batch = verify(frame)
+            if batch.leader_epoch != entry_term:
+                raise MalformedMessageError(f"entry {number} of term {entry_term} is stamped {batch.leader_epoch}")
+            if entry_term < before_term or end_offset not in {None, batch.base_offset}:
+                place = f"of term {entry_term} at offset {batch.base_offset}"
+                raise MalformedMessageError(
+                    f"entry {number} {place} follows term {before_term} and offset {end_offset}"
+                )
+            before_term = entry_term
+            end_offset = batch.end_offset
+            entries.append(Entry(number, entry_term, frame))
+    elif terms:
+        raise MalformedMessageError("an append without entries has terms")
+    append = AppendEntries(
+        term=term,
+        source=source,
+        target=target,
+        prev_index=prev_index,
+        prev_term=prev_term,
+        commit_index=commit_index,
+        round=round_,
+        quiesce=flags & 1 != 0,
+        entries=entries or (),
+        certain=flags >> 1,
+        released_index=released[0] if released else 0,
+    )
     return append, position + total
 
 
@@ -334,6 +373,14 @@ def _decode_install(
     if snapshot_index > INDEX_MAX:
         raise MalformedMessageError(f"a snapshot up to entry {snapshot_index}; no log reaches beyond {INDEX_MAX}")
     data = _take(payload, position, size, share=share)
-    place = (term, source, target, snapshot_index, snapshot_term)
-    install = InstallSnapshot(*place, data, Configuration.decode(members), (since[0], since[1]) if since else None)
+    install = InstallSnapshot(
+        term=term,
+        source=source,
+        target=target,
+        snapshot_index=snapshot_index,
+        snapshot_term=snapshot_term,
+        data=data,
+        configuration=Configuration.decode(members),
+        witness_since=(since[0], since[1]) if since else None,
+    )
     return install, position + size

@@ -502,7 +502,15 @@ class Driver:
         core = group.core
         text = "its log lacks a beginning that this member needs, or that nobody has any more"
         self._facts.append((group.group_id, Fact("replica begun anew", core.term, text)))
-        empty = InstallSnapshot(core.term, self.node_id, self.node_id, 0, 0, b"", group.log.configuration)
+        empty = InstallSnapshot(
+            term=core.term,
+            source=self.node_id,
+            target=self.node_id,
+            snapshot_index=0,
+            snapshot_term=0,
+            data=b"",
+            configuration=group.log.configuration,
+        )
         group.notices.append((group.listener.install, empty))
         self._greet(group, group.members)
         self.post(group, TICK)
@@ -662,5 +670,11 @@ class Driver:
 
 def _without_offset(install: InstallSnapshot) -> InstallSnapshot:
     """Return a snapshot as its listener gets it: `RaftGroup.snapshot` has put the log's end offset in front."""
-    place = (install.snapshot_index, install.snapshot_term)
-    return InstallSnapshot(install.term, install.source, install.target, *place, memoryview(install.data)[8:])
+    return InstallSnapshot(
+        term=install.term,
+        source=install.source,
+        target=install.target,
+        snapshot_index=install.snapshot_index,
+        snapshot_term=install.snapshot_term,
+        data=memoryview(install.data)[8:],
+    )

@@ -115,5 +115,12 @@ class Greetings:
         is_durable = log.durable_index == log.last_index and not core.uncertain
         at_rest = core.quiescent if core.role is Role.LEADER else is_durable
         return PeerDigest(
-            self._node_id, core.term, core.leader_id, log.last_index, log.last_term, core.round, at_rest, False
+            peer=self._node_id,
+            term=core.term,
+            leader_id=core.leader_id,
+            last_index=log.last_index,
+            last_term=log.last_term,
+            round=core.round,
+            at_rest=at_rest,
+            wants_answer=False,
         )

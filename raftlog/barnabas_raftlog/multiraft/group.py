@@ -281,10 +281,18 @@ class RaftGroup:
 
     def discount(self, node_id: int) -> None:
         """Count nothing any more that `node_id` has acknowledged: its log has failed, and will be another one."""
-        core = self.core
-        self._driver.post(
-            self, AppendResponse(core.term, node_id, core.node_id, 0, 0, True, 0, 0, uncertain=DISCOUNTED)
+        refusal = AppendResponse(
+            term=self.core.term,
+            source=node_id,
+            target=self.core.node_id,
+            match_index=0,
+            round=0,
+            rejected=True,
+            hint_index=0,
+            hint_term=0,
+            uncertain=DISCOUNTED,
         )
+        self._driver.post(self, refusal)
 
     async def confirm(self) -> None:
         """Wait until a majority has said, after this call, that this node still leads (ReadIndex, thesis 6.4).

@@ -172,12 +172,12 @@ class MultiRaft:
 
         def make_core(commit_index: int) -> RaftCore:
             return RaftCore(
-                Member(self.node_id, self._storage.directory_id),
-                self._storage.hard_state(group_id),
-                log,
-                commit_index,
-                self._timing,
-                self._rng,
+                member=Member(self.node_id, self._storage.directory_id),
+                hard_state=self._storage.hard_state(group_id),
+                log=log,
+                commit_index=commit_index,
+                timing=self._timing,
+                rng=self._rng,
                 preferred=preferred,
                 # Not a newer time: a drive in which the core is renewed steps it again, with the time it began at.
                 now_ms=driver.now_ms,

@@ -117,15 +117,15 @@ class RaftCore(RaftState):
         if after_persist:
             self.out_after_persist = []
         ready = Ready(
-            hard_state,
-            self.out_truncate_from,
-            self.out_append,
-            self.out_append_no_op,
-            self.out_install,
-            messages,
-            after_persist,
-            self.out_facts,
-            self.out_repeat_members,
+            hard_state=hard_state,
+            truncate_from=self.out_truncate_from,
+            append=self.out_append,
+            append_no_op=self.out_append_no_op,
+            install=self.out_install,
+            messages=messages,
+            messages_after_persist=after_persist,
+            facts=self.out_facts,
+            repeat_members=self.out_repeat_members,
         )
         if self.out_facts:
             self.out_facts = []
@@ -163,7 +163,17 @@ def _on_install_snapshot(raft: RaftState, message: InstallSnapshot) -> None:
 def _refuse_old_leader(raft: RaftState, message: AppendEntries | InstallSnapshot) -> None:
     """Tell a deposed leader our term; the rest of the answer means nothing to it."""
     raft.out_messages.append(
-        AppendResponse(raft.term, raft.node_id, message.source, 0, 0, True, 0, 0, raft.directory_id)
+        AppendResponse(
+            term=raft.term,
+            source=raft.node_id,
+            target=message.source,
+            match_index=0,
+            round=0,
+            rejected=True,
+            hint_index=0,
+            hint_term=0,
+            directory_id=raft.directory_id,
+        )
     )
 
 

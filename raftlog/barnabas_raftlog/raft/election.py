@@ -112,10 +112,25 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     if raft.is_lone_voter and not raft.is_blank:
         _on_majority(raft)
         return
-    last_index, last_term, term = raft.log.last_index, raft.log.last_term, raft.term + pre
+    _request_votes(raft, pre=pre, transfer=transfer)
+
+
+def _request_votes(raft: RaftState, *, pre: bool, transfer: bool) -> None:
+    """Ask every voter in the name of the campaign that has just begun."""
     outbox = raft.out_messages if pre else raft.out_after_persist
     for peer in sorted((raft.voters | raft.rivals.voter_ids) - {raft.node_id}):
-        outbox.append(VoteRequest(term, raft.node_id, peer, last_index, last_term, pre, transfer, not stands))
+        outbox.append(
+            VoteRequest(
+                term=raft.term + pre,
+                source=raft.node_id,
+                target=peer,
+                last_index=raft.log.last_index,
+                last_term=raft.log.last_term,
+                pre=pre,
+                transfer=transfer,
+                is_learner=not raft.may_stand,
+            )
+        )
 
 
 def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
@@ -157,8 +172,18 @@ def on_vote_request(raft: RaftState, request: VoteRequest) -> None:
 
 def _answer(raft: RaftState, request: VoteRequest, term: int, *, granted: bool) -> VoteResponse:
     index = min(raft.commit_index, request.last_index) if raft.log.may_forget else 0
-    told = (raft.directory_id, raft.uncertain > 0, index, raft.log.term_at(index) or 0, raft.is_blank)
-    return VoteResponse(term, raft.node_id, request.source, granted, request.pre, *told)
+    return VoteResponse(
+        term=term,
+        source=raft.node_id,
+        target=request.source,
+        granted=granted,
+        pre=request.pre,
+        directory_id=raft.directory_id,
+        uncertain=raft.uncertain > 0,
+        commit_index=index,
+        commit_term=raft.log.term_at(index) or 0,
+        blank=raft.is_blank,
+    )
 
 
 def _tell_removed(raft: RaftState, source: int) -> None:
@@ -171,7 +196,13 @@ def _tell_removed(raft: RaftState, source: int) -> None:
 def removed(raft: RaftState, node_id: int) -> Removed:
     """Return the word that a node is no member by the last entry that is known to be committed here."""
     index = raft.commit_index
-    return Removed(raft.term, raft.node_id, node_id, index, raft.log.term_at(index) or 0)
+    return Removed(
+        term=raft.term,
+        source=raft.node_id,
+        target=node_id,
+        index=index,
+        index_term=raft.log.term_at(index) or 0,
+    )
 
 
 def on_removed(raft: RaftState, message: Removed) -> None:
@@ -251,7 +282,11 @@ def _become_leader(raft: RaftState) -> None:
     raft.ends = LogEnds(raft.log.last_index, raft.timing.heartbeat_interval_ms)
     raft.progress = {
         peer: Progress(
-            *(peer, raft.directories[peer], raft.ends, raft.term_start_index, raft.now_ms),
+            peer=peer,
+            directory_id=raft.directories[peer],
+            ends=raft.ends,
+            next_index=raft.term_start_index,
+            now_ms=raft.now_ms,
             is_voter=peer in raft.voters,
             live=peer not in raft.silent,
             is_witness=peer in raft.witnesses,

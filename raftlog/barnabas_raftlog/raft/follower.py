@@ -103,9 +103,16 @@ def _reject(raft: RaftState, append: AppendEntries) -> None:
     assert hint_term is not None
     raft.out_messages.append(
         AppendResponse(
-            *(raft.term, raft.node_id, append.source, append.prev_index, append.round, True, hint_index, hint_term),
-            raft.directory_id,
-            raft.uncertain,
+            term=raft.term,
+            source=raft.node_id,
+            target=append.source,
+            match_index=append.prev_index,
+            round=append.round,
+            rejected=True,
+            hint_index=hint_index,
+            hint_term=hint_term,
+            directory_id=raft.directory_id,
+            uncertain=raft.uncertain,
         )
     )
 
@@ -118,9 +125,16 @@ def _report(raft: RaftState) -> None:
     raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
     raft.out_messages.append(
         AppendResponse(
-            *(raft.term, raft.node_id, raft.leader_id, match_index, raft.leader_round, False, 0, 0),
-            raft.directory_id,
-            raft.uncertain,
+            term=raft.term,
+            source=raft.node_id,
+            target=raft.leader_id,
+            match_index=match_index,
+            round=raft.leader_round,
+            rejected=False,
+            hint_index=0,
+            hint_term=0,
+            directory_id=raft.directory_id,
+            uncertain=raft.uncertain,
         )
     )
 

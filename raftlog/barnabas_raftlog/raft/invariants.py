@@ -1,14 +1,14 @@
-"""What must hold, checked after every step: by unit tests, by the simulator, by debug builds of a node. Pure.
+"""Asserts what must hold after every step; for tests and the simulator. Pure.
 
-`check_member` looks at one member alone. `GroupHistory` watches a whole group and remembers: the five properties of
-the paper's figure 3, and the promises that they rest on. A broken promise needs one accident to show, a broken
-outcome several in a row, so the promises catch most mistakes first.
+No product code imports this. `check_member` looks at one member alone. `GroupHistory` watches a whole group and
+remembers: the five properties of the paper's figure 3, and the promises that they rest on. A broken promise needs one
+accident to show, a broken outcome several in a row, so the promises catch most mistakes first.
 
 Log matching is checked by induction instead of by comparing logs: an (index, term) always names the same bytes and
 the same previous term. That is all the property says, and costs one dictionary entry for each entry appended.
 
-Members change. Whatever speaks of a majority means one of the configuration that the member in question holds, and a
-vote or a copy counts for the disk that it is on: `disks` has one for each member, a lost one as it last was.
+Members change. A majority is always one of the configuration that the member in question holds, and a vote or a copy
+counts for the disk that it is on: `disks` has one for each member, a lost one as it last was.
 """
 
 from collections.abc import Mapping, Sequence

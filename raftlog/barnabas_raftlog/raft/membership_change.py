@@ -88,8 +88,15 @@ def _lead(raft: RaftState) -> None:
         progress = followed.get(peer)
         if progress is None or progress.directory_id != raft.directories[peer]:
             assert raft.ends is not None
-            place = (raft.ends, raft.log.last_index + 1, raft.now_ms)
-            progress = Progress(peer, raft.directories[peer], *place, is_voter=False, live=False)
+            progress = Progress(
+                peer=peer,
+                directory_id=raft.directories[peer],
+                ends=raft.ends,
+                next_index=raft.log.last_index + 1,
+                now_ms=raft.now_ms,
+                is_voter=False,
+                live=False,
+            )
             progress.assumed_ms = NEVER_MS  # Unlike those that a new leader finds, it never was.
             raft.silent.add(peer)
         progress.is_voter = peer in raft.voters

@@ -39,33 +39,39 @@ class Progress:
     the window is empty unless the state is REPLICATE; `in_flight_bytes` is the sum over the window.
     """
 
-    __slots__ = (
-        "assumed_ms",
-        "certain_index",
-        "certain_round",
-        "directory_id",
-        "ends",
-        "in_flight",
-        "in_flight_bytes",
-        "is_lost",
-        "is_missed",
-        "is_told",
+    __slots__ = (  # noqa: RUF023 - in groups, in the order in which a reader wants them
+        # Who it is. Set when it is made, and again when the members change.
+        "peer",  # its node id
+        "directory_id",  # of the disk that it was added with
         "is_voter",
         "is_witness",
-        "last_answer_ms",
-        "last_sent_ms",
-        "live",
-        "loading",
-        "match_index",
-        "next_index",
-        "peer",
-        "probe_round",
-        "probe_sent",
-        "round",
-        "snapshot_index",
-        "snapshot_sent_ms",
-        "state",
-        "uncertain",
+        "ends",  # where the leader's log ended, and when; one for all followers
+        # What it has, and what it is sent next.
+        "state",  # how it may be sent to; see the module
+        "match_index",  # it has the log durably up to here; 0 when that ceased to count
+        "next_index",  # the next entry to be sent
+        "in_flight",  # the window, oldest first: (last index of an append, its bytes)
+        "in_flight_bytes",  # all of the window
+        "probe_sent",  # the one append of PROBE is under way
+        "probe_round",  # refusals of appends from before this round are old
+        "loading",  # entries that it needs are being read from disk, until `EntriesLoaded`
+        "snapshot_index",  # SNAPSHOT ends when it has the log up to here
+        "snapshot_sent_ms",  # when it was sent the newest snapshot
+        # Whether it answers.
+        "live",  # it answers, or its node was reported live since it last did not
+        "is_missed",  # not live only because it does not answer; its node was not reported silent
+        "is_lost",  # its node answers with another disk: this member never will again
+        "round",  # the newest of the leader's rounds that it has answered
+        "last_sent_ms",  # when it was last sent something, or began to be followed
+        "last_answer_ms",  # when it last answered, or began to be followed
+        # Whether it may have lost what it acknowledged (`uncertainty`).
+        "uncertain",  # the number of the return from which it may have; 0: it has not, or has caught up
+        "certain_index",  # it counts again once it has the log up to here,
+        "certain_round",  # and answers from this round on
+        "is_told",  # whether it was told that it counts again
+        # How well it keeps up (`log_ends`).
+        "assumed_ms",  # when it is taken to have had everything, unseen: as the term begins, or when what it had
+        # acknowledged ceases to count; `NEVER_MS`: it has to be seen
     )
 
     def __init__(
@@ -80,36 +86,31 @@ class Progress:
         live: bool,
         is_witness: bool = False,
     ) -> None:
-        self.peer, self.directory_id, self.ends = peer, directory_id, ends
-        self.is_voter, self.is_witness = is_voter, is_witness
+        self.peer = peer
+        self.directory_id = directory_id
+        self.is_voter = is_voter
+        self.is_witness = is_witness
+        self.ends = ends
+        self.state = ProgressState.PROBE
         self.match_index = 0
         self.next_index = next_index
-        self.state = ProgressState.PROBE
-        # The window, oldest first: (last index of an append, its bytes).
         self.in_flight = list[tuple[int, int]]()
         self.in_flight_bytes = 0
         self.probe_sent = False
-        # Refusals of appends from before this round are old.
         self.probe_round = 0
-        # Entries it needs are being read from disk; `EntriesLoaded` ends that.
         self.loading = False
+        self.snapshot_index = 0
+        self.snapshot_sent_ms = 0
         self.live = live
-        # Not live only because it does not answer; its node was not reported silent.
         self.is_missed = False
-        # Its node answers with another disk: this member never will again.
         self.is_lost = False
-        # Its number if it may have lost what it acknowledged; from which index and round on it counts again; whether it
-        # was told so.
-        self.uncertain = self.certain_index = self.certain_round = 0
-        self.is_told = False
-        # The newest of the leader's rounds that it has answered.
         self.round = 0
         self.last_sent_ms = now_ms
         self.last_answer_ms = now_ms
-        self.snapshot_index = 0
-        self.snapshot_sent_ms = 0
-        # When it is taken to have had everything, whatever `match_index` says: as the term begins, or when what it had
-        # acknowledged ceased to count. `NEVER_MS`: it has to be seen.
+        self.uncertain = 0
+        self.certain_index = 0
+        self.certain_round = 0
+        self.is_told = False
         self.assumed_ms = now_ms
 
     def become_probe(self, next_index: int) -> None:

@@ -75,6 +75,15 @@ def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
 def _take_for_a_heartbeat(raft: RaftState, digest: PeerDigest) -> None:
     if digest.term > raft.term:
         election.become_follower(raft, digest.term, f"node {digest.peer} is in term {digest.term}")
-    index, term = digest.last_index, digest.last_term
-    heartbeat = AppendEntries(digest.term, digest.peer, raft.node_id, index, term, index, digest.round, True, ())
+    heartbeat = AppendEntries(
+        term=digest.term,
+        source=digest.peer,
+        target=raft.node_id,
+        prev_index=digest.last_index,
+        prev_term=digest.last_term,
+        commit_index=digest.last_index,
+        round=digest.round,
+        quiesce=True,
+        entries=(),
+    )
     follower.on_append_entries(raft, heartbeat)

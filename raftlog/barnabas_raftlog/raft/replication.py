@@ -86,10 +86,17 @@ def _send_entries(raft: RaftState, progress: Progress) -> bool:
     prev_index = start_index - 1
     raft.out_messages.append(
         AppendEntries(
-            *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, False),
-            entries,
-            progress.uncertain if progress.is_told else 0,
-            releasable_index(raft) if progress.is_witness else 0,
+            term=raft.term,
+            source=raft.node_id,
+            target=progress.peer,
+            prev_index=prev_index,
+            prev_term=prev_term,
+            commit_index=raft.commit_index,
+            round=raft.round,
+            quiesce=False,
+            entries=entries,
+            certain=progress.uncertain if progress.is_told else 0,
+            released_index=releasable_index(raft) if progress.is_witness else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -133,10 +140,17 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
             _send_snapshot(raft, progress)
     raft.out_messages.append(
         AppendEntries(
-            *(raft.term, raft.node_id, progress.peer, prev_index, prev_term, raft.commit_index, raft.round, quiesce),
-            (),
-            progress.uncertain if progress.is_told else 0,
-            releasable_index(raft) if progress.is_witness else 0,
+            term=raft.term,
+            source=raft.node_id,
+            target=progress.peer,
+            prev_index=prev_index,
+            prev_term=prev_term,
+            commit_index=raft.commit_index,
+            round=raft.round,
+            quiesce=quiesce,
+            entries=(),
+            certain=progress.uncertain if progress.is_told else 0,
+            released_index=releasable_index(raft) if progress.is_witness else 0,
         )
     )
     progress.last_sent_ms = raft.now_ms
@@ -154,10 +168,18 @@ def _send_snapshot(raft: RaftState, progress: Progress) -> None:
     index, term, data = snapshot
     assert index >= raft.log.first_index - 1, f"a snapshot of {index} leaves a hole before {raft.log.first_index}"
     progress.become_snapshot(index, raft.now_ms)
-    configuration = raft.log.configuration_at(index)
-    place = (raft.term, raft.node_id, progress.peer, index, term)
-    since = None if start is None else max(raft.configuration_place, (term, index))
-    raft.out_messages.append(InstallSnapshot(*place, data, configuration, since))
+    raft.out_messages.append(
+        InstallSnapshot(
+            term=raft.term,
+            source=raft.node_id,
+            target=progress.peer,
+            snapshot_index=index,
+            snapshot_term=term,
+            data=data,
+            configuration=raft.log.configuration_at(index),
+            witness_since=None if start is None else max(raft.configuration_place, (term, index)),
+        )
+    )
     why = f"needs entries before {raft.log.first_index}" if start is None else f"is a witness, and begins after {index}"
     raft.note("snapshot sent", f"node {progress.peer} {why}")
 

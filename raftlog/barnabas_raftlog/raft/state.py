@@ -1,8 +1,8 @@
-"""The state of one member of a Raft group, and the few rules that every part of the core needs. Pure.
+"""The state of one member of a Raft group, field by field. Pure.
 
 `election`, `replication`, `leadership` and `follower` are functions over this state, one file for each subject of
-the paper; `core` chooses among them and turns what they left behind into one `Ready`. Nothing outside `raft/`
-writes here.
+the paper; `core` chooses among them and turns what they left behind into one `Ready`. The rules that all of them need
+are methods here: who the members are, who trusts whom, when to stand for election. Nothing outside `raft/` writes here.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -18,9 +18,9 @@ from .quorum import majority_value
 
 __all__ = ["REST_MS", "RaftState", "Role", "RoundTrip", "SnapshotSource", "Timing"]
 
-# How long a leader waits at least before it says that all is committed and quiet: after it began, after it said so, and
-# after what it was given within this time.
 REST_MS = 20
+"""A leader waits at least so long before it says that all is committed and quiet: after it began, after it said so, and
+after what it was given within this time."""
 
 SnapshotSource = Callable[[int | None], tuple[int, int, bytes] | None]
 """Returns (last index covered, its term, state) of the newest snapshot, or None while there is none.
@@ -31,7 +31,7 @@ Called with an index of the log, or the one before its first: of that very place
 class Timing(msgspec.Struct, frozen=True):
     """How long to wait, and how much to send. All members of a group should agree on the times.
 
-    The times are for nodes next to each other: where others are farther away, waits for their answers are longer
+    The times are for nodes next to each other; if others are farther away, waits for their answers are longer
     (`RoundTrip`). `election_timeout_ms` must exceed the longest round trip that is to be survived, including a slow
     disk on the way of a vote.
     """
@@ -46,8 +46,8 @@ class Timing(msgspec.Struct, frozen=True):
 class RoundTrip(msgspec.Struct):
     """How long the farthest live node takes to answer, in ms, as it was measured. One for all groups of a node.
 
-    The driver's side changes it, cores read it: whoever waits for answers waits for so much longer, and whoever leaves
-    somebody else the time to stand for election leaves it so much longer as well.
+    The driver's side changes it, cores read it: waits for answers, and the time that is left to others to stand for
+    election, are longer by it.
     """
 
     ms: int = 0
@@ -67,87 +67,96 @@ class RaftState:
     Invariants: `term` and `commit_index` never decrease; `voted_for` is set at most once in a term;
     `commit_index` <= `verified_index` <= last index on a follower; `progress` is empty unless LEADER;
     `deadline_ms` is None on a quiescent member (unless it leads and must remind somebody), on a lone leader, and on
-    whoever is outside. `configuration` is what the log says, as of the beginning of the newest step; `voters`,
-    `learners`, `peers` and what follows them are taken from it and from nowhere else (`read_members`). `replaced` is
-    the one before it, if the log may forget and no repetition in it says that the change was committed; else nobody.
+    a member that is outside.
     """
 
-    __slots__ = (
-        "active_since_ms",
-        "asked_round",
-        "attempts",
-        "ballots",
-        "blank",
-        "busy_peers",
-        "commit_index",
-        "configuration",
-        "configuration_index",
-        "confirm_round",
-        "confirmed",
-        "consents",
-        "deadline_ms",
-        "directories",
-        "directory_id",
-        "doubtful",
-        "ends",
-        "given_up",
-        "heard_ms",
-        "is_blank",
-        "is_lone_voter",
-        "is_outside",
-        "is_voter",
-        "is_witness",
-        "lacks_beginning",
-        "leader_id",
-        "leader_round",
-        "learners",
-        "led_term",
-        "log",
-        "lot",
-        "may_stand",
-        "member",
-        "node_id",
-        "now_ms",
-        "out_after_persist",
-        "out_append",
-        "out_append_no_op",
-        "out_batch",
-        "out_facts",
-        "out_install",
-        "out_messages",
-        "out_repeat_members",
-        "out_truncate_from",
-        "peers",
-        "pre_voting",
-        "preferred",
-        "progress",
-        "quiescent",
-        "refusals",
-        "released_index",
-        "removed_at",
-        "replaced",
-        "reported_index",
-        "rest_ms",
-        "rng",
-        "role",
-        "round",
-        "round_trip",
-        "silent",
-        "snapshot_source",
-        "term",
-        "term_start_index",
-        "timing",
-        "transfer_deadline_ms",
-        "transfer_target",
-        "uncertain",
-        "verified_index",
-        "voted_for",
-        "voters",
-        "votes",
-        "witnesses",
+    __slots__ = (  # noqa: RUF023 - in groups, in the order in which a reader wants them
+        # Identity: who this is, and what it was given. Set once; the driver changes what is inside of two of them.
+        "member",  # this node, and the disk that it keeps its data on
+        "node_id",  # of `member`
+        "directory_id",  # of `member`
+        "timing",  # how long to wait, and how much to send
+        "rng",  # draws the random part of deadlines
+        "preferred",  # whether this replica was planned to lead: it stands for election before the others
+        "lot",  # the same on all members: by it they agree who stands first if one is missing. None: they draw alike
+        "round_trip",  # to the farthest live node; the driver changes it
+        "busy_peers",  # nodes that are sent no entries now (`replication`); the driver changes it
+        "snapshot_source",  # gives a leader the snapshot that it sends; None: there is none to send
+        "now_ms",  # the time of the newest step; never goes back
+        # Promises: on disk before anybody hears of them.
+        "term",  # the newest term known; never goes back
+        "voted_for",  # whom this node has voted for in `term`; None again with a newer term
+        # The log, and what of it is committed.
+        "log",  # read here, changed by the driver between two steps
+        "commit_index",  # known to be committed up to here; never goes back
+        "released_index",  # every full voter has the log up to here, says the leader (`witness`); never goes back
+        "uncertain",  # the number of a return that may have forgotten what was acknowledged; 0 when made certain again
+        "is_blank",  # uncertain, and begun empty: it may not know every change of members; ends with `uncertain`
+        # Members: as the log had them when the newest step began (`read_members`).
+        "configuration",  # the newest one in the log, committed or not
+        "configuration_index",  # the entry that brought it
+        "voters",  # node ids of its voters,
+        "learners",  # of its learners,
+        "witnesses",  # and of those voters that are witnesses
+        "directories",  # by node id: the directory of each member
+        "peers",  # node ids of all members but this one, sorted
+        "replaced",  # the one before, if the log may forget and has no repetition of the newest; else nobody (`rivals`)
+        # What this member is in that configuration (`refresh_membership`).
+        "is_voter",  # a voter, with this disk
+        "is_lone_voter",  # the only one
+        "may_stand",  # for election: as a voter, or as one that a change leaves out which is not known to be committed
+        "is_witness",  # a voter that serves nobody
+        "is_outside",  # neither of these, nor a learner: it waits for nothing
+        "lacks_beginning",  # its log is a witness's, and should be whole: it counts for nothing until it was emptied
+        "removed_at",  # (term, index) of the newest committed entry at which it is no member, as told; never goes back
+        "silent",  # peers that nothing was heard of since their link was last reported down, or ever
+        # What every role has.
+        "role",  # follower, candidate or leader
+        "leader_id",  # who leads in `term`, also if that is this node; None while nobody is known to, or trusted
+        "quiescent",  # a leader that says nothing, or a follower that trusts it in silence; until something is amiss
+        "deadline_ms",  # when a `Tick` has something to do; None: not before something is heard
+        # Follower: what it knows of this term's leader. Forgotten with the term, and by a leader that steps down.
+        "verified_index",  # the log is known to be equal to the leader's up to here; `commit_index` in a new term
+        "reported_index",  # the highest match index that the leader was told; 0 in a new term
+        "leader_round",  # the newest round that the leader has begun; 0 in a new term
+        "heard_ms",  # when the leader was last heard, or was given another election timeout to be heard in
+        # Candidate: the campaign under way. Each begins with its own vote and without refusals.
+        "pre_voting",  # whether it asks for pre-votes
+        "votes",  # voters that have granted what it asks for,
+        "doubtful",  # those of them that are uncertain,
+        "blank",  # and those that are blank
+        "refusals",  # voters that have refused it
+        "consents",  # (peer, its term): would not refuse its vote now (`consent`); none with a new term, or a leader
+        "given_up",  # voters that an operator gave up (`uncertainty`), until it follows a leader or surely leads itself
+        "attempts",  # campaigns since a leader was known
+        "ballots",  # elections that it took part in since a leader was known, its own and others'
+        # Leader. Empty, or without meaning, on everybody else; set when it is elected.
+        "progress",  # by peer: what is known of each follower
+        "ends",  # where the log ended, and when (`log_ends`)
+        "term_start_index",  # the first entry of its term
+        "led_term",  # the newest term that it led, also when it leads no more; 0: it never did
+        "round",  # number of the newest question "do you still follow me?"; begins with 0
+        "confirm_round",  # the answer to this round confirms its leadership; 0, or begun after the newest stall
+        "asked_round",  # somebody waits for the answer to this round; 0: nobody does
+        "confirmed",  # it certainly leads; not before an entry of its term is committed, nor right after a stall
+        "active_since_ms",  # when it was elected, was woken, or ran again after a stall: answers are due since then
+        "rest_ms",  # when it may fall silent: `REST_MS` after it began, after it said so, after the newest proposal
+        # Transfer of a leadership.
+        "transfer_target",  # who is to take over; None when that took too long, or this node leads no more
+        "transfer_deadline_ms",  # when it has taken too long: an election timeout after it began
+        # Output of the step under way; emptied into a `Ready` at its end.
+        "out_messages",  # leave at once, unless a promise is to be saved
+        "out_after_persist",  # leave when what is promised is on disk
+        "out_facts",  # for operators
+        "out_append",  # entries for the log
+        "out_append_no_op",  # whether the first entry of a new leadership is due
+        "out_repeat_members",  # whether the newest configuration is to be appended once more (`uncertainty`)
+        "out_truncate_from",  # drop the log from here on, before anything is appended; None: nothing
+        "out_install",  # the snapshot that replaces the log; None: none
+        "out_batch",  # (start, last index, entries, bytes) last read from the log, for followers that are equally far
     )
 
-    def __init__(  # noqa: PLR0913, PLR0915 - the list of what a member is, once
+    def __init__(  # noqa: PLR0913 - what a member is given
         self,
         member: Member,
         hard_state: HardState,
@@ -166,84 +175,98 @@ class RaftState:
         round_trip: RoundTrip | None = None,
     ) -> None:
         assert commit_index <= log.last_index, (commit_index, log.last_index)
-        self.member, self.node_id, self.directory_id = member, member.node_id, member.directory_id
-        self.log, self.timing, self.rng = log, timing, rng
-        self.snapshot_source = snapshot
+        self.member = member
+        self.node_id = member.node_id
+        self.directory_id = member.directory_id
+        self.timing = timing
+        self.rng = rng
         self.preferred = preferred
-        self.busy_peers = busy_peers  # Changed by the driver: who is sent no entries now; see `replication`.
-        # All members of a group have the same lot; by it they agree who stands first when one of them is missing. None:
-        # nobody does, and they draw alike.
-        self.lot, self.round_trip = lot, round_trip if round_trip is not None else RoundTrip()
-        # A number of this return from a loss of power, or 0; see `uncertainty`.
-        self.uncertain = rng.randrange(1, 1 << 31) if uncertain else 0
-        self.is_blank = blank  # uncertain, and begun empty: it may know fewer changes of members than it acknowledged
+        self.lot = lot
+        self.round_trip = round_trip if round_trip is not None else RoundTrip()
+        self.busy_peers = busy_peers
+        self.snapshot_source = snapshot
         self.now_ms = now_ms
-        # Promises. An entry on disk proves its term even if the save of the hard state was lost with a crash:
-        # nobody votes before that save, so a vote in the proven term cannot have been given.
-        self.term, self.voted_for = hard_state.term, hard_state.voted_for
-        if log.last_term > self.term:
-            self.term, self.voted_for = log.last_term, None
-        # What a snapshot covers was committed.
-        self.commit_index = max(commit_index, log.first_index - 1)
+        self._init_log(log, commit_index, uncertain=uncertain, blank=blank)
+        self._init_promises(hard_state)
         self.role = Role.FOLLOWER
         self.leader_id: int | None = None
-        self.deadline_ms: int | None = None
         self.quiescent = False
-        # The members, as the log has them.
-        self.read_members()
-        self.is_voter = self.is_lone_voter = self.may_stand = self.is_witness = self.is_outside = False
-        self.lacks_beginning = False
-        self.released_index = 0  # Every full voter has the log up to here: said by a leader, or heard by a witness.
-        # The last (term, index) that is committed and of which somebody said that this node is no member there.
+        self.deadline_ms: int | None = None
+        self._init_follower()
+        self._init_candidate()
+        self._init_leader()
+        self._init_output()
         self.removed_at = (-1, -1)
-        # Members that nothing was heard of since their link was last reported down, or ever.
+        self.read_members()
         self.silent = set(self.peers)
-        # As a follower.
-        self.verified_index = self.commit_index  # Known equal to the log of this term's leader up to here.
-        self.reported_index = 0  # The highest match index told to this term's leader.
-        self.heard_ms = now_ms
-        self.leader_round = 0
-        # As a candidate.
-        self.pre_voting = False
-        # Who would not refuse its vote now, as it said by itself, and the term it was in; see `consent`.
-        self.consents: tuple[tuple[int, int], ...] = ()
-        self.votes = set[int]()
-        self.refusals = set[int]()
-        self.doubtful = set[int]()  # Those of `votes` that are of uncertain voters,
-        self.blank = set[int]()  # and of blank ones.
-        self.given_up = set[int]()  # Voters that an operator has given up; see `uncertainty`.
-        self.attempts = 0  # to stand, since a leader was known
-        self.ballots = 0  # real elections of others or of its own that this member took part in, since then
-        # As a leader.
-        self.progress = dict[int, Progress]()
-        self.ends: LogEnds | None = None
-        self.term_start_index = 0  # Index of the first entry of the own term.
-        self.led_term = 0
-        self.round = 0
-        self.confirm_round = 0
-        self.asked_round = 0  # Somebody waits for the answer to this round.
-        self.confirmed = False
-        self.active_since_ms = now_ms
-        self.rest_ms = now_ms + REST_MS  # when it may fall silent
-        self.transfer_target: int | None = None
-        self.transfer_deadline_ms = 0
-        # What the current step has decided so far; emptied into a `Ready` at its end.
-        self.out_messages = list[Message]()
-        self.out_after_persist = list[Message]()
-        self.out_facts = list[Fact]()
-        self.out_append: Sequence[Entry] = ()
-        self.out_append_no_op = self.out_repeat_members = False
-        self.out_truncate_from: int | None = None
-        self.out_install: InstallSnapshot | None = None
-        self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
         self.refresh_membership()
         if self.is_lone_voter:
             self.deadline_ms = now_ms
         elif preferred and self.term and not self.is_outside and not self.is_witness:
-            # A member that was away: whoever leads by now has the time of some round trips to say so.
+            # A member that was away: a leader that there is by now has the time of some round trips to say so.
             self.deadline_ms = now_ms + rng.randrange(100, 151) + 2 * self.round_trip.ms
         elif not self.is_outside:
             self.stand_without_leader()
+
+    def _init_log(self, log: LogReader, commit_index: int, *, uncertain: bool, blank: bool) -> None:
+        self.log = log
+        self.commit_index = max(commit_index, log.first_index - 1)  # What a snapshot covers was committed.
+        self.released_index = 0
+        self.uncertain = self.rng.randrange(1, 1 << 31) if uncertain else 0
+        self.is_blank = blank
+
+    def _init_promises(self, hard_state: HardState) -> None:
+        """An entry on disk proves its term even if the save of the hard state was lost with a crash.
+
+        Nobody votes before that save, so a vote in the proven term cannot have been given.
+        """
+        self.term = hard_state.term
+        self.voted_for = hard_state.voted_for
+        if self.log.last_term > self.term:
+            self.term = self.log.last_term
+            self.voted_for = None
+
+    def _init_follower(self) -> None:
+        self.verified_index = self.commit_index
+        self.reported_index = 0
+        self.leader_round = 0
+        self.heard_ms = self.now_ms
+
+    def _init_candidate(self) -> None:
+        self.pre_voting = False
+        self.votes = set[int]()
+        self.doubtful = set[int]()
+        self.blank = set[int]()
+        self.refusals = set[int]()
+        self.consents: tuple[tuple[int, int], ...] = ()
+        self.given_up = set[int]()
+        self.attempts = 0
+        self.ballots = 0
+
+    def _init_leader(self) -> None:
+        self.progress = dict[int, Progress]()
+        self.ends: LogEnds | None = None
+        self.term_start_index = 0
+        self.led_term = 0
+        self.round = 0
+        self.confirm_round = 0
+        self.asked_round = 0
+        self.confirmed = False
+        self.active_since_ms = self.now_ms
+        self.rest_ms = self.now_ms + REST_MS
+        self.transfer_target: int | None = None
+        self.transfer_deadline_ms = 0
+
+    def _init_output(self) -> None:
+        self.out_messages = list[Message]()
+        self.out_after_persist = list[Message]()
+        self.out_facts = list[Fact]()
+        self.out_append: Sequence[Entry] = ()
+        self.out_append_no_op = False
+        self.out_repeat_members = False
+        self.out_truncate_from: int | None = None
+        self.out_install: InstallSnapshot | None = None
+        self.out_batch: tuple[int, int, Sequence[Entry] | None, int] | None = None
 
     @property
     def answered_round(self) -> int:
@@ -254,11 +277,14 @@ class RaftState:
         return majority_value(rounds)
 
     def read_members(self) -> None:
-        """Take from the log who belongs to the group, and what that replaced while it may be in doubt."""
+        """Take the members from the log, and what they replaced while that may be in doubt."""
         log = self.log
-        configuration = self.configuration = log.configuration
-        index = self.configuration_index = log.configuration_index
-        self.voters, self.learners = configuration.voter_ids, configuration.learner_ids
+        configuration = log.configuration
+        index = log.configuration_index
+        self.configuration = configuration
+        self.configuration_index = index
+        self.voters = configuration.voter_ids
+        self.learners = configuration.learner_ids
         self.witnesses = frozenset(configuration.witnesses)
         self.directories = {member.node_id: member.directory_id for member in configuration.members}
         self.peers = tuple(sorted(self.directories.keys() - {self.node_id}))
@@ -267,21 +293,24 @@ class RaftState:
 
     @property
     def rivals(self) -> Configuration:
-        """Who may have overruled the newest change; nobody if it is known to be committed (`uncertainty`)."""
+        """The members that may have overruled the newest change; nobody if it is known to be committed."""
         return self.replaced if self.configuration_index > self.commit_index else NOBODY
 
     def refresh_membership(self) -> None:
         """Find out what this node is in the configuration that holds, under its own directory and no other.
 
         It may stand for election as a voter; and also as one that the newest configuration leaves out, while that one
-        is not known to be committed: nobody else may have its entry (thesis 4.2.2, figure 4.6). Neither that nor a
-        learner, or told that it was removed later than anything it has: *outside*. It waits for nothing then.
+        is not known to be committed: nobody else may have its entry (thesis 4.2.2, figure 4.6). A member is *outside*
+        if it is neither voter nor learner, or if it was told of a removal newer than any entry it has. It then has no
+        deadline.
 
-        Who was a witness and is to be something else *lacks the beginning* of the log, and counts for nothing yet.
+        A member that was a witness and is to be something else *lacks the beginning* of the log, and counts for nothing
+        before that was emptied.
         """
-        configuration, index = self.configuration, self.configuration_index
+        configuration = self.configuration
+        index = self.configuration_index
         term = self.log.term_at(index)
-        # By term first: what is of an older term than a committed entry stands before it, or was discarded.
+        # By term first: an entry of an older term than a committed one stands before it, or was discarded.
         was_told = self.removed_at >= (self.removed_at[0] if term is None else term, index)
         self.is_voter = configuration.has_voter(self.member)
         self.lacks_beginning = self._lacks_beginning()
@@ -305,16 +334,16 @@ class RaftState:
 
     @property
     def configuration_place(self) -> Place:
-        """Where the newest configuration stands; its term is taken for 0 where the log begins behind it."""
+        """Where the newest configuration stands; its term is taken for 0 if the log begins behind it."""
         return self.log.term_at(self.configuration_index) or 0, self.configuration_index
 
     @property
     def forgettable_index(self) -> int:
-        """Up to where this node, as a witness, may forget its log; 0 on everybody else."""
+        """The index up to which this node, as a witness, may forget its log; 0 on everybody else."""
         return min(self.released_index, self.commit_index) if self.is_witness else 0
 
     def is_of(self, peer: int, directory_id: bytes) -> bool:
-        """Tell whether what came from node `peer` came from the member of that id, not from another disk."""
+        """Tell whether a message of node `peer` came from the member of that id, not from another disk."""
         known = self.directories.get(peer)
         return known is not None and same_directory(known, directory_id)
 
@@ -349,37 +378,36 @@ class RaftState:
 
     @property
     def ballot_ms(self) -> int:
-        """How long to wait for the outcome of an election: doubled when two have failed, up to four times as long.
+        """Time to wait for the outcome of an election: doubled when two have failed, up to four times as long.
 
-        A vote must be on two disks before it counts. Where that takes longer than an election timeout, somebody else
+        A vote must be on two disks before it counts. If that takes longer than an election timeout, somebody else
         would begin the next term each time before the votes of this one are there.
         """
         return self.timing.election_timeout_ms << min(max(self.ballots - 2, 0), 2)
 
     def stand_without_leader(self) -> None:
-        """Nobody is known to lead: leave a present leader, or an election under way, the time of some round trips."""
+        """Stand when a present leader, or an election under way, had the time of some round trips to be heard of."""
         far_ms = 2 * self.round_trip.ms
         self.stand_within(150 + far_ms, 401 + far_ms, preferred_ms=21)
 
     @property
     def retry_ms(self) -> int:
-        """How long to wait for answers to a pre-vote, and before another election after one that was lost."""
+        """Time to wait for answers to a pre-vote, and before another election after one that was lost."""
         return self.timing.retry_ms + self.round_trip.ms
 
     def stand_in_turn(self, lost: int, start_ms: int, spread_ms: int, early_ms: int) -> None:
         """Stand for election now that `lost` leads no more, which all of the others learn at the same time.
 
         If two stood within half a round trip of each other, both would have voted for themselves before they hear of
-        it, and the election would be lost. So the preferred replica stands within `early_ms`, if it is there. Next,
-        from `start_ms` on, is one of the others, the same one in the eyes of all, and another one for other groups;
-        then come those that are left, within `spread_ms`. Each of these turns begins when a request of the one before
+        it, and the election would be lost. So the preferred replica stands within `early_ms`, if it is there. One of
+        the others follows from `start_ms` on, the same one in the eyes of all, and another one for other groups. Those
+        that are left come within `spread_ms` after that. Each of these turns begins when a request of the one before
         must have arrived; `start_ms` is at least `early_ms`.
         """
         half_ms = self.round_trip.ms // 2
         if self.lot is None:
-            self.stand_within(
-                start_ms - early_ms + 2 * half_ms, start_ms - early_ms + 2 * half_ms + spread_ms, early_ms
-            )
+            alike_ms = start_ms - early_ms + 2 * half_ms
+            self.stand_within(alike_ms, alike_ms + spread_ms, early_ms)
             return
         able = sorted(self.configuration.full_voter_ids - self.silent - {lost})
         second_ms = start_ms + half_ms

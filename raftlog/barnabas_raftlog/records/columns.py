@@ -254,7 +254,17 @@ def _decode(arena: memoryview, found: Sequence[_Batch], bases: Sequence[int], *,
     timestamps = _sum(of_batch([batch.header.base_timestamp for batch in found]), timestamp_deltas)
     if is_log_append.any():
         timestamps = np.where(is_log_append, of_batch([batch.header.max_timestamp for batch in found]), timestamps)
-    return Columns(arena, offsets, timestamps, is_log_append, keys, values, headers, 0, arena[:0])
+    return Columns(
+        data=arena,
+        offsets=offsets,
+        timestamps=timestamps,
+        is_log_append=is_log_append,
+        keys=keys,
+        values=values,
+        headers=headers,
+        next_offset=0,
+        rest=arena[:0],
+    )
 
 
 def _before(deltas: Ints, counts: Sequence[int]) -> Ints:

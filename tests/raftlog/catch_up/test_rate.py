@@ -35,7 +35,8 @@ def test_a_full_bucket_lets_its_burst_go_at_once() -> None:
 def test_never_more_than_the_burst_and_the_rate_and_never_later_than_that(
     rate: int, burst: int, takes: list[tuple[int, int]]
 ) -> None:
-    bucket, now_ms = TokenBucket(rate, burst, now_ms=0), 0
+    bucket = TokenBucket(rate, burst, now_ms=0)
+    now_ms = 0
     sent: list[tuple[int, int]] = []  # when it may go, how much
     for passed_ms, size in takes:
         now_ms += passed_ms
@@ -53,8 +54,8 @@ def test_never_more_than_the_burst_and_the_rate_and_never_later_than_that(
 def test_requests_are_read_as_they_were_written() -> None:
     for message in (
         ManifestRequest(b"g" * 20, 4, 1 << 40),
-        ManifestReply(4, 10, 2, 3, b"abc"),
-        ReadRequest(b"g" * 20, 0, 5, 6, 7, 8),
+        ManifestReply(manifest_id=4, total_bytes=10, ready_count=2, file_count=3, data=b"abc"),
+        ReadRequest(group=b"g" * 20, manifest_id=0, base_offset=5, first_index=6, position=7, size_bytes=8),
     ):
         assert decode(encode(message), type(message)) == message
     with pytest.raises(MalformedMessageError):

@@ -46,7 +46,8 @@ def test_whatever_is_answered_first_the_file_comes_whole_and_in_order(data: st.D
     start, chunk_bytes, ahead = (data.draw(st.integers(low, high)) for low, high in ((0, 200), (1, 60), (1, 6)))
 
     async def main() -> None:
-        source, got = Source(), bytearray()
+        source = Source()
+        got = bytearray()
 
         async def take() -> None:
             async for position, chunk in read_ahead(source.read, start, len(FILE), chunk_bytes, ahead):
@@ -78,7 +79,8 @@ async def test_a_round_trip_carries_as_many_chunks_as_may_be_asked_for_ahead() -
 
 
 async def test_what_one_read_raises_is_raised_in_its_turn_and_ends_the_others() -> None:
-    source, got = Source(), list[int]()
+    source = Source()
+    got = list[int]()
 
     async def take() -> None:
         async for position, _ in read_ahead(source.read, 0, len(FILE), 10, 3):

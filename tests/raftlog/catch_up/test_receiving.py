@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from raftlog.messages import install_snapshot
 from raftlog.multiraft.fakes import group_id
 
 from barnabas_raftlog.catch_up.receiving import RETRY_MS, TRANSFERS_MAX, CatchUp
@@ -32,13 +33,19 @@ class Links:
 class Node:
     def __init__(self) -> None:
         self.now_ms = 0
-        self.links, self.posted = Links(), list[tuple[GroupId, int]]()
+        self.links = Links()
+        self.posted = list[tuple[GroupId, int]]()
         self.facts: list[tuple[GroupId, Fact]] = []
         raft = SimpleNamespace(groups={}, attach=lambda _: None, post=self._post)
         self.catch_up = CatchUp(
-            3, self.links, cast("MultiRaft", raft), lambda: self.now_ms, 1 << 20,
-            lambda group, fact: self.facts.append((group, fact)), self._on_broken,
-        )  # fmt: skip
+            3,
+            self.links,
+            cast("MultiRaft", raft),
+            lambda: self.now_ms,
+            1 << 20,
+            lambda group, fact: self.facts.append((group, fact)),
+            self._on_broken,
+        )
 
     def _post(self, group: RaftGroup, message: InstallSnapshot) -> None:
         self.posted.append((group.group_id, message.snapshot_index))
@@ -60,7 +67,9 @@ class Node:
         )
 
     def offer(self, group: Any, source: int = 1, index: int = 50, term: int = 5) -> None:
-        self.catch_up.on_offer(group, InstallSnapshot(term, source, 3, index, 4, b""))
+        self.catch_up.on_offer(
+            group, install_snapshot(term=term, source=source, target=3, snapshot_index=index, snapshot_term=4)
+        )
 
     async def settle(self) -> list[int]:
         """Let tasks run; return who was asked since the last time."""
@@ -154,7 +163,8 @@ def test_what_is_old_or_not_needed_is_the_core_s_to_answer() -> None:
 
 def test_a_removed_group_ends_its_transfer_and_lets_the_next_begin() -> None:
     async def scenario(node: Node) -> None:
-        first, second = node.group(1), node.group(2)
+        first = node.group(1)
+        second = node.group(2)
         node.offer(first)
         node.offer(second)
         assert await node.settle() == [1]

@@ -30,9 +30,16 @@ class Other:
         fill(self.log, count)
         self.node.work()
         hosted = {
-            "group_id": group(1), "log": self.log, "core": SimpleNamespace(commit_index=count), "failed": None,
-            "sends_files": True, "is_leader": True, "is_witness": False, "leader_id": 2, "members": {1, 2, 3},
-        }  # fmt: skip
+            "group_id": group(1),
+            "log": self.log,
+            "core": SimpleNamespace(commit_index=count),
+            "failed": None,
+            "sends_files": True,
+            "is_leader": True,
+            "is_witness": False,
+            "leader_id": 2,
+            "members": {1, 2, 3},
+        }
         hosted |= more
         groups = {group(1): cast("RaftGroup", SimpleNamespace(**hosted))}
         CatchUpSource(cast("Any", self), groups, lambda: 0, Throttle(1 << 40, lambda: 0))
@@ -43,7 +50,8 @@ class Other:
 
 class Links:
     def __init__(self, others: dict[int, Other]) -> None:
-        self.others, self.asked = others, list[tuple[int, str]]()
+        self.others = others
+        self.asked = list[tuple[int, str]]()
 
     @property
     def live_peers(self) -> list[int]:
@@ -61,7 +69,8 @@ def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
     fill(log, FRAMES)
     here.work()
     segment = log.segments_to_scrub()[1]
-    links, found = Links(others), list[bytes]()
+    links = Links(others)
+    found = list[bytes]()
     hosted = SimpleNamespace(members={1, 2, 3}, leader_id=2)
     groups = cast("dict[GroupId, RaftGroup]", {group(1): hosted})
 
@@ -102,10 +111,15 @@ def test_the_next_is_asked_when_one_has_not_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("index", "more"),
     [
-        (0, {}), (-1, {}), (FRAMES + 1, {}), (41, {"core": SimpleNamespace(commit_index=40)}), (1, {"is_witness": 1}),
-        (1, {"sends_files": False}), (1, {"failed": BarnabasError("a disk")}),
+        (0, {}),
+        (-1, {}),
+        (FRAMES + 1, {}),
+        (41, {"core": SimpleNamespace(commit_index=40)}),
+        (1, {"is_witness": 1}),
+        (1, {"sends_files": False}),
+        (1, {"failed": BarnabasError("a disk")}),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_there_not_committed_or_not_to_be_had_is_refused(index: int, more: dict[str, Any]) -> None:
     other = Other(8 << 10, **more)
     with pytest.raises(BarnabasError):

@@ -39,9 +39,16 @@ class Source:
         self.log.save_state(self.log.durable_index, b"state")
         listener = SimpleNamespace(snapshot=lambda: (FRAMES, 1, b"state"))
         hosted = SimpleNamespace(
-            group_id=group(1), log=self.log, core=SimpleNamespace(commit_index=FRAMES), failed=None, listener=listener,
-            sends_files=True, is_leader=True, is_witness=False, leader_id=1,
-        )  # fmt: skip
+            group_id=group(1),
+            log=self.log,
+            core=SimpleNamespace(commit_index=FRAMES),
+            failed=None,
+            listener=listener,
+            sends_files=True,
+            is_leader=True,
+            is_witness=False,
+            leader_id=1,
+        )
         groups = {group(1): cast("RaftGroup", hosted)}
         self.source = CatchUpSource(cast("Any", self), groups, lambda: 0, Throttle(1 << 40, lambda: 0))
 
@@ -58,7 +65,14 @@ class Source:
         return reply.manifest_id, decode_manifest(reply.data)
 
     async def read(self, manifest_id: int, file: SegmentFile, follower: int = 2) -> memoryview:
-        request = ReadRequest(group(1), manifest_id, file.base_offset, file.first_index, 0, file.size_bytes)
+        request = ReadRequest(
+            group=group(1),
+            manifest_id=manifest_id,
+            base_offset=file.base_offset,
+            first_index=file.first_index,
+            position=0,
+            size_bytes=file.size_bytes,
+        )
         return open_chunk(await self.handlers[READ](follower, encode(request)))
 
 

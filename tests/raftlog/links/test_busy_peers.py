@@ -65,7 +65,8 @@ def test_peers_hear_that_a_disk_is_behind_and_when_it_is_no_more(run: Runner) ->
     async def main() -> None:
         async with cluster(2) as nodes:
             await nodes[1].until_live(2)
-            here, is_busy = nodes[1], True
+            here = nodes[1]
+            is_busy = True
             nodes[2].links.is_busy = lambda: is_busy
             await here.until(lambda: 2 in here.links.busy_peers)
             is_busy = False

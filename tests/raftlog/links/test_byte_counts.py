@@ -14,15 +14,19 @@ class Connection:
 
     def __init__(self) -> None:
         self.now_ms = 5_000
-        self.sent, self.arrived, self.is_swallowing = 0, 0, False
-        self.sender, self.receiver = ByteWatch(), ByteWatch()
+        self.sent = 0
+        self.arrived = 0
+        self.is_swallowing = False
+        self.sender = ByteWatch()
+        self.receiver = ByteWatch()
 
     def report(self) -> tuple[bool, bool]:
         """Let both hear of each other; return what the sender and the receiver think: is it broken?"""
         self.now_ms += 100
         if not self.is_swallowing:
             self.arrived = self.sent
-        here, there = ByteCounts(MARK, self.sent, 50), ByteCounts(MARK, 50, self.arrived)
+        here = ByteCounts(MARK, self.sent, 50)
+        there = ByteCounts(MARK, 50, self.arrived)
         return (
             self.sender.is_broken(here, there, self.now_ms, PATIENCE_MS),
             self.receiver.is_broken(there, here, self.now_ms, PATIENCE_MS),

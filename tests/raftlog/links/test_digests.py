@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raftlog.messages import peer_digest
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.links.digests import DIGESTS_PER_FRAME, decode_digests, encode_digests
@@ -21,7 +22,15 @@ def digests(draw: st.DrawFn) -> PeerDigest:
     term = draw(st.integers(0, TERM_MAX))
     leader = draw(st.none() | st.integers(0, (1 << 31) - 1))
     last_term = draw(st.integers(0, term))
-    return PeerDigest(7, term, leader, draw(NUMBERS), last_term, draw(NUMBERS), draw(st.booleans()), False)
+    return peer_digest(
+        peer=7,
+        term=term,
+        leader_id=leader,
+        last_index=draw(NUMBERS),
+        last_term=last_term,
+        round=draw(NUMBERS),
+        at_rest=draw(st.booleans()),
+    )
 
 
 def decoded(frames: list[Any]) -> list[tuple[GroupId, PeerDigest]]:
@@ -40,7 +49,10 @@ def test_what_is_encoded_is_decoded(said: list[tuple[GroupId, PeerDigest]]) -> N
 
 def test_ten_thousand_groups_of_a_hundred_topics_take_less_than_nine_bytes_each_in_bounded_frames() -> None:
     said = [
-        (GroupId(topic.to_bytes(16, "big") + partition.to_bytes(4, "big")), PeerDigest(7, 3, 1, 9, 3, 40, True, False))
+        (
+            GroupId(topic.to_bytes(16, "big") + partition.to_bytes(4, "big")),
+            peer_digest(peer=7, term=3, leader_id=1, last_index=9, last_term=3, round=40),
+        )
         for topic in range(100)
         for partition in range(100)
     ]
@@ -51,7 +63,7 @@ def test_ten_thousand_groups_of_a_hundred_topics_take_less_than_nine_bytes_each_
 
 
 def test_whoever_wants_an_answer_says_so() -> None:
-    said = [(GroupId(bytes(20)), PeerDigest(7, 0, None, 0, 0, 0, True, False))]
+    said = [(GroupId(bytes(20)), peer_digest(peer=7, term=0, leader_id=None))]
     assert decoded(encode_digests(said, wants_answer=True))[0][1].wants_answer
 
 

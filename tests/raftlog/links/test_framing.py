@@ -20,7 +20,8 @@ from barnabas_raftlog.links.framing import (
 def feed(splitter: FrameSplitter, data: bytes, cuts: list[int]) -> list[tuple[bytes, bytes]]:
     """Write `data` as a socket would, `cuts` bytes at a time, and copy out what comes."""
     got: list[tuple[bytes, bytes]] = []
-    position = turn = 0
+    position = 0
+    turn = 0
     while position < len(data):
         room = splitter.buffer()
         assert len(room) > 0
@@ -47,7 +48,8 @@ def test_frames_arrive_whole_however_the_stream_is_cut(frames: list[list[bytes]]
 
 def test_two_splitters_share_a_scratch() -> None:
     scratch = memoryview(bytearray(64))
-    first, second = FrameSplitter(scratch, 1000), FrameSplitter(scratch, 1000)
+    first = FrameSplitter(scratch, 1000)
+    second = FrameSplitter(scratch, 1000)
     stream = b"".join(encode_frame((7, b"abc"), [b"payload"], 7))
     got_first: list[tuple[bytes, bytes]] = []
     for cut in range(0, len(stream), 3):

@@ -8,8 +8,10 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.links.framing import encode_frame, frame_of, read_header
 from barnabas_raftlog.links.handshake import ADMIN, Acceptor, Dialler, HandshakeRefusedError, Identity
 
-DIALLER, ACCEPTOR = Identity("c", 1, 10), Identity("c", 2, 20)
-NONCE_1, NONCE_2 = b"1" * 16, b"2" * 16
+DIALLER = Identity("c", 1, 10)
+ACCEPTOR = Identity("c", 2, 20)
+NONCE_1 = b"1" * 16
+NONCE_2 = b"2" * 16
 
 
 def over_the_wire(header: object) -> tuple[object, ...]:
@@ -108,7 +110,9 @@ def test_the_dialler_checks_the_secret_too() -> None:
 @pytest.mark.parametrize("secret", [b"guess", None])
 def test_who_lacks_the_secret_learns_nothing_but_that_it_was_refused(me: Identity, secret: bytes | None) -> None:
     acceptor = Acceptor(Identity("a cluster", 7777, 8888), frozenset({1}), b"s", NONCE_2)
-    dialler, told, refused = Dialler(me, 7777, secret, NONCE_1), list[object](), ""
+    dialler = Dialler(me, 7777, secret, NONCE_1)
+    told = list[object]()
+    refused = ""
     try:
         says: object = dialler.first()
         while not dialler.done:

@@ -45,7 +45,8 @@ class Clock:
     def advance(self, ms: float) -> None:
         until_ns = self.now_ns + int(ms * MS)
         while self._due_ns is not None and self._due_ns <= until_ns:
-            self.now_ns, self._due_ns = max(self.now_ns, self._due_ns), None
+            self.now_ns = max(self.now_ns, self._due_ns)
+            self._due_ns = None
             self._ring()
         self.now_ns = until_ns
 
@@ -140,7 +141,8 @@ def test_a_stream_keeps_its_order_and_no_byte_is_early_or_late(sent: list[tuple[
 
 async def test_200_mb_in_a_second_are_a_second_and_one_way_under_way() -> None:
     clock, wire, transport, _ = carried(LinkDelay(50))
-    chunk, waited = bytes(1_000_000), 0
+    chunk = bytes(1_000_000)
+    waited = 0
     for _ in range(200):
         transport.write(chunk)
         waited += transport.get_write_buffer_size()
@@ -289,7 +291,8 @@ def test_a_delay_out_of_range_is_refused(times: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize("kind", [KernelAlarm, LoopAlarm])
 def test_an_alarm_rings_once_for_the_time_that_was_set_last(run: Runner, kind: type) -> None:
     async def main() -> None:
-        loop, rung = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        rung = asyncio.Event()
         now_ns = time.monotonic_ns
         alarm: Any = kind(loop, rung.set) if kind is KernelAlarm else kind(loop, rung.set, now_ns)
         alarm.set(now_ns() + 3_600_000 * MS)

@@ -67,7 +67,8 @@ def test_a_call_that_comes_while_a_node_closes_is_served_by_nobody(
 
             patch_method(monkeypatch, services, "on_call", noted)
             await nodes[1].until_live(2)
-            may_end, served = asyncio.Event(), list[bytes]()
+            may_end = asyncio.Event()
+            served = list[bytes]()
 
             async def slow(_: int, body: bytes) -> bytes:
                 served.append(body)
@@ -174,7 +175,8 @@ def test_links_close_in_the_very_moment_in_which_a_connection_is_made(
         async with cluster(2) as nodes:
             await nodes[2].until_live(1)
             links = Links("c", 1, 999, LOOPBACK, {2: nodes[2].links.address})
-            connected, closing = links.on_connected, asyncio.get_running_loop().create_future()
+            connected = links.on_connected
+            closing = asyncio.get_running_loop().create_future()
 
             def close_now(connection: Connection) -> None:
                 connected(connection)
@@ -198,8 +200,10 @@ def test_a_datagram_ends_the_wait_before_the_next_attempt_to_connect(
         monkeypatch.setattr(links_module, name, 3_600_000)
 
     async def main() -> None:
-        is_cut, failed = False, asyncio.Queue[Links]()
-        dial_once, on_datagram = Links._dial_once, Links._on_datagram
+        is_cut = False
+        failed = asyncio.Queue[Links]()
+        dial_once = Links._dial_once
+        on_datagram = Links._on_datagram
 
         async def dial_unless_cut(links: Links, peer: Peer) -> Connection | None:
             if not is_cut:
@@ -248,7 +252,9 @@ def test_a_pause_of_this_node_is_not_held_against_its_peers(run: Runner) -> None
         jump_ms = 0
         async with cluster(2, clock=lambda: monotonic_ms() + jump_ms) as nodes:
             await nodes[1].until_live(2)
-            receive, enough, count = nodes[1].links._datagrams.on_datagram, asyncio.Event(), 0
+            receive = nodes[1].links._datagrams.on_datagram
+            enough = asyncio.Event()
+            count = 0
 
             def note(data: bytes, address: object) -> None:
                 nonlocal count
@@ -314,9 +320,13 @@ def test_after_a_silence_a_peer_is_live_once_however_many_datagrams_are_read_at_
         async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
             await nodes[1].until_live(2)
             await nodes[2].until_live(1)
-            links, peer = nodes[1].links, nodes[1].links._peers[2]
-            receive, held, enough = links._datagrams.on_datagram, list[bytes](), asyncio.Event()
-            before_the_silence, old = peer.liveness._sequence, peer.outgoing
+            links = nodes[1].links
+            peer = nodes[1].links._peers[2]
+            receive = links._datagrams.on_datagram
+            held = list[bytes]()
+            enough = asyncio.Event()
+            before_the_silence = peer.liveness._sequence
+            old = peer.outgoing
 
             def hold(data: bytes, _: object) -> None:
                 datagram = decode_datagram(data, 1, links._mark, None)
@@ -349,9 +359,12 @@ def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link
         async with cluster(2, clock=lambda: now_ms, liveness_timeout_ms=250) as nodes:
             await nodes[1].until_live(2)
             await nodes[2].until_live(1)
-            links, peer = nodes[1].links, nodes[1].links._peers[2]
-            receive, old = links._datagrams.on_datagram, (peer.outgoing, peer.incoming)
-            discarded, made_anew = asyncio.Event(), list[str]()
+            links = nodes[1].links
+            peer = nodes[1].links._peers[2]
+            receive = links._datagrams.on_datagram
+            old = (peer.outgoing, peer.incoming)
+            discarded = asyncio.Event()
+            made_anew = list[str]()
             reconnect = links._reconnect
 
             def note(data: bytes, address: object) -> None:
@@ -376,7 +389,8 @@ def test_two_that_no_longer_hear_each_other_though_their_tcp_works_make_the_link
             assert set(made_anew) == {"its datagrams do not count"}
             assert peer.outgoing not in old
             assert peer.incoming not in old
-            before, enough = peer.liveness.received, asyncio.Event()
+            before = peer.liveness.received
+            enough = asyncio.Event()
 
             def count(data: bytes, address: object) -> None:
                 receive(data, address)
@@ -393,9 +407,19 @@ def test_a_forged_datagram_of_a_sequence_that_nobody_can_have_reached_counts_for
     async def main() -> None:
         async with cluster(2) as nodes:
             await nodes[1].until_live(2)
-            links, peer = nodes[1].links, nodes[1].links._peers[2]
-            receive, enough = links._datagrams.on_datagram, asyncio.Event()
-            forged = encode_datagram(Datagram(2, 102, 1 << 63, 0, 0, 0), 1, links._mark, None)
+            links = nodes[1].links
+            peer = nodes[1].links._peers[2]
+            receive = links._datagrams.on_datagram
+            enough = asyncio.Event()
+            never_reached = Datagram(
+                node_id=2,
+                incarnation=102,
+                sequence=1 << 63,
+                echo_incarnation=0,
+                echo_sequence=0,
+                echo_delay_ms=0,
+            )
+            forged = encode_datagram(never_reached, 1, links._mark, None)
 
             def note(data: bytes, address: object) -> None:
                 receive(forged, address)
@@ -565,7 +589,8 @@ def test_datagrams_that_go_out_are_counted(run: Runner, monkeypatch: pytest.Monk
             links = nodes[1].links
             sent: list[bytes] = []
             went_out = asyncio.Event()
-            before, send = links.stats.datagrams_out, links._datagrams.send
+            before = links.stats.datagrams_out
+            send = links._datagrams.send
 
             async def noted(data: bytes, address: tuple[object, ...]) -> None:
                 sent.append(data)
@@ -662,12 +687,15 @@ def test_of_frames_that_come_together_each_large_one_has_a_callback_of_its_own(
     async def main() -> None:
         async with cluster(2, delay=delay) as nodes:
             await nodes[2].until_live(1)
-            connection, terms = incoming_of(nodes[2], 1), range(1, 4 * SPLIT_MESSAGES + 1)
-            pieces, small = heartbeats(terms), heartbeats(range(9_000, 9_010))
+            connection = incoming_of(nodes[2], 1)
+            terms = range(1, 4 * SPLIT_MESSAGES + 1)
+            pieces = heartbeats(terms)
+            small = heartbeats(range(9_000, 9_010))
             assert len(pieces) == 4
             assert all(len(piece[0]) >= BYTES_AT_ONCE for piece in pieces)
             read_at_once(connection, [*small, *pieces, *small])
-            heard, loop = [len(nodes[2].messages)], asyncio.get_running_loop()
+            heard = [len(nodes[2].messages)]
+            loop = asyncio.get_running_loop()
 
             def look() -> None:
                 heard.append(len(nodes[2].messages))
@@ -970,7 +998,8 @@ def test_a_handshake_has_its_time_and_is_swept_away_then(run: Runner) -> None:
     async def main() -> None:
         now_ms = 0
         async with cluster(1, clock=lambda: now_ms) as nodes:
-            links, ticked = nodes[1].links, asyncio.Event()
+            links = nodes[1].links
+            ticked = asyncio.Event()
 
             def note() -> bool:
                 ticked.set()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_raftlog.links.byte_counts import ByteCounts
+from barnabas_raftlog.links.byte_counts import NO_CONNECTION, ByteCounts
 from barnabas_raftlog.links.liveness import (
     DATAGRAM_BYTES_MAX,
     INTERVAL_MS,
@@ -21,7 +21,8 @@ from barnabas_raftlog.links.liveness import (
 )
 
 MARK = cluster_mark("c")
-HERE, THERE = 11, 22  # incarnations
+HERE = 11  # incarnations
+THERE = 22
 NUMBERS = st.integers(0, (1 << 64) - 1)
 COUNTS = st.builds(ByteCounts, st.integers(0, (1 << 32) - 1), NUMBERS, NUMBERS)
 Fate = Callable[[bool], int | None]  # is it from here to there? -> delay in ms, None: lost
@@ -32,7 +33,8 @@ class Pair:
 
     def __init__(self) -> None:
         self.now_ms = 10_000
-        self.here, self.there = PeerLiveness(1_000, self.now_ms), PeerLiveness(1_000, self.now_ms)
+        self.here = PeerLiveness(1_000, self.now_ms)
+        self.there = PeerLiveness(1_000, self.now_ms)
         self.here.connected(THERE, self.now_ms)
         self.there.connected(HERE, self.now_ms)
         self.flying: list[tuple[int, bool, Datagram]] = []
@@ -88,14 +90,16 @@ def test_a_connection_counts_as_one_echo_and_no_more() -> None:
 
 
 def test_loss_is_noticed_and_survived() -> None:
-    pair, rng = Pair(), random.Random(7)
+    pair = Pair()
+    rng = random.Random(7)
     pair.run(20_000, lambda _: None if rng.random() < 0.3 else 1)
     assert pair.fresh == (True, True)
     assert 0.1 < pair.here.loss < 0.6
 
 
 def test_a_slow_network_makes_patient_and_there_is_an_end_to_patience() -> None:
-    pair, rng = Pair(), random.Random(7)
+    pair = Pair()
+    rng = random.Random(7)
     pair.run(20_000, lambda _: rng.randrange(1, 600))
     assert pair.fresh == (True, True)
     assert pair.here.timeout_ms > 1_000
@@ -119,7 +123,8 @@ def test_a_cut_that_was_mended_does_not_make_slow_to_notice_the_next(phase_ms: i
 @pytest.mark.parametrize("read_every_ms", [0, 30, 90])
 def test_a_process_that_stood_still_makes_nobody_slow_to_notice_the_next_silence(read_every_ms: int) -> None:
     """What was sent to it meanwhile waits in its socket, and it says something between reading one and the next."""
-    pair, place = Pair(), itertools.count()
+    pair = Pair()
+    place = itertools.count()
     pair.run(5_000)
     goes_on_ms = pair.now_ms + 4_000
 
@@ -134,10 +139,29 @@ def test_a_process_that_stood_still_makes_nobody_slow_to_notice_the_next_silence
     assert pair.fresh == (True, True)
 
 
+def from_there(
+    sequence: int,
+    *,
+    incarnation: int = THERE,
+    echo_incarnation: int = HERE,
+    echo_sequence: int = 5,
+    accepted: ByteCounts = NO_CONNECTION,
+) -> Datagram:
+    return Datagram(
+        node_id=2,
+        incarnation=incarnation,
+        sequence=sequence,
+        echo_incarnation=echo_incarnation,
+        echo_sequence=echo_sequence,
+        echo_delay_ms=0,
+        accepted=accepted,
+    )
+
+
 def test_another_life_is_not_heard_before_its_connection() -> None:
     pair = Pair()
     pair.run(1_000)
-    stranger = Datagram(2, THERE + 1, 10_000, HERE, 5, 0)
+    stranger = from_there(10_000, incarnation=THERE + 1)
     assert not pair.here.on_datagram(stranger, HERE, pair.now_ms)
     pair.here.connected(THERE + 1, pair.now_ms)
     assert pair.here.on_datagram(stranger, HERE, pair.now_ms)
@@ -158,7 +182,7 @@ def test_a_sequence_that_nobody_can_have_reached_separates_nobody() -> None:
     pair.run(1_000)
     newest = pair.there.next(2, THERE, pair.now_ms).sequence
     for ahead in (1 << 63, 1 << 32, SENT_REMEMBERED + 4):
-        assert not pair.here.on_datagram(Datagram(2, THERE, newest + ahead, HERE, 5, 0), HERE, pair.now_ms)
+        assert not pair.here.on_datagram(from_there(newest + ahead), HERE, pair.now_ms)
     pair.run(5_000)
     assert pair.fresh == (True, True)
     assert pair.here.loss < 0.01
@@ -181,18 +205,16 @@ def test_the_first_of_a_link_counts_only_if_it_names_the_connection_that_we_dial
     pair = Pair()
     pair.here.connected(THERE, pair.now_ms, 4711)
     for mark in (0, 4712):
-        strange = Datagram(2, THERE, sequence, HERE, 5, 0, accepted=ByteCounts(mark, 1, 1))
+        strange = from_there(sequence, accepted=ByteCounts(mark, 1, 1))
         assert not pair.here.on_datagram(strange, HERE, pair.now_ms)
-    first = Datagram(2, THERE, sequence, HERE, 5, 0, accepted=ByteCounts(4711, 1, 1))
+    first = from_there(sequence, accepted=ByteCounts(4711, 1, 1))
     assert pair.here.on_datagram(first, HERE, pair.now_ms)
-    assert pair.here.on_datagram(Datagram(2, THERE, sequence + 1, HERE, 5, 0), HERE, pair.now_ms)
+    assert pair.here.on_datagram(from_there(sequence + 1), HERE, pair.now_ms)
 
 
 def test_who_is_not_understood_for_a_timeout_counts_from_its_next_connection_on() -> None:
     pair = Pair()
-    pair.here.on_datagram(
-        Datagram(2, THERE, 1 << 63, HERE, 5, 0), HERE, pair.now_ms
-    )  # the first: nothing speaks against it
+    pair.here.on_datagram(from_there(1 << 63), HERE, pair.now_ms)  # the first: nothing speaks against it
     pair.run(1_000)
     assert not pair.here.is_not_understood(pair.now_ms)
     pair.run(200)
@@ -207,7 +229,7 @@ def test_who_is_not_understood_for_a_timeout_counts_from_its_next_connection_on(
 def test_our_own_pause_is_no_time_in_which_a_peer_was_not_understood() -> None:
     pair = Pair()
     pair.run(1_000)
-    old = Datagram(2, THERE, 1, HERE, 5, 0)
+    old = from_there(1)
     pair.here.on_datagram(old, HERE, pair.now_ms)
     pair.now_ms += 3_000
     pair.here.forgive(pair.now_ms)
@@ -218,7 +240,7 @@ def test_our_own_pause_is_no_time_in_which_a_peer_was_not_understood() -> None:
 def test_one_that_counts_ends_the_doubt() -> None:
     pair = Pair()
     pair.run(1_000)
-    old = Datagram(2, THERE, 1, HERE, 5, 0)
+    old = from_there(1)
     for _ in range(30):
         assert not pair.here.on_datagram(old, HERE, pair.now_ms)
         assert not pair.here.is_not_understood(pair.now_ms)
@@ -229,7 +251,8 @@ def test_an_echo_of_what_was_never_sent_proves_nothing() -> None:
     pair = Pair()
     pair.run(2_000, lambda _: None)
     for sequence, (incarnation, echoed) in enumerate([(HERE, 10_000), (HERE, 0), (HERE + 1, 3)], 1):
-        assert pair.here.on_datagram(Datagram(2, THERE, sequence, incarnation, echoed, 0), HERE, pair.now_ms)
+        datagram = from_there(sequence, echo_incarnation=incarnation, echo_sequence=echoed)
+        assert pair.here.on_datagram(datagram, HERE, pair.now_ms)
     assert not pair.here.is_fresh(pair.now_ms)
 
 
@@ -255,8 +278,16 @@ def test_forgiving_does_not_shorten_anything() -> None:
 @settings(deadline=None, max_examples=100)
 @given(
     datagram=st.builds(
-        *(Datagram, st.integers(0, 1 << 30), NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, (1 << 31) - 1)),
-        *(COUNTS, COUNTS, st.booleans()),
+        Datagram,
+        node_id=st.integers(0, 1 << 30),
+        incarnation=NUMBERS,
+        sequence=NUMBERS,
+        echo_incarnation=NUMBERS,
+        echo_sequence=NUMBERS,
+        echo_delay_ms=st.integers(0, (1 << 31) - 1),
+        dialled=COUNTS,
+        accepted=COUNTS,
+        is_busy=st.booleans(),
     ),
     secret=st.sampled_from([None, b"s"]),
 )
@@ -274,13 +305,23 @@ def test_datagrams_survive_the_wire(datagram: Datagram, secret: bytes | None) ->
 @given(data=st.binary(max_size=100), position=st.integers(0, 115), value=st.integers(1, 255))
 def test_garbage_is_nothing(data: bytes, position: int, value: int) -> None:
     assert decode_datagram(data, 3, MARK, None) is None
-    signed = bytearray(encode_datagram(Datagram(1, 2, 3, 4, 5, 6), 3, MARK, b"s"))
+    signed = bytearray(encode_datagram(from_there(3), 3, MARK, b"s"))
     signed[position] ^= value
     assert decode_datagram(bytes(signed), 3, MARK, b"s") is None
 
 
 def test_datagram_layout_is_pinned() -> None:
-    data = encode_datagram(Datagram(1, 2, 3, 4, 5, 6, ByteCounts(9, 10, 11), ByteCounts(12, 13, 14)), 7, 8, None)
+    datagram = Datagram(
+        node_id=1,
+        incarnation=2,
+        sequence=3,
+        echo_incarnation=4,
+        echo_sequence=5,
+        echo_delay_ms=6,
+        dialled=ByteCounts(9, 10, 11),
+        accepted=ByteCounts(12, 13, 14),
+    )
+    data = encode_datagram(datagram, 7, 8, None)
     numbers = [(8, 8), (1, 4), (2, 8), (3, 8), (4, 8), (5, 8), (6, 4), (7, 8)]
     numbers += [(9, 4), (10, 8), (11, 8), (12, 4), (13, 8), (14, 8)]
     assert data.hex() == "ba5b" + "02" + "00" + b"".join(n.to_bytes(size, "big") for n, size in numbers).hex()

@@ -18,7 +18,9 @@ class DatagramRelay(asyncio.DatagramProtocol):
     """Hands datagrams on to `target`, as long as it `works`."""
 
     def __init__(self, target: NodeAddress) -> None:
-        self.target, self.works, self.count = target, True, 0
+        self.target = target
+        self.works = True
+        self.count = 0
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

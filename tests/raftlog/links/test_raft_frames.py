@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raftlog.messages import acknowledgement, append_entries, install_snapshot, vote_response
 
 from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.links import raft_frames as wire
@@ -29,7 +30,8 @@ from barnabas_raftlog.raft.messages import (
 )
 from barnabas_raftlog.records.header import BATCH_BYTES_MAX, HEADER_BYTES, ControlKind, control_frame
 
-SOURCE, TARGET = 1, 2
+SOURCE = 1
+TARGET = 2
 DISK = bytes(range(16))
 NUMBERS = st.integers(0, (1 << 31) - 1)
 GROUPS = st.binary(min_size=20, max_size=20).map(GroupId)
@@ -41,23 +43,57 @@ def entry(index: int, term: int, body: bytes = b"") -> Entry:
 
 @st.composite
 def appends(draw: st.DrawFn) -> AppendEntries:
-    term, prev_index = draw(NUMBERS), draw(NUMBERS)
+    term = draw(NUMBERS)
+    prev_index = draw(NUMBERS)
     terms = sorted(draw(st.lists(st.integers(max(0, term - 2), term), max_size=5)))
     entries: Sequence[Entry] = [entry(prev_index + n, t, draw(st.binary(max_size=40))) for n, t in enumerate(terms, 1)]
-    prev_term, commit_index, round_ = (draw(NUMBERS) for _ in range(3))
-    quiesce, certain, released_index = draw(st.booleans()), draw(NUMBERS), draw(st.just(0) | NUMBERS)
-    place = (prev_index, prev_term, commit_index, round_, quiesce)
-    return AppendEntries(term, SOURCE, TARGET, *place, entries, certain, released_index)
+    return append_entries(
+        term=term,
+        source=SOURCE,
+        target=TARGET,
+        prev_index=prev_index,
+        prev_term=draw(NUMBERS),
+        commit_index=draw(NUMBERS),
+        round=draw(NUMBERS),
+        quiesce=draw(st.booleans()),
+        entries=entries,
+        certain=draw(NUMBERS),
+        released_index=draw(st.just(0) | NUMBERS),
+    )
+
+
+ENDS = {"source": st.just(SOURCE), "target": st.just(TARGET)}
+CONFIGURATIONS = st.sampled_from([NOBODY, Configuration((Member(1, DISK), Member(2)), (Member(3),), (2,))])
 
 
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     appends(),
     st.builds(
-        AppendResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.booleans(), NUMBERS, NUMBERS
+        AppendResponse,
+        **ENDS,
+        term=NUMBERS,
+        match_index=NUMBERS,
+        round=NUMBERS,
+        rejected=st.booleans(),
+        hint_index=NUMBERS,
+        hint_term=NUMBERS,
     ),
-    st.builds(VoteRequest, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, *3 * [st.booleans()]),
     st.builds(
-        *(VoteResponse, NUMBERS, st.just(SOURCE), st.just(TARGET), st.booleans(), st.booleans()),
+        VoteRequest,
+        **ENDS,
+        term=NUMBERS,
+        last_index=NUMBERS,
+        last_term=NUMBERS,
+        pre=st.booleans(),
+        transfer=st.booleans(),
+        is_learner=st.booleans(),
+    ),
+    st.builds(
+        VoteResponse,
+        **ENDS,
+        term=NUMBERS,
+        granted=st.booleans(),
+        pre=st.booleans(),
         uncertain=st.booleans(),
         commit_index=NUMBERS,
         commit_term=NUMBERS,
@@ -65,12 +101,16 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     ),
     st.builds(
         InstallSnapshot,
-        *(NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS, st.binary(max_size=50)),
-        st.sampled_from([NOBODY, Configuration((Member(1, DISK), Member(2)), (Member(3),), (2,))]),
+        **ENDS,
+        term=NUMBERS,
+        snapshot_index=NUMBERS,
+        snapshot_term=NUMBERS,
+        data=st.binary(max_size=50),
+        configuration=CONFIGURATIONS,
     ),
-    st.builds(TimeoutNow, NUMBERS, st.just(SOURCE), st.just(TARGET)),
-    st.builds(LeadershipEnded, NUMBERS, st.just(SOURCE), st.just(TARGET)),
-    st.builds(Removed, NUMBERS, st.just(SOURCE), st.just(TARGET), NUMBERS, NUMBERS),
+    st.builds(TimeoutNow, **ENDS, term=NUMBERS),
+    st.builds(LeadershipEnded, **ENDS, term=NUMBERS),
+    st.builds(Removed, **ENDS, term=NUMBERS, index=NUMBERS, index_term=NUMBERS),
 )
 
 
@@ -156,8 +196,8 @@ def test_contradictions_are_named(header: tuple[object, ...], payload: bytes, co
 def test_votes_and_acknowledgements_carry_the_disk_that_they_were_given_on() -> None:
     group = GroupId(bytes(20))
     messages: list[Addressed] = [
-        (group, VoteResponse(1, SOURCE, TARGET, granted=True, pre=False)),
-        (group, AppendResponse(1, SOURCE, TARGET, 5, 1, False, 0, 0)),
+        (group, vote_response(term=1, source=SOURCE, target=TARGET)),
+        (group, acknowledgement(term=1, source=SOURCE, target=TARGET, match_index=5, round=1)),
     ]
     (frame,), _ = encode_messages(messages, DISK)
     for _, message in decode(b"".join(frame)):
@@ -167,7 +207,7 @@ def test_votes_and_acknowledgements_carry_the_disk_that_they_were_given_on() -> 
 
 def test_an_entry_stamped_with_another_term_is_refused() -> None:
     lying = Entry(1, 3, entry(1, 2).frame)
-    append = AppendEntries(3, SOURCE, TARGET, 0, 0, 0, 0, quiesce=False, entries=[lying])
+    append = append_entries(term=3, source=SOURCE, target=TARGET, entries=[lying])
     (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
     with pytest.raises(MalformedMessageError, match="stamped 2"):
         decode(b"".join(frame))
@@ -175,7 +215,7 @@ def test_an_entry_stamped_with_another_term_is_refused() -> None:
 
 def append_of(*sizes: int) -> AppendEntries:
     entries = [entry(n, 1, bytes(size)) for n, size in enumerate(sizes, 1)]
-    return AppendEntries(1, SOURCE, TARGET, 0, 0, 0, 0, quiesce=False, entries=entries)
+    return append_entries(term=1, source=SOURCE, target=TARGET, entries=entries)
 
 
 def test_payload_is_neither_copied_nor_joined_when_sent() -> None:
@@ -200,7 +240,9 @@ def test_a_lone_append_is_not_copied_and_shared_ones_are() -> None:
 
 def test_what_would_be_copied_in_more_time_has_a_frame_of_its_own() -> None:
     group = GroupId(bytes(20))
-    ended, small, bulk = LeadershipEnded(1, SOURCE, TARGET), append_of(100), append_of(wire.BULK_BYTES)
+    ended = LeadershipEnded(1, SOURCE, TARGET)
+    small = append_of(100)
+    bulk = append_of(wire.BULK_BYTES)
     messages: list[Message] = [ended, small, small, ended, bulk, ended, small, bulk, bulk]
     frames, _ = encode_messages([(group, message) for message in messages])
     found = [[wire.payload_bytes_of(message) for _, message in decode(b"".join(frame))] for frame in frames]
@@ -213,7 +255,9 @@ def test_large_batches_are_split_and_giants_reported() -> None:
     big = append_of(3 << 20)
     frames, oversized = encode_messages([(group, big), (group, big), (group, append_of(10))])
     assert [sum(len(part) for part in frame) >> 10 for frame in frames] == [3072, 3072, 0]
-    giant = InstallSnapshot(1, SOURCE, TARGET, 1, 1, bytes(64 << 20))
+    giant = install_snapshot(
+        term=1, source=SOURCE, target=TARGET, snapshot_index=1, snapshot_term=1, data=bytes(64 << 20)
+    )
     frames, oversized = encode_messages([(group, append_of(1)), (group, giant)])
     assert [message for _, message in oversized] == [giant]
     assert len(frames) == 1
@@ -222,7 +266,8 @@ def test_large_batches_are_split_and_giants_reported() -> None:
 def test_an_entry_that_is_larger_than_any_frame_travels_alone() -> None:
     """Logs hold such batches from before there was a limit; dropped, they would stop their partitions for ever."""
     group = GroupId(bytes(20))
-    ended, giant = LeadershipEnded(1, SOURCE, TARGET), append_of(64 << 20)
+    ended = LeadershipEnded(1, SOURCE, TARGET)
+    giant = append_of(64 << 20)
     messages: list[Message] = [ended, giant, ended, append_of(10)]
     frames, oversized = encode_messages([(group, message) for message in messages])
     assert not oversized
@@ -240,7 +285,11 @@ def test_an_entry_that_is_larger_than_any_frame_travels_alone() -> None:
     [
         [append_of(32 << 20, 32 << 20)],
         [append_of(64 << 20), LeadershipEnded(1, SOURCE, TARGET)],
-        [InstallSnapshot(1, SOURCE, TARGET, 1, 1, bytes((64 << 20) + 1))],
+        [
+            install_snapshot(
+                term=1, source=SOURCE, target=TARGET, snapshot_index=1, snapshot_term=1, data=bytes((64 << 20) + 1)
+            )
+        ],
     ],
     ids=["two entries", "two messages", "a snapshot"],
 )
@@ -272,7 +321,17 @@ def test_many_small_messages_do_not_make_one_endless_frame(monkeypatch: pytest.M
 
 def test_append_layout_is_pinned() -> None:
     group = GroupId(bytes(range(20)))
-    append = AppendEntries(5, SOURCE, TARGET, 7, 4, 6, 300, quiesce=True, entries=[entry(8, 5)])
+    append = append_entries(
+        term=5,
+        source=SOURCE,
+        target=TARGET,
+        prev_index=7,
+        prev_term=4,
+        commit_index=6,
+        round=300,
+        quiesce=True,
+        entries=[entry(8, 5)],
+    )
     (frame,), _ = encode_messages([(group, append)])
     head = "9306" + "91" + "9a" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
     assert bytes(frame[0])[8:].hex() == head + "90" + "913e" + "c410" + bytes(16).hex()
@@ -280,7 +339,18 @@ def test_append_layout_is_pinned() -> None:
 
 def test_an_append_to_a_witness_has_one_number_more() -> None:
     group = GroupId(bytes(range(20)))
-    append = AppendEntries(5, SOURCE, TARGET, 7, 4, 6, 300, quiesce=True, entries=[entry(8, 5)], released_index=7)
+    append = append_entries(
+        term=5,
+        source=SOURCE,
+        target=TARGET,
+        prev_index=7,
+        prev_term=4,
+        commit_index=6,
+        round=300,
+        quiesce=True,
+        entries=[entry(8, 5)],
+        released_index=7,
+    )
     (frame,), _ = encode_messages([(group, append)])
     head = "9306" + "91" + "9b" + "03" + "c414" + bytes(range(20)).hex() + "05" + "07" + "04" + "06" + "cd012c" + "01"
     assert bytes(frame[0])[8:].hex() == head + "07" + "90" + "913e" + "c410" + bytes(16).hex()
@@ -315,7 +385,9 @@ def test_terms_end_where_epochs_of_batches_do(kind: type[Any]) -> None:
 def test_entries_that_do_not_continue_each_other_are_refused(following: tuple[int, int], complaint: str) -> None:
     term, base_offset = following
     second = Entry(8, term, control_frame(base_offset, term, ControlKind.NO_OP))
-    append = AppendEntries(5, SOURCE, TARGET, 6, 4, 0, 1, False, [entry(7, 5), second])
+    append = append_entries(
+        term=5, source=SOURCE, target=TARGET, prev_index=6, prev_term=4, round=1, entries=[entry(7, 5), second]
+    )
     (frame,), _ = encode_messages([(GroupId(bytes(20)), append)])
     with pytest.raises(MalformedMessageError, match=complaint):
         decode(b"".join(frame))
@@ -323,7 +395,9 @@ def test_entries_that_do_not_continue_each_other_are_refused(following: tuple[in
 
 def test_a_snapshot_beyond_any_log_is_refused() -> None:
     for index, is_right in ((INDEX_MAX, True), (INDEX_MAX + 1, False)):
-        snapshot = InstallSnapshot(1, SOURCE, TARGET, index, 1, b"state")
+        snapshot = install_snapshot(
+            term=1, source=SOURCE, target=TARGET, snapshot_index=index, snapshot_term=1, data=b"state"
+        )
         (frame,), _ = encode_messages([(GroupId(bytes(20)), snapshot)], DISK)
         if is_right:
             assert decode(b"".join(frame)) == [(GroupId(bytes(20)), snapshot)]

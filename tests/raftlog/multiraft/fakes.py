@@ -54,11 +54,15 @@ class MemoryLog:
         self.is_lazy = is_lazy
         self.durable_index = 0
         self.broken: StorageFailedError | None = None
-        self.is_uncertain = self.is_blank = self.may_forget = False
+        self.is_uncertain = False
+        self.is_blank = False
+        self.may_forget = False
         self.failed: StorageFailedError | None = None
         self.on_loaded: Callable[[GroupId], None] | None = None
         self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
-        self.start_index, self.start_term, self.start_offset = 0, 0, 0
+        self.start_index = 0
+        self.start_term = 0
+        self.start_offset = 0
         self.segment_bytes = 1 << 30
         self.partial_since: Place | None = None
         self.members = ConfigurationHistory()
@@ -141,7 +145,8 @@ class MemoryLog:
         return entry
 
     def became_certain(self) -> None:
-        self.is_uncertain = self.is_blank = False
+        self.is_uncertain = False
+        self.is_blank = False
 
     def sync(self) -> None:
         self.durable_index = self.last_index
@@ -155,7 +160,8 @@ class MemoryLog:
         self.partial_since = self.partial_since or partial_since
         kept = self.items[index - self.start_index :]
         start = (index, self.term_at(index) or 0, self.offset_after(index))
-        self.items, (self.start_index, self.start_term, self.start_offset) = kept, start
+        self.items = kept
+        (self.start_index, self.start_term, self.start_offset) = start
         self.members.drop_prefix(index)
 
     def limit_segments(self, segment_bytes: int) -> None:
@@ -181,7 +187,9 @@ class MemoryLog:
         self.is_uncertain |= not index
         self.items.clear()
         self.members.restart(index, configuration if configuration.voters else self.configuration)
-        self.start_index, self.start_term, self.start_offset = index, term, end_offset
+        self.start_index = index
+        self.start_term = term
+        self.start_offset = end_offset
         self.durable_index = index
 
     def shown(self) -> list[tuple[int, int, bytes]]:
@@ -194,7 +202,9 @@ class MemoryStorage:
     def __init__(self, *, is_lazy: bool = False) -> None:
         self.saved: dict[GroupId, HardState] = {}
         self.is_lazy = is_lazy
-        self.queued = self.durable_ticket = self.flushes = 0
+        self.queued = 0
+        self.durable_ticket = 0
+        self.flushes = 0
         self.on_failed: Callable[[StorageFailedError], None] | None = None
         self.on_recovered: Callable[[], None] | None = None
         self.failed: StorageFailedError | None = None
@@ -272,7 +282,8 @@ class MemoryLinks:
     """One node's end of a `Network`: frames are encoded, carried in the next loop iteration, and decoded."""
 
     def __init__(self, network: "Network", node_id: int) -> None:
-        self.network, self.node_id = network, node_id
+        self.network = network
+        self.node_id = node_id
         self.on_messages: Callable[[int, Sequence[Heard]], None] | None = None
         self.on_fact: Callable[[Fact], None] | None = None
         self.on_peer: list[Callable[[int, bool], None]] = []
@@ -311,7 +322,8 @@ class Node:
     """One node of a test: its driver on fake storage, its clock shared with the others."""
 
     def __init__(self, network: "Network", node_id: int, *, is_lazy: bool = False, disk: int = 0) -> None:
-        self.network, self.node_id = network, node_id
+        self.network = network
+        self.node_id = node_id
         self.links = MemoryLinks(network, node_id)
         self.storage = MemoryStorage(is_lazy=is_lazy)
         self.storage.directory_id = disk.to_bytes(16, "big")
@@ -344,7 +356,8 @@ class Node:
         if configuration is None and not nobody:
             configuration = configuration_of(frozenset(self.network.nodes))
         preferred = self.node_id == 1 if preferred is None else preferred
-        log, listener = self.logs[group], self.listeners[group]
+        log = self.logs[group]
+        listener = self.listeners[group]
         return self.raft.add_group(group, log, configuration, listener, preferred=preferred)
 
     def group(self, number: int) -> RaftGroup:
@@ -390,13 +403,16 @@ class Network:
 
     async def settle(self) -> None:
         """Let the loop run until nobody sends or steps any more."""
-        quiet, before, iterations = 0, None, 0
+        quiet = 0
+        before = None
+        iterations = 0
         while quiet < 4:
             await asyncio.sleep(0)
             iterations += 1
             assert iterations < 2_000, "they never stop talking"
             now = (self.carried, *(node.raft.stats.drives for node in self.nodes.values()))
-            quiet, before = (quiet + 1 if now == before else 0), now
+            quiet = quiet + 1 if now == before else 0
+            before = now
 
     async def pass_ms(self, duration_ms: int) -> None:
         """Tick every node each 25 ms of virtual time, and let what follows happen."""

@@ -8,7 +8,8 @@ from barnabas_raftlog.multiraft import candidacies as module
 from barnabas_raftlog.multiraft.candidacies import Candidacies, Line
 
 ITEMS = st.integers(0, 9)
-MAX, HOPELESS_MAX = 4, 1
+MAX = 4
+HOPELESS_MAX = 1
 
 
 class CandidaciesModel(RuleBasedStateMachine):

@@ -110,7 +110,8 @@ async def test_without_the_preferred_replica_others_stand() -> None:
 async def test_a_few_groups_stand_at_a_time_and_all_get_their_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidacies, "STANDING_MAX", 3)
     network = opening(3, range(1, 41))
-    node, most = network.nodes[1], 0
+    node = network.nodes[1]
+    most = 0
     for one in network.nodes.values():
         one.raft.release_elections()
     for _ in range(40):

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from raftlog.messages import peer_digest
 
 from barnabas_raftlog.multiraft import driver as driver_module
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
@@ -154,7 +155,7 @@ async def test_who_stopped_leading_while_away_is_trusted_no_more_when_it_is_back
     trusting = network.nodes[2]
     receive = trusting.links.on_messages
     assert receive is not None
-    receive(1, [(group_id(1), PeerDigest(1, 1, None, 1, 1, 0, at_rest=True, wants_answer=False))])
+    receive(1, [(group_id(1), peer_digest(peer=1, term=1, leader_id=None, last_index=1, last_term=1))])
     await network.settle()
     assert trusting.group(1).leader_id is None
     assert any(fact.kind == "leader lost" for _, fact in trusting.facts)
@@ -170,7 +171,8 @@ async def test_a_node_that_begins_late_is_told_who_leads_without_asking_for_vote
             network.nodes[node_id].add(number)
     network.connect()
     await network.pass_ms(2_000)
-    late, terms = network.nodes[3], [network.nodes[1].group(number).core.term for number in range(1, 31)]
+    late = network.nodes[3]
+    terms = [network.nodes[1].group(number).core.term for number in range(1, 31)]
     before = len(late.links.frames)
     for number in range(1, 31):
         late.add(number, preferred=False)

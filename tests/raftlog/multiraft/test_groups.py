@@ -5,6 +5,7 @@ import itertools
 
 import msgspec
 import pytest
+from raftlog.messages import acknowledgement, append_entries, install_snapshot, vote_request, vote_response
 
 from barnabas_raftlog.errors import MalformedMessageError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.links.raft_frames import METADATA_GROUP
@@ -15,10 +16,8 @@ from barnabas_raftlog.raft.membership import configuration_of
 from barnabas_raftlog.raft.messages import (
     TERM_HONEST_MAX,
     AppendEntries,
-    AppendResponse,
     Entry,
     HardState,
-    InstallSnapshot,
     LeadershipEnded,
     Message,
     TransferLeadership,
@@ -89,7 +88,7 @@ async def test_a_term_that_no_election_can_have_reached_is_refused_and_not_kept(
     node = network.nodes[2]
     assert node.links.on_messages is not None
     term = node.group(1).core.term
-    highest = VoteRequest(term + TERM_JUMP_MAX, 3, 2, 9, 1, pre=False, transfer=False)
+    highest = vote_request(term=term + TERM_JUMP_MAX, source=3, target=2, last_index=9, last_term=1)
     with pytest.raises(MalformedMessageError, match="node 3 is in term"):
         node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1_000))])
     await network.settle()
@@ -105,12 +104,12 @@ async def test_not_even_by_many_steps_is_a_group_led_through_all_terms() -> None
     assert node.links.on_messages is not None
     first = node.group(1).core.term
     for quarter in range(1, 5):
-        step = VoteRequest(first + quarter * TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+        step = vote_request(term=first + quarter * TERM_JUMP_MAX // 4, source=3, target=2, last_index=9, last_term=1)
         node.links.on_messages(3, [(group_id(1), step)])
         await network.settle()
     reached = node.group(1).core.term
     assert reached >= first + TERM_JUMP_MAX
-    beyond = VoteRequest(reached + TERM_JUMP_MAX // 4, 3, 2, 9, 1, pre=False, transfer=False)
+    beyond = vote_request(term=reached + TERM_JUMP_MAX // 4, source=3, target=2, last_index=9, last_term=1)
     with pytest.raises(MalformedMessageError, match="node 3 is in term"):
         node.links.on_messages(3, [(group_id(1), beyond)])
 
@@ -120,7 +119,7 @@ async def test_who_has_heard_nothing_yet_learns_any_honest_term() -> None:
     node = network.nodes[2]
     node.add(1)
     assert node.links.on_messages is not None
-    highest = VoteRequest(TERM_HONEST_MAX, 3, 2, 9, 1, pre=False, transfer=False)
+    highest = vote_request(term=TERM_HONEST_MAX, source=3, target=2, last_index=9, last_term=1)
     with pytest.raises(MalformedMessageError, match="node 3 is in term"):
         node.links.on_messages(3, [(group_id(1), msgspec.structs.replace(highest, term=highest.term + 1))])
     node.links.on_messages(3, [(group_id(1), highest)])
@@ -137,13 +136,50 @@ def entry(index: int, term: int, base_offset: int) -> Entry:
 @pytest.mark.parametrize(
     ("target", "message", "complaint"),
     [
-        (1, AppendResponse(1, 2, 1, 10**6, 1, False, 0, 0), "acknowledges entry 1000000 of a leader whose log ends"),
-        (1, AppendEntries(1, 2, 1, 3, 1, 3, 1, False, ()), "leads in term 1, in which node 1 leads"),
-        (2, AppendEntries(1, 1, 2, 3, 1, 3, 9, False, [entry(4, 1, 99)]), "entries that cannot follow: entry 4"),
-        (2, AppendEntries(1, 1, 2, 3, 0, 3, 9, False, [entry(4, 0, 2)]), "entries that cannot follow: entry 4"),
-        (2, InstallSnapshot(1, 1, 2, 9, 1, b"short"), "a snapshot of 5 bytes"),
-        (2, InstallSnapshot(1, 1, 2, 9, 1, b"\x7f" + bytes(9)), "ends at entry 9 and offset 9151314442816847872"),
-        (2, InstallSnapshot(1, 1, 2, (1 << 63) - 1, 1, bytes(9)), "ends at entry 9223372036854775807"),
+        (
+            1,
+            acknowledgement(term=1, source=2, target=1, match_index=10**6, round=1),
+            "acknowledges entry 1000000 of a leader whose log ends",
+        ),
+        (
+            1,
+            append_entries(term=1, source=2, target=1, prev_index=3, prev_term=1, commit_index=3, round=1),
+            "leads in term 1, in which node 1 leads",
+        ),
+        (
+            2,
+            append_entries(
+                term=1,
+                source=1,
+                target=2,
+                prev_index=3,
+                prev_term=1,
+                commit_index=3,
+                round=9,
+                entries=[entry(4, 1, 99)],
+            ),
+            "entries that cannot follow: entry 4",
+        ),
+        (
+            2,
+            append_entries(term=1, source=1, target=2, prev_index=3, commit_index=3, round=9, entries=[entry(4, 0, 2)]),
+            "entries that cannot follow: entry 4",
+        ),
+        (
+            2,
+            install_snapshot(term=1, source=1, target=2, snapshot_index=9, snapshot_term=1, data=b"short"),
+            "a snapshot of 5 bytes",
+        ),
+        (
+            2,
+            install_snapshot(term=1, source=1, target=2, snapshot_index=9, snapshot_term=1, data=b"\x7f" + bytes(9)),
+            "ends at entry 9 and offset 9151314442816847872",
+        ),
+        (
+            2,
+            install_snapshot(term=1, source=1, target=2, snapshot_index=(1 << 63) - 1, snapshot_term=1, data=bytes(9)),
+            "ends at entry 9223372036854775807",
+        ),
     ],
 )
 async def test_a_peer_that_breaks_the_protocol_loses_its_link_and_nothing_else_happens(
@@ -154,7 +190,8 @@ async def test_a_peer_that_breaks_the_protocol_loses_its_link_and_nothing_else_h
     leader.group(1).propose(data_frame())
     await network.pass_ms(100)
     node = network.nodes[target]
-    refused_before, shown = node.raft.stats.messages_refused, node.logs[group_id(1)].shown()
+    refused_before = node.raft.stats.messages_refused
+    shown = node.logs[group_id(1)].shown()
     assert node.links.on_messages is not None
     node.links.on_messages(message.source, [(group_id(1), message)])
     await network.settle()
@@ -178,7 +215,7 @@ async def test_no_vote_leaves_before_it_is_on_disk() -> None:
         node.add(1)
     network.connect()
     voter = network.nodes[2]
-    request = VoteRequest(5, 3, 2, 0, 0, pre=False, transfer=False)
+    request = vote_request(term=5, source=3, target=2)
     assert voter.links.on_messages is not None
     voter.links.on_messages(3, [(group_id(1), request)])
     await network.settle()
@@ -194,7 +231,7 @@ async def test_no_vote_leaves_before_it_is_on_disk() -> None:
     voter.storage.sync()
     voter.raft.on_durable()
     await network.settle()
-    assert votes() == [VoteResponse(5, 2, 3, granted=True, pre=False)] * 2
+    assert votes() == [vote_response(term=5, source=2, target=3)] * 2
 
 
 async def test_a_follower_acknowledges_when_its_disk_has_it() -> None:
@@ -203,7 +240,8 @@ async def test_a_follower_acknowledges_when_its_disk_has_it() -> None:
         node.add(1, is_lazy=node.node_id != 1)
     network.connect()
     await network.pass_ms(100)
-    leader, follower = network.nodes[1], network.nodes[2]
+    leader = network.nodes[1]
+    follower = network.nodes[2]
     assert leader.group(1).is_leader
     assert leader.group(1).commit_index == 0
     follower.logs[group_id(1)].sync()
@@ -215,7 +253,8 @@ async def test_a_follower_acknowledges_when_its_disk_has_it() -> None:
 
 async def test_all_groups_share_one_frame_for_each_peer_and_one_flush() -> None:
     _, leader = await elected(3, groups=50)
-    frames, flushes = len(leader.links.frames), leader.storage.flushes
+    frames = len(leader.links.frames)
+    flushes = leader.storage.flushes
     for number in range(1, 51):
         leader.group(number).propose(data_frame())
     await asyncio.sleep(0)
@@ -282,7 +321,8 @@ async def test_a_silent_peer_is_told_to_its_groups_in_slices_its_own_first(monke
     follower = network.nodes[2]
     follower.add(0)
     await network.pass_ms(1_000)
-    drives, steps = follower.raft.stats.drives, follower.raft.stats.steps
+    drives = follower.raft.stats.drives
+    steps = follower.raft.stats.steps
     for callback in follower.links.on_peer:
         callback(1, False)
     await asyncio.sleep(0)
@@ -302,7 +342,7 @@ async def test_a_follower_reads_its_queue_before_it_judges_its_leader(monkeypatc
     await network.settle()
 
     def heartbeat(number: int) -> None:
-        message = AppendEntries(1, 1, 2, 0, 0, 0, 0, quiesce=False, entries=())
+        message = append_entries(term=1, source=1, target=2)
         assert follower.links.on_messages is not None
         follower.links.on_messages(1, [(group_id(number), message)])
 
@@ -427,7 +467,8 @@ async def test_a_group_without_room_may_have_more_to_do_in_the_same_drive(monkey
     """Found by filling a real disk: the new core had a later time than the drive that went on stepping it."""
     network, leader = await elected(3)
     behind = network.nodes[2]
-    receive, now = behind.links.on_messages, behind.raft._driver._clock
+    receive = behind.links.on_messages
+    now = behind.raft._driver._clock
     assert receive is not None
     monkeypatch.setattr(behind.links, "on_messages", lambda source, messages: receive(source, messages * 2))
     broken: list[BaseException] = []
@@ -526,7 +567,8 @@ async def test_a_reader_that_comes_after_a_round_began_waits_for_a_later_one() -
     """That round was asked for before it: by now somebody else may lead, and have committed something."""
     network, leader = await elected(3)
     await network.pass_ms(1_000)
-    group, core = leader.group(1), leader.group(1).core
+    group = leader.group(1)
+    core = leader.group(1).core
     before = core.round
     early = asyncio.ensure_future(group.confirm())
     for _ in range(3):  # It is asked, the round begins, its messages arrive.
@@ -583,7 +625,8 @@ async def test_a_follower_too_far_behind_gets_a_snapshot_with_its_offset() -> No
         log = network.nodes[node_id].logs[group_id(1)]
         log.install_snapshot(10, 1, 7)
         network.nodes[node_id].raft.remove_group(group_id(1))
-        voters, listener = frozenset({1, 2, 3}), network.nodes[node_id].listeners[group_id(1)]
+        voters = frozenset({1, 2, 3})
+        listener = network.nodes[node_id].listeners[group_id(1)]
         listener.state = (10, 1, b"image")
         preferred = node_id == 1
         network.nodes[node_id].raft.add_group(group_id(1), log, configuration_of(voters), listener, preferred=preferred)

@@ -220,7 +220,8 @@ async def test_a_learner_that_was_there_first_is_found_by_members_that_it_does_n
     known: frozenset[int], is_connected_first: bool
 ) -> None:
     """Each tells the other where it stands, but one is not there yet, and the other has not heard of the first."""
-    network, pairs = Network(4), [(1, 3), (2, 3)]
+    network = Network(4)
+    pairs = [(1, 3), (2, 3)]
     network.connect()
     network.connect(*pairs, live=is_connected_first)
     joining = network.nodes[3].add(1, configuration=configuration_of(known) if known else None, nobody=not known)

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
+from raftlog.messages import acknowledgement, append_entries, install_snapshot, vote_request, vote_response
+
 from barnabas_raftlog.links.framing import Buffer, frame_of, read_header
 from barnabas_raftlog.links.raft_frames import Addressed, decode_messages
 from barnabas_raftlog.multiraft.outbox import ENTRIES_BYTES_MAX, Outbox
-from barnabas_raftlog.raft.membership import NOBODY
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
-    AppendResponse,
     Entry,
-    InstallSnapshot,
     LeadershipEnded,
     Message,
     TimeoutNow,
-    VoteRequest,
     VoteResponse,
 )
 
@@ -27,7 +25,9 @@ class Links:
     """Takes everything for node 2, as long as `takes` says so; node 3 is not connected."""
 
     def __init__(self) -> None:
-        self.waiting_bytes, self.takes, self.is_up = 0, True, True
+        self.waiting_bytes = 0
+        self.takes = True
+        self.is_up = True
         self.frames: list[bytes] = []
 
     def is_connected(self, node_id: int) -> bool:
@@ -54,18 +54,23 @@ def append(*, target: int = 2, entries: bool = False) -> AppendEntries:
     frame = data_frame()
     frame[12:16] = (5).to_bytes(4, "big")
     held = [Entry(8, 5, memoryview(frame))] if entries else ()
-    return AppendEntries(5, 1, target, 7, 4, 6, 3, quiesce=False, entries=held)
+    return append_entries(
+        term=5, source=1, target=target, prev_index=7, prev_term=4, commit_index=6, round=3, entries=held
+    )
 
 
 LIGHT: list[Message] = [
     append(),
-    AppendResponse(5, 1, 2, 7, 3, rejected=False, hint_index=0, hint_term=0),
-    VoteRequest(5, 1, 2, 7, 4, pre=False, transfer=False),
-    VoteResponse(5, 1, 2, granted=True, pre=False),
+    acknowledgement(term=5, source=1, target=2, match_index=7, round=3),
+    vote_request(term=5, source=1, target=2, last_index=7, last_term=4),
+    vote_response(term=5, source=1, target=2),
     TimeoutNow(5, 1, 2),
     LeadershipEnded(5, 1, 2),
 ]
-HEAVY: list[Message] = [append(entries=True), InstallSnapshot(5, 1, 2, 7, 4, b"state", NOBODY)]
+HEAVY: list[Message] = [
+    append(entries=True),
+    install_snapshot(term=5, source=1, target=2, snapshot_index=7, snapshot_term=4, data=b"state"),
+]
 
 
 def kinds(messages: Sequence[Message]) -> list[tuple[type, bool]]:
@@ -126,7 +131,7 @@ def test_what_nobody_takes_is_counted_and_forgotten() -> None:
 def test_a_snapshot_that_no_frame_holds_is_reported_and_the_rest_leaves() -> None:
     links = Links()
     outbox = Outbox(links, DIRECTORY)
-    giant = InstallSnapshot(5, 1, 2, 7, 4, bytes(64 << 20), NOBODY)
+    giant = install_snapshot(term=5, source=1, target=2, snapshot_index=7, snapshot_term=4, data=bytes(64 << 20))
     outbox.add(group_id(1), [giant, append()])
     assert outbox.flush() == [(group_id(1), giant)]
     assert kinds([message for _, message in links.messages()]) == [(AppendEntries, False)]
@@ -139,7 +144,14 @@ def test_much_for_one_peer_leaves_in_pieces_in_order_and_before_what_is_said_lat
     megabyte[12:16] = (5).to_bytes(4, "big")
     for number in range(1, 6):
         entries = [Entry(8, 5, memoryview(megabyte))]
-        outbox.add(group_id(number), [AppendEntries(5, 1, 2, 7, 4, 6, 3, quiesce=False, entries=entries)])
+        outbox.add(
+            group_id(number),
+            [
+                append_entries(
+                    term=5, source=1, target=2, prev_index=7, prev_term=4, commit_index=6, round=3, entries=entries
+                )
+            ],
+        )
     outbox.flush()
     assert len(links.frames) == 1
     outbox.add(group_id(9), [append()])
@@ -157,7 +169,14 @@ def test_what_is_left_for_a_peer_goes_with_its_connection() -> None:
     megabyte[12:16] = (5).to_bytes(4, "big")
     for number in (1, 2):
         entries = [Entry(8, 5, memoryview(megabyte))]
-        outbox.add(group_id(number), [AppendEntries(5, 1, 2, 7, 4, 6, 3, quiesce=False, entries=entries)])
+        outbox.add(
+            group_id(number),
+            [
+                append_entries(
+                    term=5, source=1, target=2, prev_index=7, prev_term=4, commit_index=6, round=3, entries=entries
+                )
+            ],
+        )
     outbox.flush()
     links.is_up = False
     outbox.flush()

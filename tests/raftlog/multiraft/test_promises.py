@@ -4,17 +4,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from raftlog.messages import acknowledgement, vote_request
 
 from barnabas_raftlog.multiraft import promises as promises_module
 from barnabas_raftlog.multiraft.promises import Promises
-from barnabas_raftlog.raft.messages import AppendResponse, HardState, LeadershipEnded, Message, VoteRequest
+from barnabas_raftlog.raft.messages import HardState, LeadershipEnded, Message
 
 from .fakes import MemoryStorage, group_id
 
 TERM = HardState(5, 1)
-VOTE = VoteRequest(5, 1, 2, 7, 4, pre=False, transfer=False)
+VOTE = vote_request(term=5, source=1, target=2, last_index=7, last_term=4)
 ENDED = LeadershipEnded(4, 1, 2)
-ANSWER = AppendResponse(5, 1, 2, 7, 3, rejected=False, hint_index=0, hint_term=0)
+ANSWER = acknowledgement(term=5, source=1, target=2, match_index=7, round=3)
 
 
 class Out:
@@ -35,7 +36,8 @@ class Drives:
     """Promises on a disk that a test moves on, and one group."""
 
     def __init__(self) -> None:
-        self.storage, self.out = MemoryStorage(is_lazy=True), Out()
+        self.storage = MemoryStorage(is_lazy=True)
+        self.out = Out()
         self.promises = Promises(self.storage, self.out)  # type: ignore[arg-type]
         self.group = self.make_group(1)
 
@@ -141,7 +143,7 @@ def test_on_a_disk_that_has_stopped_the_oldest_are_dropped(monkeypatch: pytest.M
     drives = Drives()
     for term in range(1, 6):
         drives.promises.make(drives.group, HardState(term, 1))
-        drives.promises.say(drives.group, [VoteRequest(term, 1, 2, 7, 4, pre=False, transfer=False)])
+        drives.promises.say(drives.group, [vote_request(term=term, source=1, target=2, last_index=7, last_term=4)])
         assert drives.end() == []
         assert len(drives.promises) == min(term, 3)
     drives.storage.sync()

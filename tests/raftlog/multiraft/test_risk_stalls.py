@@ -1,9 +1,10 @@
 """Risk: a stall, or a node that is behind with its queue, costs a leadership whose followers have answered."""
 
 import pytest
+from raftlog.messages import acknowledgement, append_entries
 
 from barnabas_raftlog.multiraft import driver as driver_module
-from barnabas_raftlog.raft.messages import AppendEntries, AppendResponse, LeadershipEnded
+from barnabas_raftlog.raft.messages import LeadershipEnded
 
 from .fakes import Network, Node, data_frame, group_id
 from .test_groups import elected
@@ -44,9 +45,9 @@ async def test_a_leader_reads_its_queue_before_it_judges_its_followers(monkeypat
     assert leader.links.on_messages is not None
     # The answers of group 1 wait behind three messages of another group.
     for _ in range(3):
-        leader.links.on_messages(2, [(group_id(2), AppendEntries(1, 2, 1, 0, 0, 0, 0, quiesce=False, entries=()))])
+        leader.links.on_messages(2, [(group_id(2), append_entries(term=1, source=2, target=1))])
     for node in (2, 3):
-        answer = AppendResponse(1, node, 1, core.log.last_index, core.round, rejected=False, hint_index=0, hint_term=0)
+        answer = acknowledgement(term=1, source=node, target=1, match_index=core.log.last_index, round=core.round)
         leader.links.on_messages(node, [(group_id(1), answer)])
     for _ in range(4):  # the next heartbeat is among them
         network.now_ms += 25
@@ -69,5 +70,5 @@ async def test_it_does_not_lead_for_ever_because_it_is_always_behind(monkeypatch
         assert network.now_ms - began_ms < 2_500
         assert leader.links.on_messages is not None
         for _ in range(3):
-            leader.links.on_messages(2, [(group_id(2), AppendEntries(1, 2, 1, 0, 0, 0, 0, quiesce=False, entries=()))])
+            leader.links.on_messages(2, [(group_id(2), append_entries(term=1, source=2, target=1))])
         await network.pass_ms(25)

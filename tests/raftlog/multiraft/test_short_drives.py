@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from patching import patch_method
+from raftlog.messages import vote_request
 
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.multiraft import driver as driver_module
@@ -24,7 +25,7 @@ from barnabas_raftlog.multiraft.driver import (
     Driver,
 )
 from barnabas_raftlog.multiraft.promises import Promises
-from barnabas_raftlog.raft.messages import HardState, PeerDigest, VoteRequest
+from barnabas_raftlog.raft.messages import HardState, PeerDigest
 
 from .fakes import MemoryStorage, Network, Node, data_frame, group_id
 from .test_groups import elected
@@ -36,8 +37,11 @@ class Counted:
     """What each drive of one node did: steps, and groups that were told."""
 
     def __init__(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.steps, self.told = list[int](), list[int]()
-        drive, tell, of = Driver._drive_once, Driver._tell, node.raft._driver
+        self.steps = list[int]()
+        self.told = list[int]()
+        drive = Driver._drive_once
+        tell = Driver._tell
+        of = node.raft._driver
 
         def counted(driver: Driver) -> None:
             before = driver.stats.steps
@@ -129,7 +133,8 @@ async def test_what_thousands_of_groups_are_due_for_is_done_in_slices(
 ) -> None:
     network, node = await elected(1, groups=GROUPS)
     counted = Counted(node, monkeypatch)
-    driver, groups = node.raft._driver, [node.group(number) for number in range(1, GROUPS + 1)]
+    driver = node.raft._driver
+    groups = [node.group(number) for number in range(1, GROUPS + 1)]
     if is_bulk:
         driver.post_bulk(TICK, groups)
     for group in groups if not is_bulk else ():
@@ -257,21 +262,23 @@ def test_what_a_slow_disk_held_back_leaves_in_slices_and_in_the_order_of_each_gr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(promises_module, "RELEASED_AT_ONCE", 2)
-    storage, said = MemoryStorage(is_lazy=True), list[tuple[object, int]]()
+    storage = MemoryStorage(is_lazy=True)
+    said = list[tuple[object, int]]()
     outbox = SimpleNamespace(add=lambda group, messages: said.extend((group, one.term) for one in messages))
     promises = Promises(storage, outbox)  # type: ignore[arg-type]
     groups: list[Any] = [SimpleNamespace(group_id=group_id(n), promise_ticket=0, is_removed=False) for n in range(1, 6)]
     for one in groups:
         promises.make(one, HardState(5, 1))
-        promises.say_after(one, [VoteRequest(5, 1, 2, 7, 4, pre=False, transfer=False)])
+        promises.say_after(one, [vote_request(term=5, source=1, target=2, last_index=7, last_term=4)])
     promises.seal()
     storage.sync()
     promises.release()
     assert said == [(group_id(1), 5), (group_id(2), 5)]
     assert promises.is_behind
-    promises.say(groups[4], [VoteRequest(6, 1, 2, 7, 4, pre=False, transfer=False)])
+    promises.say(groups[4], [vote_request(term=6, source=1, target=2, last_index=7, last_term=4)])
     assert len(said) == 2, "it does not overtake what this group said before"
-    promises.say(SimpleNamespace(group_id=group_id(9), promise_ticket=0), [VoteRequest(1, 1, 2, 7, 4, False, False)])  # type: ignore[arg-type]
+    other: Any = SimpleNamespace(group_id=group_id(9), promise_ticket=0)
+    promises.say(other, [vote_request(term=1, source=1, target=2, last_index=7, last_term=4)])
     assert said.pop() == (group_id(9), 1), "this one has nothing that is held"
     for _ in range(3):
         promises.seal()

@@ -1,27 +1,26 @@
 """Messages for groups that are not here (yet): kept a moment, within limits."""
 
 import pytest
+from raftlog.messages import acknowledgement, append_entries, vote_request
 
 from barnabas_raftlog.multiraft import strays as strays_module
 from barnabas_raftlog.multiraft.strays import Strays
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
-    AppendResponse,
     Entry,
     LeadershipEnded,
-    VoteRequest,
 )
 
 from .fakes import data_frame, group_id
 
-VOTE = VoteRequest(1, 1, 2, 0, 0, pre=True, transfer=False)
-BULK = AppendEntries(1, 1, 2, 0, 0, 0, 0, quiesce=False, entries=[Entry(1, 1, data_frame(bytes(1000)))])
+VOTE = vote_request(term=1, source=1, target=2, pre=True)
+BULK = append_entries(term=1, source=1, target=2, entries=[Entry(1, 1, data_frame(bytes(1000)))])
 
 
 def test_questions_wait_for_their_group_and_answers_do_not() -> None:
     strays = Strays()
     strays.keep(group_id(1), VOTE, 0)
-    strays.keep(group_id(1), AppendResponse(1, 1, 2, 0, 0, False, 0, 0), 0)
+    strays.keep(group_id(1), acknowledgement(term=1, source=1, target=2, match_index=0), 0)
     strays.keep(group_id(1), LeadershipEnded(1, 1, 2), 0)
     strays.keep(group_id(1), BULK, 5)
     assert strays.claim(group_id(1), 10) == [VOTE, BULK]
@@ -43,7 +42,7 @@ def test_they_grow_old() -> None:
 
 def test_of_heartbeats_the_newest_is_kept_behind_what_came_before() -> None:
     def heartbeat(round_: int, source: int = 1) -> AppendEntries:
-        return AppendEntries(1, source, 2, 0, 0, 0, round_, quiesce=False, entries=[])
+        return append_entries(term=1, source=source, target=2, round=round_, entries=[])
 
     strays = Strays()
     for message in (heartbeat(1), heartbeat(2), VOTE, heartbeat(3), heartbeat(4), heartbeat(5, source=3)):

@@ -32,7 +32,9 @@ class RealNode:
     """One node; `life` is its links, which can end and begin again while its groups stay."""
 
     def __init__(self, node_id: int, directory: Path, mode: Mode) -> None:
-        self.node_id, self.directory, self.mode = node_id, directory, mode
+        self.node_id = node_id
+        self.directory = directory
+        self.mode = mode
         self.facts: list[tuple[GroupId, Fact]] = []
         self.listeners: dict[int, Listener] = {}
         self.groups: dict[int, RaftGroup] = {}
@@ -62,7 +64,8 @@ class RealNode:
 
     def add(self, number: int, preferred: int) -> None:
         log = self.storage.open_log(group_id(number), f"t-{number}", self.mode, segment_bytes=SEGMENT_BYTES)
-        self.logs[number], listener = log, Listener()
+        self.logs[number] = log
+        listener = Listener()
         self.listeners[number] = listener
         self.groups[number] = self.raft.add_group(
             group_id(number), log, configuration_of(VOTERS), listener, preferred=preferred == self.node_id

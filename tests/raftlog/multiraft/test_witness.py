@@ -67,7 +67,8 @@ async def test_one_that_becomes_a_replica_begins_anew_and_gets_everything() -> N
     for _ in range(5):
         nodes[1].group(1).propose(data_frame())
     await network.pass_ms(500)
-    leader, log = nodes[1].group(1), nodes[3].logs[group_id(1)]
+    leader = nodes[1].group(1)
+    log = nodes[3].logs[group_id(1)]
     with pytest.raises(ValueError, match="remove it first"):
         leader.change(Configuration(ALL[:2], ALL[2:]))
     leader.change(Configuration(ALL[:2]))

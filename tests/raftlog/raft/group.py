@@ -41,10 +41,14 @@ class Group:
         known_disks: bool = False,
         witnesses: Iterable[int] = (),
     ) -> None:
-        self.voters, self.learners = frozenset(voters), frozenset(learners)
-        self.preferred, self.timing = preferred, timing or Timing()
-        self.now_ms = self.step_count = 0
-        self.rng, self.round_trip = Random(0), RoundTrip()
+        self.voters = frozenset(voters)
+        self.learners = frozenset(learners)
+        self.preferred = preferred
+        self.timing = timing or Timing()
+        self.now_ms = 0
+        self.step_count = 0
+        self.rng = Random(0)
+        self.round_trip = RoundTrip()
         self.lot: int | None = None
         self.inbox = list[Message]()
         self.lines = list[str]()  # Every effect, in order, as the stories print it.
@@ -63,12 +67,12 @@ class Group:
         disk = self.disks[node]
         self.held[node] = []
         return RaftCore(
-            self.members[node],
-            disk.hard_state,
-            disk.log,
-            0,
-            self.timing,
-            self.rng,
+            member=self.members[node],
+            hard_state=disk.hard_state,
+            log=disk.log,
+            commit_index=0,
+            timing=self.timing,
+            rng=self.rng,
             preferred=node == self.preferred,
             now_ms=self.now_ms,
             snapshot=lambda start: self._snapshot(node, start),
@@ -122,7 +126,8 @@ class Group:
 
     def change(self, node: int, configuration: Configuration) -> None:
         """Have a leader propose other members."""
-        core, log = self.cores[node], self.disks[node].log
+        core = self.cores[node]
+        log = self.disks[node].log
         core.check_change(configuration)
         log.append([Entry(log.last_index + 1, core.term, CHANGE + configuration.encode())])
         self.step(node, Proposed())
@@ -176,7 +181,8 @@ class Group:
         self._print(node, "empty the log, and begin anew")
         disk = self.disks[node]
         disk.log.install(0, 0, disk.log.configuration)
-        disk.is_uncertain = disk.is_blank = True
+        disk.is_uncertain = True
+        disk.is_blank = True
         self.cores[node] = self.boot(node)
         for peer in sorted(self.cores.keys() - self.dead - {node}):
             self.step(node, PeerLive(peer))
@@ -233,7 +239,8 @@ class Group:
         return chosen
 
     def _carry_out(self, node: int, ready: Ready) -> None:
-        log, disk = self.disks[node].log, self.disks[node]
+        log = self.disks[node].log
+        disk = self.disks[node]
         for fact in ready.facts:
             self._print(node, f"fact: {fact.kind}, {fact.cause}")
         if ready.truncate_from is not None:

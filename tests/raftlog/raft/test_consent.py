@@ -1,18 +1,23 @@
 """A candidate to which all others have consented by their digests stands without a pre-vote, and only then."""
 
 import pytest
+from raftlog.messages import append_entries, peer_digest, vote_request
 
 from barnabas_raftlog.raft.core import RaftCore, Role
-from barnabas_raftlog.raft.messages import AppendEntries, HardState, PeerDigest, PeerSilent, Tick, VoteRequest
+from barnabas_raftlog.raft.messages import HardState, PeerDigest, PeerSilent, Tick, VoteRequest
 
 from .group import Group
 
 
 def digest(core: RaftCore, peer: int, *, term: int | None = None, leader_id: int | None = None) -> PeerDigest:
     """What `peer` says if its log is as long as that of `core`."""
-    ends = (core.log.last_index, core.log.last_term)
-    own_term = core.term if term is None else term
-    return PeerDigest(peer, own_term, leader_id, *ends, 0, at_rest=True, wants_answer=False)
+    return peer_digest(
+        peer=peer,
+        term=core.term if term is None else term,
+        leader_id=leader_id,
+        last_index=core.log.last_index,
+        last_term=core.log.last_term,
+    )
 
 
 def started(*, witnesses: tuple[int, ...] = ()) -> Group:
@@ -110,7 +115,7 @@ def test_consents_end_with_their_term() -> None:
     group = started()
     for peer in (2, 3):
         group.step(1, digest(group.cores[1], peer))
-    group.step(1, VoteRequest(6, 2, 1, 0, 0, pre=False, transfer=False))
+    group.step(1, vote_request(term=6, source=2, target=1))
     assert group.cores[1].consents == ()
 
 
@@ -118,7 +123,7 @@ def test_consents_end_with_a_leader() -> None:
     group = started()
     for peer in (2, 3):
         group.step(1, digest(group.cores[1], peer))
-    group.step(1, AppendEntries(5, 2, 1, 0, 0, 0, 1, False, ()))
+    group.step(1, append_entries(term=5, source=2, target=1, round=1))
     assert group.cores[1].leader_id == 2
     assert group.cores[1].consents == ()
 

@@ -3,18 +3,17 @@
 from random import Random
 
 import pytest
+from raftlog.messages import acknowledgement, append_entries, install_snapshot, refusal, vote_request, vote_response
 from sim.disk import Disk
 
 from barnabas_raftlog.raft.core import NOTHING, RaftCore, Role, Timing
 from barnabas_raftlog.raft.membership import Member, configuration_of
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
-    AppendResponse,
     Campaign,
     EntriesLoaded,
     Entry,
     HardState,
-    InstallSnapshot,
     LeadershipEnded,
     PeerLive,
     PeerSilent,
@@ -24,7 +23,6 @@ from barnabas_raftlog.raft.messages import (
     Tick,
     TimeoutNow,
     TransferLeadership,
-    VoteRequest,
     VoteResponse,
 )
 
@@ -63,15 +61,15 @@ def test_events_about_strangers_are_ignored() -> None:
     group = elected()
     for event in (PeerLive(9), PeerSilent(9)):
         assert group.cores[1].step(event, group.now_ms) is NOTHING
-    stray = AppendResponse(1, 9, 1, 1, 1, False, 0, 0)
+    stray = acknowledgement(term=1, source=9, target=1, match_index=1, round=1)
     assert group.cores[1].step(stray, group.now_ms) is NOTHING
 
 
 def test_vote_is_given_once_a_term() -> None:
     group = Group((1, 2, 3))
-    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
-    group.step(3, VoteRequest(1, 2, 3, 0, 0, pre=False, transfer=False))
-    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
+    group.step(3, vote_request(term=1, source=1, target=3))
+    group.step(3, vote_request(term=1, source=2, target=3))
+    group.step(3, vote_request(term=1, source=1, target=3))
     votes = [message.granted for message in group.inbox if isinstance(message, VoteResponse)]
     assert votes == [True, False, True]
 
@@ -80,7 +78,7 @@ def test_repeated_vote_waits_for_the_disk_like_the_first() -> None:
     group = Group((1, 2, 3))
     group.slow.add(3)
     for _ in range(2):
-        group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
+        group.step(3, vote_request(term=1, source=1, target=3))
     assert not group.inbox
     group.sync(3)
     assert kinds(group) == ["VoteResponse", "VoteResponse"]
@@ -90,8 +88,8 @@ def test_log_decides_by_term_before_length() -> None:
     group = elected()
     group.propose(1, "a", "b")
     group.settle()
-    shorter_but_newer = VoteRequest(5, 2, 3, 1, 4, pre=False, transfer=False)
-    longer_but_older = VoteRequest(6, 2, 3, 99, 0, pre=False, transfer=False)
+    shorter_but_newer = vote_request(term=5, source=2, target=3, last_index=1, last_term=4)
+    longer_but_older = vote_request(term=6, source=2, target=3, last_index=99)
     group.step(3, shorter_but_newer)
     group.step(3, longer_but_older)
     votes = [message.granted for message in group.inbox if isinstance(message, VoteResponse)]
@@ -100,7 +98,7 @@ def test_log_decides_by_term_before_length() -> None:
 
 def test_pre_vote_changes_no_promise() -> None:
     group = Group((1, 2, 3))
-    ready = group.step(3, VoteRequest(7, 1, 3, 0, 0, pre=True, transfer=False))
+    ready = group.step(3, vote_request(term=7, source=1, target=3, pre=True))
     assert ready.hard_state is None
     assert group.cores[3].term == 0
 
@@ -109,14 +107,14 @@ def test_refused_pre_vote_teaches_the_term() -> None:
     """Else a member with the best log and an old term could never win."""
     group = Group((1, 2, 3))
     group.step(1, Campaign())
-    group.step(1, VoteResponse(8, 2, 1, granted=False, pre=True))
+    group.step(1, vote_response(term=8, source=2, target=1, granted=False, pre=True))
     assert group.cores[1].term == 8
 
 
 def test_pre_vote_of_the_leader_one_trusts_is_not_refused_for_trusting_it() -> None:
     group = elected()
     assert group.cores[3].quiescent
-    group.step(3, VoteRequest(2, 1, 3, 1, 1, pre=True, transfer=False))
+    group.step(3, vote_request(term=2, source=1, target=3, last_index=1, last_term=1, pre=True))
     (response,) = group.inbox
     assert isinstance(response, VoteResponse)
     assert response.granted
@@ -124,7 +122,7 @@ def test_pre_vote_of_the_leader_one_trusts_is_not_refused_for_trusting_it() -> N
 
 def test_late_pre_vote_of_todays_leader_does_not_end_trust() -> None:
     group = elected()
-    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=True, transfer=False))
+    group.step(3, vote_request(term=1, source=1, target=3, pre=True))
     assert group.cores[3].leader_id == 1
 
 
@@ -140,7 +138,7 @@ def test_leader_that_ended_is_told_apart_from_one_that_came_back() -> None:
 
 def test_former_leader_says_so_again_on_reconnection() -> None:
     group = elected()
-    group.step(1, AppendResponse(2, 2, 1, 0, 0, True, 0, 0))
+    group.step(1, refusal(term=2, source=2, target=1))
     group.inbox.clear()
     group.step(1, PeerLive(3))
     assert group.inbox == [LeadershipEnded(1, 1, 3)]
@@ -152,16 +150,16 @@ def test_heartbeat_commits_only_what_is_verified() -> None:
     disk.log.append([Entry(1, 1, b"same"), Entry(2, 1, b"left over")])
     disk.sync()
     core = RaftCore(
-        Member(2),
-        HardState(1, None),
-        disk.log,
-        0,
-        Timing(),
-        Random(0),
+        member=Member(2),
+        hard_state=HardState(1, None),
+        log=disk.log,
+        commit_index=0,
+        timing=Timing(),
+        rng=Random(0),
         preferred=False,
         now_ms=0,
     )
-    core.step(AppendEntries(3, 1, 2, 1, 1, 5, 0, False, ()), 0)
+    core.step(append_entries(term=3, source=1, target=2, prev_index=1, prev_term=1, commit_index=5), 0)
     assert core.commit_index == 1
 
 
@@ -251,9 +249,9 @@ def test_stalled_leader_is_not_confirmed_by_old_answers() -> None:
     group = elected()
     group.step(1, Stalled())
     group.inbox.clear()
-    group.step(1, AppendResponse(1, 2, 1, 1, 1, False, 0, 0))
+    group.step(1, acknowledgement(term=1, source=2, target=1, match_index=1, round=1))
     assert not group.cores[1].confirmed
-    group.step(1, AppendResponse(1, 2, 1, 1, group.cores[1].confirm_round, False, 0, 0))
+    group.step(1, acknowledgement(term=1, source=2, target=1, match_index=1, round=group.cores[1].confirm_round))
     assert group.cores[1].confirmed
 
 
@@ -289,12 +287,12 @@ def test_entry_on_disk_proves_its_term() -> None:
     disk.log.append([Entry(1, 6, b"")])
     disk.sync()
     core = RaftCore(
-        Member(1),
-        HardState(5, 1),
-        disk.log,
-        0,
-        Timing(),
-        Random(0),
+        member=Member(1),
+        hard_state=HardState(5, 1),
+        log=disk.log,
+        commit_index=0,
+        timing=Timing(),
+        rng=Random(0),
         preferred=True,
         now_ms=0,
     )
@@ -305,10 +303,10 @@ def test_snapshot_of_what_is_here_is_not_installed() -> None:
     group = elected()
     group.propose(1, "a")
     group.deliver(1, 2)
-    ready = group.step(2, InstallSnapshot(1, 1, 2, 2, 1, b""))
+    ready = group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=2, snapshot_term=1))
     assert ready.install is None
     assert group.cores[2].commit_index == 2
-    ready = group.step(2, InstallSnapshot(1, 1, 2, 1, 1, b""))
+    ready = group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=1, snapshot_term=1))
     assert ready.install is None
 
 
@@ -318,5 +316,5 @@ def test_a_late_vote_request_does_not_make_a_leader_without_peers_wait_for_somet
     core = group.cores[1]
     assert core.role is Role.LEADER
     assert core.deadline_ms is None
-    group.step(1, VoteRequest(core.term, 3, 1, 9, core.term, pre=False, transfer=False))
+    group.step(1, vote_request(term=core.term, source=3, target=1, last_index=9, last_term=core.term))
     assert core.deadline_ms is None

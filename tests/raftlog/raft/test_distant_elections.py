@@ -25,9 +25,11 @@ class Electing(Distant):
         self.run(1_000)
         self.round_trip.ms = 2 * latency_ms
         for core in self.cores.values():
-            core.lot, core.preferred = lot, core.node_id == preferred
+            core.lot = lot
+            core.preferred = core.node_id == preferred
         self.rng.seed(seed)
-        self.lost_term, self.lost_ms = self.leader.term, self.now_ms
+        self.lost_term = self.leader.term
+        self.lost_ms = self.now_ms
 
     def next_leader(self, start_ms: int = 0) -> int:
         """Run until a member is confirmed as the next leader, and return which."""

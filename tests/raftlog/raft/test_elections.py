@@ -4,6 +4,8 @@
 or because it takes a rare message, is said here.
 """
 
+from raftlog.messages import vote_request, vote_response
+
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
     TERM_MAX,
@@ -31,7 +33,9 @@ def elected(*voters: int, learners: tuple[int, ...] = (), preferred: int = 1) ->
 
 def asked(source: int, target: int, term: int, *, pre: bool = False, is_learner: bool = False) -> VoteRequest:
     """A candidate whose log is longer than any."""
-    return VoteRequest(term, source, target, 99, 99, pre=pre, transfer=False, is_learner=is_learner)
+    return vote_request(
+        term=term, source=source, target=target, last_index=99, last_term=99, pre=pre, is_learner=is_learner
+    )
 
 
 def answer(ready: Ready) -> VoteResponse:
@@ -47,7 +51,7 @@ def standing(voter_count: int) -> Group:
     group.lose()
     for peer in range(voter_count, 1, -1):
         granted = peer <= voter_count // 2 + 1
-        group.step(1, VoteResponse(int(granted), peer, 1, granted, pre=True))
+        group.step(1, vote_response(term=int(granted), source=peer, target=1, granted=granted, pre=True))
     group.lose()
     core = group.cores[1]
     assert (core.role, core.term, core.pre_voting) == (Role.CANDIDATE, 1, False)
@@ -55,7 +59,7 @@ def standing(voter_count: int) -> Group:
 
 
 def refuse(group: Group, source: int) -> None:
-    group.step(1, VoteResponse(group.cores[1].term, source, 1, granted=False, pre=False))
+    group.step(1, vote_response(term=group.cores[1].term, source=source, target=1, granted=False))
 
 
 def test_new_term_of_ones_own_forgets_what_was_known_equal_to_the_last_leaders_log() -> None:
@@ -68,7 +72,7 @@ def test_new_term_of_ones_own_forgets_what_was_known_equal_to_the_last_leaders_l
     group.lose()
     group.to_deadline(2)
     group.lose()
-    group.step(2, VoteResponse(2, 3, 2, granted=True, pre=True))
+    group.step(2, vote_response(term=2, source=3, target=2, pre=True))
     assert (core.term, core.role) == (2, Role.CANDIDATE)
     assert core.verified_index == core.commit_index == 1
 
@@ -106,7 +110,7 @@ def test_whatever_comes_from_a_node_shows_that_it_lives() -> None:
     assert core.silent == {2, 3}
     group.step(1, asked(2, 1, 1))
     assert core.silent == {3}
-    group.step(1, VoteResponse(1, 3, 1, granted=False, pre=True))
+    group.step(1, vote_response(term=1, source=3, target=1, granted=False, pre=True))
     assert core.silent == set()
     group = elected()
     group.step(2, PeerSilent(1))
@@ -129,7 +133,7 @@ def test_late_question_about_a_term_that_has_begun_is_answered_no() -> None:
 
 def test_late_request_of_an_older_term_is_given_no_vote() -> None:
     group = Group([1, 2, 3])
-    group.step(1, VoteResponse(3, 2, 1, granted=False, pre=False))
+    group.step(1, vote_response(term=3, source=2, target=1, granted=False))
     core = group.cores[1]
     assert (core.term, core.voted_for) == (3, None)
     assert not answer(group.step(1, asked(3, 1, 2))).granted
@@ -214,7 +218,7 @@ def test_old_word_of_a_removal_ends_no_trust() -> None:
     group.settle()
     core = group.cores[2]
     assert core.leader_id == 1
-    group.step(2, Removed(1, 3, 2, 1, 1))
+    group.step(2, Removed(term=1, source=3, target=2, index=1, index_term=1))
     assert core.leader_id == 1
 
 
@@ -222,7 +226,7 @@ def test_vote_of_a_learner_counts_for_nothing() -> None:
     group = Group([1, 2, 3], [4])
     group.to_deadline(1)
     core = group.cores[1]
-    group.step(1, VoteResponse(1, 4, 1, granted=True, pre=True))
+    group.step(1, vote_response(term=1, source=4, target=1, pre=True))
     assert core.pre_voting
 
 
@@ -252,7 +256,7 @@ def led_again() -> Group:
         group.lose()
     group.step(1, Stalled())
     group.lose()
-    group.step(1, VoteResponse(5, 2, 1, granted=False, pre=False))
+    group.step(1, vote_response(term=5, source=2, target=1, granted=False))
     assert group.cores[1].role is Role.FOLLOWER
     group.lose()
     group.elect()
@@ -273,7 +277,7 @@ def deadline_after(core: RaftCore) -> int:
 
 def test_deposed_leader_leaves_the_next_one_time_and_one_that_gave_up_does_not() -> None:
     deposed = elected()
-    deposed.step(1, VoteResponse(5, 2, 1, granted=False, pre=False))
+    deposed.step(1, vote_response(term=5, source=2, target=1, granted=False))
     assert deadline_after(deposed.cores[1]) >= 150
     alone = elected()
     alone.propose(1, "a")
@@ -302,7 +306,7 @@ def test_handing_over_ends_with_the_leadership() -> None:
     group = elected()
     group.step(1, TransferLeadership(2))
     group.lose()
-    group.step(1, VoteResponse(5, 2, 1, granted=False, pre=False))
+    group.step(1, vote_response(term=5, source=2, target=1, granted=False))
     group.lose()
     group.elect()
     assert group.cores[1].role is Role.LEADER
@@ -336,10 +340,10 @@ def test_without_a_leader_a_voter_more_is_a_reason_to_try_and_a_learner_is_none(
 
 def test_nobody_stands_in_a_term_that_no_entry_can_have() -> None:
     group = elected()
-    group.step(2, VoteRequest(TERM_MAX - 1, 3, 2, 9, 9, pre=False, transfer=False))
+    group.step(2, vote_request(term=TERM_MAX - 1, source=3, target=2, last_index=9, last_term=9))
     group.lose()
     group.to_deadline(2)
-    group.step(2, VoteResponse(TERM_MAX, 3, 2, granted=True, pre=True))
+    group.step(2, vote_response(term=TERM_MAX, source=3, target=2, pre=True))
     core = group.cores[2]
     assert (core.term, core.role) == (TERM_MAX, Role.CANDIDATE)
     group.lose()
@@ -351,7 +355,7 @@ def test_nobody_stands_in_a_term_that_no_entry_can_have() -> None:
 
 def test_that_there_is_no_term_left_is_said_once() -> None:
     group = elected()
-    group.step(2, VoteRequest(TERM_MAX, 3, 2, 9, 9, pre=False, transfer=False))
+    group.step(2, vote_request(term=TERM_MAX, source=3, target=2, last_index=9, last_term=9))
     for _ in range(3):
         group.to_deadline(2)
         assert deadline_after(group.cores[2]) >= group.timing.election_timeout_ms

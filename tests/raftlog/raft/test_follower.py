@@ -4,13 +4,14 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from raftlog.messages import append_entries
 from sim.disk import Disk
 
 from barnabas_raftlog.raft.core import RaftCore, Timing
 from barnabas_raftlog.raft.follower import last_index_up_to_term
 from barnabas_raftlog.raft.invariants import check_member
 from barnabas_raftlog.raft.membership import Member, configuration_of
-from barnabas_raftlog.raft.messages import AppendEntries, AppendResponse, Entry, HardState, Persisted
+from barnabas_raftlog.raft.messages import AppendResponse, Entry, HardState, Persisted
 
 # The leader's log: entry i (from 1) has the term at position i - 1.
 TERMS = st.lists(st.integers(1, 3), min_size=1, max_size=8).map(sorted)
@@ -26,12 +27,12 @@ def disk_with(terms: list[int]) -> Disk:
 
 def follower(disk: Disk, term: int) -> RaftCore:
     return RaftCore(
-        Member(2),
-        HardState(term, None),
-        disk.log,
-        0,
-        Timing(),
-        Random(0),
+        member=Member(2),
+        hard_state=HardState(term, None),
+        log=disk.log,
+        commit_index=0,
+        timing=Timing(),
+        rng=Random(0),
         preferred=False,
         now_ms=0,
     )
@@ -66,7 +67,16 @@ def test_any_order_of_appends_leads_towards_the_leaders_log(
         entries = leader_log[prev_index : prev_index + count]
         prev_term = leader_terms[prev_index - 1] if prev_index else 0
         commit_index = max(min(commit, len(leader_log)), committed_count)
-        append = AppendEntries(leader_term, 1, 2, prev_index, prev_term, commit_index, 1, False, entries)
+        append = append_entries(
+            term=leader_term,
+            source=1,
+            target=2,
+            prev_index=prev_index,
+            prev_term=prev_term,
+            commit_index=commit_index,
+            round=1,
+            entries=entries,
+        )
         ready = core.step(append, 0)
         if ready.truncate_from is not None:
             assert disk.log.term_at(ready.truncate_from) != leader_terms[ready.truncate_from - 1]

@@ -3,12 +3,12 @@
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
+from raftlog.messages import append_entries, install_snapshot, peer_digest
+
 from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
     Entry,
-    InstallSnapshot,
-    PeerDigest,
     PeerSilent,
     Persisted,
     Ready,
@@ -28,7 +28,17 @@ def append(
 ) -> AppendEntries:
     """Node 1 sends node 2 entries of these terms behind `prev`, in the newest of these terms or in term 1."""
     entries = [Entry(prev[0] + 1 + position, term, b"%d" % term) for position, term in enumerate(terms)]
-    return AppendEntries(max(terms, default=1), 1, 2, *prev, commit_index, round_number, quiesce, entries)
+    return append_entries(
+        term=max(terms, default=1),
+        source=1,
+        target=2,
+        prev_index=prev[0],
+        prev_term=prev[1],
+        commit_index=commit_index,
+        round=round_number,
+        quiesce=quiesce,
+        entries=entries,
+    )
 
 
 def answers(ready: Ready) -> list[AppendResponse]:
@@ -68,7 +78,7 @@ def test_who_may_have_forgotten_something_is_not_silent_before_it_is_told_otherw
     group.set_page_cache()
     group.lose_power(2, 1)
     assert group.cores[2].uncertain
-    group.step(2, PeerDigest(1, 1, 1, 1, 1, 9, at_rest=True, wants_answer=False))
+    group.step(2, peer_digest(peer=1, term=1, leader_id=1, last_index=1, last_term=1, round=9))
     assert not group.cores[2].quiescent
 
 
@@ -87,7 +97,7 @@ def test_duplicate_of_what_is_committed_and_forgotten_here_is_skipped() -> None:
 def test_disk_that_has_caught_up_with_what_nobody_compared_is_no_news() -> None:
     group = elected()
     group.step(2, append((1, 1), 1, 9, 1, 1))
-    group.step(2, AppendEntries(2, 3, 2, 1, 1, 1, 1, False, ()))
+    group.step(2, append_entries(term=2, source=3, target=2, prev_index=1, prev_term=1, commit_index=1, round=1))
     core = group.cores[2]
     assert (core.log.durable_index, core.verified_index, core.reported_index) == (3, 1, 1)
     assert not answers(group.step(2, Persisted(3)))
@@ -98,7 +108,7 @@ def test_snapshot_shows_who_leads() -> None:
     group.step(2, PeerSilent(1))
     group.lose()
     group.now_ms += 10
-    group.step(2, InstallSnapshot(1, 1, 2, 9, 1, b""))
+    group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=9, snapshot_term=1))
     core = group.cores[2]
     assert core.leader_id == 1
     assert core.heard_ms == group.now_ms
@@ -108,25 +118,25 @@ def test_snapshot_shows_who_leads() -> None:
 def test_snapshot_keeps_trust_and_ends_silence() -> None:
     group = elected()
     group.now_ms += 5_000
-    group.step(2, InstallSnapshot(1, 1, 2, 1, 1, b""))
+    group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=1, snapshot_term=1))
     core = group.cores[2]
     assert not core.quiescent
     assert core.heard_ms == group.now_ms
     group.now_ms += 5_000
-    group.step(2, InstallSnapshot(1, 1, 2, 1, 1, b""))
+    group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=1, snapshot_term=1))
     assert core.heard_ms == group.now_ms
 
 
 def test_snapshot_of_what_is_committed_here_is_answered() -> None:
     group = elected()
-    (answer,) = answers(group.step(2, InstallSnapshot(1, 1, 2, 1, 1, b"")))
+    (answer,) = answers(group.step(2, install_snapshot(term=1, source=1, target=2, snapshot_index=1, snapshot_term=1)))
     assert answer.match_index == 1
 
 
 def test_snapshot_replaces_a_log_that_differs_at_its_last_entry() -> None:
     group = elected()
     group.step(2, append((1, 1), 1, 9, 1, 1, 1))
-    ready = group.step(2, InstallSnapshot(2, 3, 2, 3, 2, b""))
+    ready = group.step(2, install_snapshot(term=2, source=3, target=2, snapshot_index=3, snapshot_term=2))
     assert ready.install is not None
     core = group.cores[2]
     assert (core.commit_index, core.log.last_index, core.log.last_term) == (3, 3, 2)

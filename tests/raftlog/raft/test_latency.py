@@ -26,7 +26,9 @@ class Distant(Group):
     """Nodes that are `latency_ms` apart; the leader is number 1, and appends an entry every `every_ms`."""
 
     def __init__(self, latency_ms: int, every_ms: int) -> None:
-        self.latency_ms, self.every_ms, self.is_loaded = latency_ms, every_ms, False
+        self.latency_ms = latency_ms
+        self.every_ms = every_ms
+        self.is_loaded = False
         self.due = list[tuple[int, int, Callable[[], object]]]()
         self.order = count()
         self.syncing = set[int]()

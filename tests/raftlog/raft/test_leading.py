@@ -3,8 +3,9 @@
 Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or it takes a rare message.
 """
 
+from raftlog.messages import acknowledgement
+
 from barnabas_raftlog.raft.log_ends import LogEnds
-from barnabas_raftlog.raft.messages import AppendResponse
 from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, ProgressState
 from barnabas_raftlog.raft.quorum import committable_index
 
@@ -12,7 +13,15 @@ from .group import Group
 
 
 def progress() -> Progress:
-    found = Progress(2, bytes(16), LogEnds(4, 100), 5, 1_000, is_voter=True, is_witness=False, live=True)
+    found = Progress(
+        peer=2,
+        directory_id=bytes(16),
+        ends=LogEnds(last_index=4, spacing_ms=100),
+        next_index=5,
+        now_ms=1_000,
+        is_voter=True,
+        live=True,
+    )
     found.become_replicate()
     return found
 
@@ -100,5 +109,5 @@ def test_commit_index_never_goes_back() -> None:
 def test_answer_that_names_no_disk_is_taken_for_one_of_the_disk_that_is_known() -> None:
     group = Group([1, 2, 3], known_disks=True)
     group.elect()
-    group.step(1, AppendResponse(1, 2, 1, 1, 1, False, 0, 0))
+    group.step(1, acknowledgement(term=1, source=2, target=1, match_index=1, round=1))
     assert not group.cores[1].progress[2].is_lost

@@ -16,7 +16,8 @@ class Model:
     """Keeps everything: the moment at which each entry was appended, behind those that were there before."""
 
     def __init__(self, last_index: int) -> None:
-        self.base_index, self.appended_ms = last_index, list[int]()
+        self.base_index = last_index
+        self.appended_ms = list[int]()
 
     @property
     def last_index(self) -> int:
@@ -34,7 +35,8 @@ class Load:
 
     def __init__(self, last_index: int = 7) -> None:
         self.now_ms = 1_000
-        self.ends, self.model = LogEnds(last_index, SPACING_MS), Model(last_index)
+        self.ends = LogEnds(last_index, SPACING_MS)
+        self.model = Model(last_index)
 
     def append(self, after_ms: int, count: int = 1) -> None:
         self.now_ms += after_ms
@@ -142,7 +144,9 @@ def test_samples_are_left_out_as_soon_as_they_can_be_and_no_sooner() -> None:
 
 
 def test_thinning_comes_once_in_many_samples() -> None:
-    load, before, thinned = Load(), 0, 0
+    load = Load()
+    before = 0
+    thinned = 0
     for _ in range(1_000):
         load.append(SPACING_MS)
         assert len(load.ends) < SAMPLES_MAX

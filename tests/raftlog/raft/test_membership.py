@@ -148,7 +148,8 @@ class NaiveHistory:
     """A configuration or None for every index from `start` on."""
 
     def __init__(self) -> None:
-        self.start, self.rows = 0, [configuration_of(frozenset({1}))]
+        self.start = 0
+        self.rows = [configuration_of(frozenset({1}))]
 
     def at(self, index: int) -> Configuration:
         return self.rows[index - self.start]
@@ -157,7 +158,8 @@ class NaiveHistory:
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["entry", "change", "truncate", "drop", "restart"]), st.integers(0, 8))))
 def test_the_history_says_what_a_list_of_everything_says(steps: list[tuple[str, int]]) -> None:
-    naive, history = NaiveHistory(), ConfigurationHistory()
+    naive = NaiveHistory()
+    history = ConfigurationHistory()
     history.assign(0, naive.rows[0])
     for number, (step, size) in enumerate(steps):
         last_index = naive.start + len(naive.rows) - 1
@@ -176,7 +178,8 @@ def test_the_history_says_what_a_list_of_everything_says(steps: list[tuple[str, 
             del naive.rows[:dropped]
             history.drop_prefix(naive.start)
         elif step == "restart":
-            naive.start, naive.rows = last_index + size, [fresh]
+            naive.start = last_index + size
+            naive.rows = [fresh]
             history.restart(last_index + size, fresh)
         history = ConfigurationHistory.from_rows(history.rows())
         last_index = naive.start + len(naive.rows) - 1

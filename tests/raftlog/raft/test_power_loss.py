@@ -3,10 +3,11 @@
 from collections.abc import Set as AbstractSet
 
 import pytest
+from raftlog.messages import vote_request
 
 from barnabas_raftlog.errors import ChangeInProgressError
 from barnabas_raftlog.raft.core import Role
-from barnabas_raftlog.raft.messages import PeerLive, PeerSilent, VoteRequest
+from barnabas_raftlog.raft.messages import PeerLive, PeerSilent
 
 from .group import Group
 
@@ -196,7 +197,8 @@ def elect_with(voters: AbstractSet[int], *, blank: AbstractSet[int], forgetful: 
     group = Group(voters, preferred=2)
     for node in blank | forgetful:
         disk = group.disks[node]
-        disk.is_uncertain, disk.is_blank = True, node in blank
+        disk.is_uncertain = True
+        disk.is_blank = node in blank
         group.cores[node] = group.boot(node)
     group.connect()
     for _ in range(3):
@@ -227,7 +229,8 @@ def test_blank_voters_elect_only_beside_a_majority_that_knows_its_members() -> N
 def test_a_blank_voter_is_one_like_the_others_when_it_has_caught_up() -> None:
     group = Group([1, 2, 3])
     disk = group.disks[2]
-    disk.is_uncertain = disk.is_blank = True
+    disk.is_uncertain = True
+    disk.is_blank = True
     group.cores[2] = group.boot(2)
     group.elect(1)
     assert (group.cores[2].uncertain, group.cores[2].is_blank) == (0, False)
@@ -241,7 +244,8 @@ def test_no_change_leaves_half_of_the_voters_uncertain() -> None:
     group = Group([1, 2, 3])
     group.elect(1)
     disk = group.disks[2]
-    disk.is_uncertain = disk.is_blank = True
+    disk.is_uncertain = True
+    disk.is_blank = True
     group.cores[2] = group.boot(2)
     group.step(1, PeerLive(2))
     group.deliver(source=1)
@@ -271,7 +275,7 @@ def test_a_removed_leader_of_an_older_term_says_that_its_removal_is_committed() 
     group.lose_power(2, 2)
     group.connect()
     group.lose()
-    group.step(3, VoteRequest(5, 2, 3, 0, 0, pre=False, transfer=False))
+    group.step(3, vote_request(term=5, source=2, target=3))
     group.lose()
     campaigns(group, 3, without=0)
     assert (group.cores[1].term, group.cores[1].is_outside) == (1, True)

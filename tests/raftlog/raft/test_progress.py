@@ -9,7 +9,15 @@ from barnabas_raftlog.raft.progress import APPENDS_IN_FLIGHT_MAX, Progress, Prog
 
 
 def replicating(match_index: int = 0) -> Progress:
-    progress = Progress(2, UNKNOWN_DIRECTORY, LogEnds(0, 100), match_index + 1, now_ms=0, is_voter=True, live=True)
+    progress = Progress(
+        peer=2,
+        directory_id=UNKNOWN_DIRECTORY,
+        ends=LogEnds(last_index=0, spacing_ms=100),
+        next_index=match_index + 1,
+        now_ms=0,
+        is_voter=True,
+        live=True,
+    )
     progress.match_index = match_index
     progress.become_replicate()
     return progress
@@ -58,7 +66,8 @@ def test_in_sync_is_having_had_everything_lately() -> None:
 
 def test_more_acknowledgements_than_round_trips_leave_it_in_sync() -> None:
     """Each tells of the log as it was a while ago, and there are new entries by then, and before the next one."""
-    progress, behind = replicating(), 30
+    progress = replicating()
+    behind = 30
     for now_ms in range(1, 10_000):
         progress.ends.note(now_ms, now_ms)
         progress.acknowledge(max(0, now_ms - behind))

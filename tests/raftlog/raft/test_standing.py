@@ -4,11 +4,11 @@ Each was once broken unnoticed (`scripts/mutants`): groups recover from it, or i
 """
 
 import pytest
+from raftlog.messages import append_entries, vote_request, vote_response
 from sim.disk import CHANGE
 
 from barnabas_raftlog.raft.core import RaftCore, Role
 from barnabas_raftlog.raft.messages import (
-    AppendEntries,
     Entry,
     HardState,
     PeerLive,
@@ -16,8 +16,6 @@ from barnabas_raftlog.raft.messages import (
     Removed,
     Tick,
     TimeoutNow,
-    VoteRequest,
-    VoteResponse,
 )
 from barnabas_raftlog.raft.uncertainty import give_up
 
@@ -92,7 +90,9 @@ def told(group: Group, source: int, target: int, commit: tuple[int, int]) -> Non
     """A voter grants a pre-vote and says what it knows to be committed: (index, term)."""
     term = group.cores[target].term + 1
     index, commit_term = commit
-    response = VoteResponse(term, source, target, True, True, commit_index=index, commit_term=commit_term)
+    response = vote_response(
+        term=term, source=source, target=target, pre=True, commit_index=index, commit_term=commit_term
+    )
     group.step(target, response)
 
 
@@ -152,8 +152,10 @@ def test_witness_stands_only_where_no_full_voter_could() -> None:
     group.step(3, TimeoutNow(1, 1, 3))
     assert group.cores[3].role is Role.FOLLOWER
     group.step(2, PeerSilent(1))
-    assert not answer(group.step(2, VoteRequest(2, 3, 2, 1, 1, pre=True, transfer=False))).granted
-    assert answer(group.step(2, VoteRequest(2, 3, 2, 2, 1, pre=True, transfer=False))).granted
+    assert not answer(
+        group.step(2, vote_request(term=2, source=3, target=2, last_index=1, last_term=1, pre=True))
+    ).granted
+    assert answer(group.step(2, vote_request(term=2, source=3, target=2, last_index=2, last_term=1, pre=True))).granted
 
 
 def test_witness_has_no_turn_but_the_last_also_where_no_full_voter_is_left() -> None:
@@ -199,7 +201,7 @@ def test_who_is_told_that_its_own_last_entry_removed_it_stands_no_more() -> None
     group = elected()
     group.change(1, group.configuration([2, 3]))
     core = candidate(group, 1)
-    group.step(1, Removed(1, 2, 1, 2, 1))
+    group.step(1, Removed(term=1, source=2, target=1, index=2, index_term=1))
     assert core.is_outside
 
 
@@ -207,7 +209,12 @@ def test_witness_that_is_leaving_is_still_one() -> None:
     group = Group([1, 2, 3], witnesses=[3])
     group.elect()
     change = Entry(2, 1, CHANGE + group.configuration([1, 2]).encode())
-    group.step(3, AppendEntries(1, 1, 3, 1, 1, 1, 9, False, [change]))
+    group.step(
+        3,
+        append_entries(
+            term=1, source=1, target=3, prev_index=1, prev_term=1, commit_index=1, round=9, entries=[change]
+        ),
+    )
     group.step(3, PeerLive(1))
     core = group.cores[3]
     assert not core.is_voter
@@ -231,7 +238,10 @@ def test_who_was_a_witness_lacks_the_beginning_once_it_is_to_be_something_else()
 
 
 def test_voter_that_was_given_up_counts_again_when_it_or_a_leader_is_there() -> None:
-    for event in (PeerLive(1), AppendEntries(2, 3, 2, 1, 1, 1, 1, False, ())):
+    for event in (
+        PeerLive(1),
+        append_entries(term=2, source=3, target=2, prev_index=1, prev_term=1, commit_index=1, round=1),
+    ):
         group = forgetful(1, 2, 3)
         core = group.cores[2]
         group.step(2, PeerSilent(1))
@@ -288,7 +298,7 @@ def failed_elections(group: Group, count: int) -> tuple[list[int], list[int]]:
         while not group.cores[1].pre_voting:
             group.to_deadline(1)
         term = group.cores[1].term + 1
-        group.step(1, VoteResponse(term, 3, 1, granted=True, pre=True))
+        group.step(1, vote_response(term=term, source=3, target=1, pre=True))
         group.step(3, asked(1, 3, term))
         group.lose()
         waits[0].append(wait_after(group, 1))

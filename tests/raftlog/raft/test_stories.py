@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from raftlog.messages import peer_digest
 from sim.disk import Disk
 
 from barnabas_raftlog.errors import ChangeInProgressError
@@ -178,11 +179,13 @@ class Narrator:
 
     def begin_again(self, node: str, source: str, count: str) -> None:
         """Its log was deleted, and it has begun another one: it has got so many entries of `source`'s, and restarts."""
-        group, disk = self.group, Disk()
+        group = self.group
+        disk = Disk()
         disk.hard_state = group.disks[int(node)].hard_state
         disk.log.append(group.disks[int(source)].log.held[: int(count)])
         disk.sync()
-        disk.is_uncertain = disk.is_blank = True
+        disk.is_uncertain = True
+        disk.is_blank = True
         group.disks[int(node)] = disk
         group.cores[int(node)] = group.boot(int(node))
 
@@ -201,7 +204,8 @@ class Narrator:
     def swallow(self, ms: str, *links: str) -> None:
         """Let time pass in which nothing gets through `links` (`1>2`) and nobody is told; all else arrives at once."""
         ends = [tuple(map(int, link.split(">"))) for link in links]
-        group, end_ms = self.group, self.group.now_ms + int(ms)
+        group = self.group
+        end_ms = self.group.now_ms + int(ms)
         while True:
             for source, target in ends:
                 group.lose(source, target)
@@ -232,8 +236,15 @@ class Narrator:
 def _digest_of(core: RaftCore) -> PeerDigest:
     log = core.log
     at_rest = core.quiescent if core.role is Role.LEADER else log.durable_index == log.last_index
-    ends = (log.last_index, log.last_term, core.round)
-    return PeerDigest(core.node_id, core.term, core.leader_id, *ends, at_rest=at_rest, wants_answer=False)
+    return peer_digest(
+        peer=core.node_id,
+        term=core.term,
+        leader_id=core.leader_id,
+        last_index=log.last_index,
+        last_term=log.last_term,
+        round=core.round,
+        at_rest=at_rest,
+    )
 
 
 def _roles(words: list[str]) -> tuple[list[int], list[int], list[int]]:
@@ -246,7 +257,8 @@ def _roles(words: list[str]) -> tuple[list[int], list[int], list[int]]:
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_story(path: Path) -> None:
-    narrator, actual = Narrator(), list[str]()
+    narrator = Narrator()
+    actual = list[str]()
     for block in path.read_text().strip().split("\n\n"):
         head = block.split("\n---\n")[0].removesuffix("\n---")
         for line in head.splitlines():

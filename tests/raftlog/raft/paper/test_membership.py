@@ -4,19 +4,18 @@ As in `test_paper`, each docstring says the rule that the test shows to hold her
 """
 
 import pytest
+from raftlog.messages import acknowledgement, append_entries, vote_request, vote_response
 from raftlog.raft.group import Group, disk_id
 
 from barnabas_raftlog.errors import ChangeInProgressError
 from barnabas_raftlog.raft.core import Role
 from barnabas_raftlog.raft.messages import (
-    AppendEntries,
     AppendResponse,
     Entry,
     PeerLive,
     PeerSilent,
     TimeoutNow,
     TransferLeadership,
-    VoteRequest,
     VoteResponse,
 )
 
@@ -116,7 +115,12 @@ def test_4_1_removed_entry_falls_back_to_the_previous_configuration() -> None:
     group.change(1, group.configuration({1, 2}))
     group.lose()
     assert voters(group, 1) == {1, 2}
-    group.step(1, AppendEntries(2, 2, 1, 1, 1, 1, 0, False, [Entry(2, 2, b"other")]))
+    group.step(
+        1,
+        append_entries(
+            term=2, source=2, target=1, prev_index=1, prev_term=1, commit_index=1, entries=[Entry(2, 2, b"other")]
+        ),
+    )
     group.step(1, PeerLive(2))
     assert voters(group, 1) == {1, 2, 3}
 
@@ -125,7 +129,7 @@ def test_4_1_entries_of_a_leader_outside_the_configuration_are_taken() -> None:
     """A server accepts AppendEntries from a leader that is not part of its latest configuration."""
     group = elected(1, 2, 3)
     group.join(4)
-    group.step(4, AppendEntries(1, 1, 4, 0, 0, 0, 1, False, [Entry(1, 1, b"first")]))
+    group.step(4, append_entries(term=1, source=1, target=4, round=1, entries=[Entry(1, 1, b"first")]))
     assert group.values(4) == ["first"]
     (answer,) = [message for message in group.inbox if isinstance(message, AppendResponse)]
     assert not answer.rejected
@@ -135,8 +139,8 @@ def test_4_1_votes_for_a_candidate_outside_the_configuration_are_given() -> None
     """A server grants its vote to a candidate that is not part of its latest configuration, if its log is current."""
     group = elected(1, 2, 3)
     group.step(2, PeerSilent(1))
-    group.step(2, VoteRequest(2, 4, 2, 5, 1, pre=True, transfer=False))
-    group.step(2, VoteRequest(2, 4, 2, 5, 1, pre=False, transfer=False))
+    group.step(2, vote_request(term=2, source=4, target=2, last_index=5, last_term=1, pre=True))
+    group.step(2, vote_request(term=2, source=4, target=2, last_index=5, last_term=1))
     votes = [message for message in group.inbox if isinstance(message, VoteResponse)]
     assert [vote.granted for vote in votes] == [True, True]
 
@@ -223,9 +227,9 @@ def test_4_2_2_left_out_server_may_still_be_elected_before_the_commit() -> None:
     assert group.cores[1].may_stand
     group.to_deadline(1)
     assert role(group, 1) is Role.CANDIDATE
-    group.step(1, VoteResponse(2, 2, 1, granted=True, pre=True))
+    group.step(1, vote_response(term=2, source=2, target=1, pre=True))
     assert group.cores[1].votes == set(), "its own vote does not count"
-    group.step(1, VoteResponse(2, 2, 1, granted=True, pre=False))
+    group.step(1, vote_response(term=2, source=2, target=1))
     assert role(group, 1) is Role.LEADER
 
 
@@ -238,7 +242,7 @@ def test_4_2_3_servers_that_hear_their_leader_refuse_pre_votes() -> None:
     group.lose()
     term = group.cores[1].term
     for voter in (1, 2):
-        group.step(voter, VoteRequest(term + 1, 3, voter, 9, term, pre=True, transfer=False))
+        group.step(voter, vote_request(term=term + 1, source=3, target=voter, last_index=9, last_term=term, pre=True))
     votes = [message for message in group.inbox if isinstance(message, VoteResponse)]
     assert [vote.granted for vote in votes] == [False, False]
     assert (group.cores[1].term, group.cores[1].role) == (term, Role.LEADER)
@@ -248,9 +252,9 @@ def test_identity_a_vote_counts_only_from_the_disk_that_was_added() -> None:
     """A voter is a node and its directory (as in KIP-853): another disk does not vote in the lost one's name."""
     group = Group((1, 2, 3), known_disks=True)
     group.to_deadline(1)
-    group.step(1, VoteResponse(1, 2, 1, True, True, disk_id(9)))
+    group.step(1, vote_response(term=1, source=2, target=1, pre=True, directory_id=disk_id(9)))
     assert group.cores[1].pre_voting
-    group.step(1, VoteResponse(1, 2, 1, True, True, group.members[2].directory_id))
+    group.step(1, vote_response(term=1, source=2, target=1, pre=True, directory_id=group.members[2].directory_id))
     assert not group.cores[1].pre_voting
 
 
@@ -259,7 +263,12 @@ def test_identity_an_acknowledgement_counts_only_from_the_disk_that_was_added() 
     group = elected(1, 2, 3, known_disks=True)
     group.propose(1, "a")
     core = group.cores[1]
-    group.step(1, AppendResponse(1, 2, 1, 2, core.round, False, 0, 0, disk_id(9)))
+    group.step(1, acknowledgement(term=1, source=2, target=1, match_index=2, round=core.round, directory_id=disk_id(9)))
     assert core.commit_index == 1
-    group.step(1, AppendResponse(1, 3, 1, 2, core.round, False, 0, 0, group.members[3].directory_id))
+    group.step(
+        1,
+        acknowledgement(
+            term=1, source=3, target=1, match_index=2, round=core.round, directory_id=group.members[3].directory_id
+        ),
+    )
     assert core.commit_index == 2

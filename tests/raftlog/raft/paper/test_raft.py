@@ -4,6 +4,7 @@ Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm (Exte
 section. Where this implementation differs on purpose, docs/raft.md says so, and no test here claims otherwise.
 """
 
+from raftlog.messages import acknowledgement, append_entries, install_snapshot, refusal, vote_request, vote_response
 from raftlog.raft.group import Group
 
 from barnabas_raftlog.raft.core import Role
@@ -11,12 +12,10 @@ from barnabas_raftlog.raft.messages import (
     AppendEntries,
     AppendResponse,
     Entry,
-    InstallSnapshot,
     PeerLive,
     PeerSilent,
     StartRound,
     Tick,
-    VoteRequest,
     VoteResponse,
 )
 
@@ -43,15 +42,27 @@ def successor(group: Group, node: int) -> None:
 def test_5_1_stale_leader_steps_down() -> None:
     """If a candidate or leader discovers that its term is out of date, it immediately reverts to follower state."""
     group = elected()
-    group.step(1, AppendResponse(9, 2, 1, 0, 0, True, 0, 0))
+    group.step(1, refusal(term=9, source=2, target=1))
     assert (group.cores[1].role, group.cores[1].term) == (Role.FOLLOWER, 9)
 
 
 def test_5_1_stale_request_is_rejected() -> None:
     """If a server receives a request with a stale term number, it rejects the request."""
     group = elected()
-    group.step(2, AppendResponse(9, 3, 2, 0, 0, True, 0, 0))
-    group.step(2, AppendEntries(1, 1, 2, 1, 1, 1, 5, False, [Entry(2, 1, b"old")]))
+    group.step(2, refusal(term=9, source=3, target=2))
+    group.step(
+        2,
+        append_entries(
+            term=1,
+            source=1,
+            target=2,
+            prev_index=1,
+            prev_term=1,
+            commit_index=1,
+            round=5,
+            entries=[Entry(2, 1, b"old")],
+        ),
+    )
     (answer,) = group.inbox
     assert isinstance(answer, AppendResponse)
     assert (answer.rejected, answer.term) == (True, 9)
@@ -69,7 +80,9 @@ def test_5_2_heartbeats_keep_followers_following() -> None:
     group = elected()
     for round_number in range(2, 40):
         group.now_ms += 900
-        group.step(2, AppendEntries(1, 1, 2, 1, 1, 1, round_number, False, ()))
+        group.step(
+            2, append_entries(term=1, source=1, target=2, prev_index=1, prev_term=1, commit_index=1, round=round_number)
+        )
         group.step(2, Tick())
         assert group.cores[2].role is Role.FOLLOWER
 
@@ -78,7 +91,7 @@ def test_5_2_election_begins_with_own_vote_in_next_term() -> None:
     """To begin an election, a follower increments its current term and transitions to candidate state."""
     group = Group((1, 2, 3))
     group.to_deadline(1)
-    group.step(1, VoteResponse(1, 2, 1, granted=True, pre=True))
+    group.step(1, vote_response(term=1, source=2, target=1, pre=True))
     core = group.cores[1]
     assert (core.role, core.term, core.voted_for) == (Role.CANDIDATE, 1, 1)
 
@@ -88,10 +101,10 @@ def test_5_2_majority_of_the_full_cluster_wins() -> None:
     group = Group((1, 2, 3, 4))
     group.to_deadline(1)
     for peer in (2, 3):
-        group.step(1, VoteResponse(1, peer, 1, granted=True, pre=True))
-    group.step(1, VoteResponse(1, 2, 1, granted=True, pre=False))
+        group.step(1, vote_response(term=1, source=peer, target=1, pre=True))
+    group.step(1, vote_response(term=1, source=2, target=1))
     assert not group.cores[1].progress  # Two of four are no majority.
-    group.step(1, VoteResponse(1, 3, 1, granted=True, pre=False))
+    group.step(1, vote_response(term=1, source=3, target=1))
     assert group.cores[1].role is Role.LEADER
 
 
@@ -99,8 +112,8 @@ def test_5_2_candidate_recognises_the_leader_of_its_term() -> None:
     """If the leader's term is at least as large as the candidate's, the candidate returns to follower state."""
     group = Group((1, 2, 3))
     group.to_deadline(1)
-    group.step(1, VoteResponse(1, 2, 1, granted=True, pre=True))
-    group.step(1, AppendEntries(1, 3, 1, 0, 0, 0, 0, False, ()))
+    group.step(1, vote_response(term=1, source=2, target=1, pre=True))
+    group.step(1, append_entries(term=1, source=3, target=1))
     assert (group.cores[1].role, group.cores[1].leader_id) == (Role.FOLLOWER, 3)
 
 
@@ -109,12 +122,12 @@ def test_5_2_split_vote_ends_in_another_election() -> None:
     group = Group((1, 2, 3, 4))
     group.to_deadline(1)
     for peer in (2, 3):
-        group.step(1, VoteResponse(1, peer, 1, granted=True, pre=True))
+        group.step(1, vote_response(term=1, source=peer, target=1, pre=True))
     for peer, granted in ((2, True), (3, False), (4, False)):
-        group.step(1, VoteResponse(1, peer, 1, granted=granted, pre=False))
+        group.step(1, vote_response(term=1, source=peer, target=1, granted=granted))
     group.to_deadline(1)
     for peer in (2, 3):
-        group.step(1, VoteResponse(2, peer, 1, granted=True, pre=True))
+        group.step(1, vote_response(term=2, source=peer, target=1, pre=True))
     assert group.cores[1].term == 2
 
 
@@ -164,7 +177,19 @@ def test_5_3_followers_learn_the_commit_index() -> None:
 def test_5_3_follower_refuses_what_does_not_follow() -> None:
     """If the follower does not find an entry with the same index and term, then it refuses the new entries."""
     group = elected()
-    group.step(2, AppendEntries(1, 1, 2, 5, 1, 1, 5, False, [Entry(6, 1, b"far")]))
+    group.step(
+        2,
+        append_entries(
+            term=1,
+            source=1,
+            target=2,
+            prev_index=5,
+            prev_term=1,
+            commit_index=1,
+            round=5,
+            entries=[Entry(6, 1, b"far")],
+        ),
+    )
     (answer,) = group.inbox
     assert isinstance(answer, AppendResponse)
     assert answer.rejected
@@ -180,7 +205,9 @@ def test_5_3_conflicting_entries_are_overwritten() -> None:
     group.propose(2, "b")
     group.lose(target=1)
     group.settle()
-    group.step(2, AppendResponse(2, 1, 2, 3, group.cores[2].round, True, 3, 1))
+    group.step(
+        2, refusal(term=2, source=1, target=2, refused_index=3, round=group.cores[2].round, hint_index=3, hint_term=1)
+    )
     group.settle()
     assert group.values(1) == group.values(2) == ["no-op", "no-op", "b"]
 
@@ -190,7 +217,7 @@ def test_5_3_leader_never_overwrites_its_own_log() -> None:
     group = elected()
     group.propose(1, "a")
     before = group.values(1)
-    group.step(1, AppendResponse(1, 2, 1, 2, 9, True, 0, 0))
+    group.step(1, refusal(term=1, source=2, target=1, refused_index=2, round=9))
     assert group.values(1) == before
 
 
@@ -215,7 +242,7 @@ def test_5_4_1_voter_denies_a_less_complete_log() -> None:
     group.propose(1, "a")
     group.settle()
     group.inbox.clear()
-    group.step(2, VoteRequest(7, 3, 2, 1, 1, pre=False, transfer=False))
+    group.step(2, vote_request(term=7, source=3, target=2, last_index=1, last_term=1))
     (vote,) = group.inbox
     assert isinstance(vote, VoteResponse)
     assert not vote.granted
@@ -234,10 +261,10 @@ def test_5_4_2_entries_of_older_terms_are_not_committed_by_counting() -> None:
         group.lose(target=1)
         group.deliver()
     core = group.cores[2]
-    group.step(2, AppendResponse(core.term, 3, 2, 2, 0, False, 0, 0))
+    group.step(2, acknowledgement(term=core.term, source=3, target=2, match_index=2))
     assert core.log.term_at(2) == 1
     assert core.commit_index < 2, "entry 2 is on a majority, but of term 1"
-    group.step(2, AppendResponse(core.term, 3, 2, 3, 0, False, 0, 0))
+    group.step(2, acknowledgement(term=core.term, source=3, target=2, match_index=3))
     assert core.commit_index == 3
 
 
@@ -257,7 +284,9 @@ def test_5_5_repeated_append_is_harmless() -> None:
 def test_7_snapshot_replaces_an_obsolete_log() -> None:
     """The follower discards its entire log; it is all superseded by the snapshot."""
     group = elected()
-    ready = group.step(2, InstallSnapshot(1, 1, 2, 9, 1, b"state"))
+    ready = group.step(
+        2, install_snapshot(term=1, source=1, target=2, snapshot_index=9, snapshot_term=1, data=b"state")
+    )
     assert ready.install is not None
     assert group.cores[2].commit_index == 9
     assert (group.disks[2].log.first_index, group.disks[2].log.last_index) == (10, 9)
@@ -268,7 +297,9 @@ def test_7_snapshot_of_a_prefix_keeps_what_follows() -> None:
     group = elected()
     group.propose(1, "a", "b")
     group.deliver(1, 2)
-    ready = group.step(2, InstallSnapshot(1, 1, 2, 2, 1, b"state"))
+    ready = group.step(
+        2, install_snapshot(term=1, source=1, target=2, snapshot_index=2, snapshot_term=1, data=b"state")
+    )
     assert ready.install is None
     assert group.values(2) == ["no-op", "a", "b"]
 
@@ -297,7 +328,12 @@ def test_figure_2_commit_index_is_the_lower_of_the_leaders_and_the_last_new_entr
     group = elected()
     group.propose(1, "a", "b")
     group.lose()
-    group.step(2, AppendEntries(1, 1, 2, 1, 1, 3, 5, False, [Entry(2, 1, b"a")]))
+    group.step(
+        2,
+        append_entries(
+            term=1, source=1, target=2, prev_index=1, prev_term=1, commit_index=3, round=5, entries=[Entry(2, 1, b"a")]
+        ),
+    )
     assert group.cores[2].commit_index == 2
 
 
@@ -306,7 +342,19 @@ def test_figure_2_existing_entries_are_not_appended_again() -> None:
     group = elected()
     group.propose(1, "a")
     group.settle()
-    ready = group.step(2, AppendEntries(1, 1, 2, 1, 1, 2, 9, False, [Entry(2, 1, b"a"), Entry(3, 1, b"b")]))
+    ready = group.step(
+        2,
+        append_entries(
+            term=1,
+            source=1,
+            target=2,
+            prev_index=1,
+            prev_term=1,
+            commit_index=2,
+            round=9,
+            entries=[Entry(2, 1, b"a"), Entry(3, 1, b"b")],
+        ),
+    )
     assert [entry.index for entry in ready.append] == [3]
 
 
@@ -315,7 +363,12 @@ def test_figure_2_a_late_append_truncates_nothing_that_agrees() -> None:
     group = elected()
     group.propose(1, "a", "b")
     group.settle()
-    ready = group.step(2, AppendEntries(1, 1, 2, 1, 1, 1, 9, False, [Entry(2, 1, b"a")]))
+    ready = group.step(
+        2,
+        append_entries(
+            term=1, source=1, target=2, prev_index=1, prev_term=1, commit_index=1, round=9, entries=[Entry(2, 1, b"a")]
+        ),
+    )
     assert ready.truncate_from is None
     assert group.values(2) == ["no-op", "a", "b"]
 
@@ -323,7 +376,7 @@ def test_figure_2_a_late_append_truncates_nothing_that_agrees() -> None:
 def test_figure_2_state_is_saved_before_an_answer_rests_on_it() -> None:
     """Persistent state is updated on stable storage before responding to RPCs."""
     group = Group((1, 2, 3))
-    ready = group.cores[2].step(VoteRequest(1, 1, 2, 0, 0, pre=False, transfer=False), 0)
+    ready = group.cores[2].step(vote_request(term=1, source=1, target=2), 0)
     assert ready.hard_state is not None
     assert (ready.hard_state.term, ready.hard_state.voted_for) == (1, 1)
     assert not ready.messages
@@ -343,9 +396,9 @@ def test_figure_2_heartbeats_go_to_everybody_upon_election() -> None:
 def test_5_2_a_server_votes_once_in_a_term_first_come_first_served() -> None:
     """Each server votes for at most one candidate in a given term, on a first-come-first-served basis."""
     group = Group((1, 2, 3))
-    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
-    group.step(3, VoteRequest(1, 2, 3, 0, 0, pre=False, transfer=False))
-    group.step(3, VoteRequest(1, 1, 3, 0, 0, pre=False, transfer=False))
+    group.step(3, vote_request(term=1, source=1, target=3))
+    group.step(3, vote_request(term=1, source=2, target=3))
+    group.step(3, vote_request(term=1, source=1, target=3))
     votes = [message for message in group.inbox if isinstance(message, VoteResponse)]
     assert [(vote.target, vote.granted) for vote in votes] == [(1, True), (2, False), (1, True)]
 
@@ -358,7 +411,7 @@ def test_5_4_1_the_later_last_term_wins_over_the_longer_log() -> None:
     group.lose()
     for node in (2, 3):
         group.step(node, PeerSilent(1))
-    group.step(2, VoteRequest(5, 3, 2, 2, 4, pre=False, transfer=False))
+    group.step(2, vote_request(term=5, source=3, target=2, last_index=2, last_term=4))
     (vote,) = [message for message in group.inbox if isinstance(message, VoteResponse)]
     assert vote.granted
 
