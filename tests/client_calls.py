@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from barnabas_clients import Admin, Consumer, OffsetAndMetadata, Producer, TopicPartition
+from barnabas_clients.admin.configs import ConfigResource
 from barnabas_clients.admin.offset_resets import ResetTo
-from barnabas_clients.admin.topics import ConfigResource, NewTopic, OffsetSpec
+from barnabas_clients.admin.offsets import OffsetSpec
+from barnabas_clients.admin.topics import NewTopic
 
 __all__ = ["ADMIN", "CONSUMER", "PRODUCER", "Call", "Clients", "asking_methods"]
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas_clients.admin.client import Admin
+    from barnabas_clients.admin.configs import ConfigResource
     from barnabas_clients.admin.offset_resets import ResetTo
-    from barnabas_clients.admin.topics import ConfigResource, NewTopic, OffsetSpec
+    from barnabas_clients.admin.offsets import OffsetSpec
+    from barnabas_clients.admin.topics import NewTopic
     from barnabas_clients.consumer.consumer import Consumer
     from barnabas_clients.consumer.errors import CorruptRecordsError, LogTruncatedError, NoOffsetError
     from barnabas_clients.consumer.record import ConsumerRecord, RecordBatch
@@ -49,8 +51,10 @@ __all__ = [
 
 _HOMES = {
     "admin.client": ("Admin",),
+    "admin.configs": ("ConfigResource",),
     "admin.offset_resets": ("ResetTo",),
-    "admin.topics": ("ConfigResource", "NewTopic", "OffsetSpec"),
+    "admin.offsets": ("OffsetSpec",),
+    "admin.topics": ("NewTopic",),
     "consumer.consumer": ("Consumer",),
     "consumer.errors": ("CorruptRecordsError", "LogTruncatedError", "NoOffsetError"),
     "consumer.record": ("ConsumerRecord", "RecordBatch"),

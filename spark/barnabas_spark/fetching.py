@@ -17,7 +17,7 @@ import asyncio
 import logging
 from typing import NamedTuple, cast
 
-from barnabas_clients.admin.topics import OffsetSpec, list_offsets
+from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import BrokerAddress
 from barnabas_clients.errors import DeadlineExceededError

@@ -9,7 +9,8 @@ import asyncio
 import re
 from collections.abc import Sequence
 
-from barnabas_clients.admin.topics import OffsetSpec, describe_topics, list_offsets, list_topics
+from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
+from barnabas_clients.admin.topics import describe_topics, list_topics
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import TopicView
 

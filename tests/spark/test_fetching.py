@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_clients.admin.topics import OffsetSpec
+from barnabas_clients.admin.offsets import OffsetSpec
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import BrokerAddress, ClusterView
 from barnabas_clients.errors import DeadlineExceededError

@@ -1,7 +1,7 @@
 """`Admin`: topics, records, configurations, groups and their offsets, in one object with one set of connections.
 
-The work is done by functions over a `Cluster` (topics.py, offsets.py, reassignments.py, groups.py),
-for those who have one already. What holds for every method:
+The work is done by functions over a `Cluster` (topics.py, configs.py, offsets.py, reassignments.py, groups.py), for
+those who have one already. What holds for every method:
 
 *Deadline.* `timeout_s` bounds the whole call, retries included; None takes the one given to `Admin`. At the deadline
 the call raises `DeadlineExceededError`, which says what it waited for and what went wrong last. What was asked for may
@@ -41,13 +41,15 @@ from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from . import configs as admin_configs
 from . import groups as admin_groups
+from . import offsets as admin_offsets
 from . import reassignments as admin_reassignments
-from . import topics as admin
+from . import topics as admin_topics
+from .configs import ConfigEntry, ConfigResource, ConfigResourceType
 from .groups import GroupDescription, GroupListing, GroupMember, PartitionLag, TotalLag, total_lag
 from .offset_resets import OffsetChange, ResetKind, ResetTo
 from .offsets import ListedOffset, OffsetSpec, left_s
 from .reassignments import PartitionReassignment
-from .topics import ClusterDescription, ConfigEntry, ConfigResource, ConfigResourceType, NewTopic
+from .topics import ClusterDescription, NewTopic
 
 __all__ = [
     "Admin",
@@ -104,14 +106,14 @@ class Admin:
 
     async def describe_cluster(self, *, timeout_s: float | None = None) -> ClusterDescription:
         """Return the cluster's id, its brokers and its controller."""
-        return await admin.describe_cluster(self._cluster, self._limit(timeout_s))
+        return await admin_topics.describe_cluster(self._cluster, self._limit(timeout_s))
 
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, timeout_s: float | None = None
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return the configurations of topics and brokers by name: `ConfigResource.topic("orders")`, `.broker(1)`."""
         wanted = [_resource_of(each) for each in several("resources", resources, "ConfigResources")]
-        return await admin.describe_configs(self._cluster, wanted, self._limit(timeout_s))
+        return await admin_configs.describe_configs(self._cluster, wanted, self._limit(timeout_s))
 
     async def alter_configs(
         self,
@@ -152,7 +154,7 @@ class Admin:
         """
         limit_s = self._limit(timeout_s)
         topic = _new_topic_of(NewTopic(name, partitions, replication_factor, {} if configs is None else configs))
-        return await admin.create_topic(self._cluster, *topic, timeout_s=limit_s)
+        return await admin_topics.create_topic(self._cluster, *topic, timeout_s=limit_s)
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, timeout_s: float | None = None
@@ -164,7 +166,7 @@ class Admin:
         """
         wanted = [_new_topic_of(each) for each in several("topics", topics, "NewTopics")]
         validate_only, limit_s = flag("validate_only", validate_only), self._limit(timeout_s)
-        await admin.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
+        await admin_topics.create_topics(self._cluster, wanted, limit_s, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> None:
         """Delete topics and everything in them.
@@ -174,13 +176,13 @@ class Admin:
             KafkaError: the first refusal; other topics may be gone.
         """
         wanted, deadline = _topics_of(names), self._deadline(timeout_s)
-        await admin.known_topics(self._cluster, wanted, left_s(deadline))
-        await admin.delete_topics(self._cluster, wanted, left_s(deadline))
+        await admin_topics.known_topics(self._cluster, wanted, left_s(deadline))
+        await admin_topics.delete_topics(self._cluster, wanted, left_s(deadline))
 
     async def list_topics(self, *, include_internal: bool = False, timeout_s: float | None = None) -> list[TopicView]:
         """Return every topic, sorted by name."""
         include_internal = flag("include_internal", include_internal)
-        return await admin.list_topics(self._cluster, self._limit(timeout_s), include_internal=include_internal)
+        return await admin_topics.list_topics(self._cluster, self._limit(timeout_s), include_internal=include_internal)
 
     async def describe_topics(self, names: Sequence[str], *, timeout_s: float | None = None) -> list[TopicView]:
         """Return topics in the order of their names.
@@ -188,7 +190,7 @@ class Admin:
         Raises:
             UnknownTopicOrPartitionError: one of them is not there.
         """
-        return await admin.known_topics(self._cluster, _topics_of(names), self._limit(timeout_s))
+        return await admin_topics.known_topics(self._cluster, _topics_of(names), self._limit(timeout_s))
 
     async def create_partitions(
         self, name: str, count: int, *, validate_only: bool = False, timeout_s: float | None = None
@@ -202,7 +204,7 @@ class Admin:
         """
         limit_s, validate_only = self._limit(timeout_s), flag("validate_only", validate_only)
         name, count = topic_name("name", name), whole_number("count", count, 1, INT32_MAX)
-        return await admin.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
+        return await admin_topics.create_partitions(self._cluster, name, count, limit_s, validate_only=validate_only)
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None], *, timeout_s: float | None = None
@@ -244,7 +246,7 @@ class Admin:
         wanted, deadline = timestamps_of("partitions", partitions), self._deadline(timeout_s)
         read_committed = flag("read_committed", read_committed)
         await self._know(wanted, deadline)
-        return await admin.list_offsets(self._cluster, wanted, left_s(deadline), read_committed=read_committed)
+        return await admin_offsets.list_offsets(self._cluster, wanted, left_s(deadline), read_committed=read_committed)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None
@@ -256,7 +258,7 @@ class Admin:
         """
         wanted, deadline = timestamps_of("before", before, low=-1), self._deadline(timeout_s)
         await self._know(wanted, deadline)
-        return await admin.delete_records(self._cluster, wanted, left_s(deadline))
+        return await admin_offsets.delete_records(self._cluster, wanted, left_s(deadline))
 
     # Groups.
 
@@ -384,7 +386,7 @@ class Admin:
         if not missing:
             return
         names = sorted({key.topic for key in missing})
-        found = dict(zip(names, await admin.known_topics(self._cluster, names, left_s(deadline)), strict=True))
+        found = dict(zip(names, await admin_topics.known_topics(self._cluster, names, left_s(deadline)), strict=True))
         for key in sorted(missing):
             if key.partition not in found[key.topic].partitions:
                 raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(key))

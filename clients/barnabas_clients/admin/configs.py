@@ -1,16 +1,24 @@
-"""Changing configurations, as a function over a `Cluster`: what `Admin.alter_configs` does.
+"""Describes and changes the configurations of topics and brokers: functions over a `Cluster`.
 
-Only what is named changes (IncrementalAlterConfigs, KIP-339): the older request that replaces everything would undo
-what somebody else set a moment before. Setting twice what was set once changes nothing, so a lost answer is asked for
-again.
+*Changing.* Only what is named changes (IncrementalAlterConfigs, KIP-339): the older request that replaces everything
+would undo what somebody else set a moment before. Setting twice what was set once changes nothing, so a lost answer is
+asked for again.
 
 Not here: appending to lists, item by item. Describe the list, and set what it is to be.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Self
 
 from barnabas_clients.cluster.cluster import Cluster
-from barnabas_clients.protocol.errors import error_for
+from barnabas_clients.protocol.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from barnabas_clients.protocol.errors import ErrorCode, error_for
 from barnabas_clients.protocol.incremental_alter_configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -19,11 +27,126 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 )
 
 from .offsets import left_s
-from .topics import ConfigResource, ConfigResourceType, known_topics
+from .topics import known_topics, raise_for
 
-__all__ = ["alter_configs"]
+__all__ = [
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "ConfigSource",
+    "alter_configs",
+    "describe_configs",
+]
 
 SET, DELETE = 0, 1
+
+
+class ConfigResourceType(IntEnum):
+    """What has configurations; the numbers are the protocol's."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigResource(NamedTuple):
+    """A topic by name, or a broker by its id in decimal digits."""
+
+    type: ConfigResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> Self:
+        return cls(ConfigResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> Self:
+        return cls(ConfigResourceType.BROKER, str(node_id))
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers are the protocol's, UNKNOWN stands for those that are not listed here."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigEntry(NamedTuple):
+    """One configuration of one resource. `value` is None when it is sensitive, or has no value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    read_only: bool
+    is_sensitive: bool
+
+    @property
+    def is_default(self) -> bool:
+        """True when nobody has set it for this topic or this broker."""
+        return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
+
+
+async def describe_configs(
+    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
+) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+    """Return the configurations of topics and brokers by name; a broker is asked about itself.
+
+    Raises:
+        KafkaError: the first refusal, naming the resource.
+        UnknownLeaderError: a broker is not in the cluster.
+        DeadlineExceededError: no answer in time.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    if topics := [resource.name for resource in resources if resource.type is ConfigResourceType.TOPIC]:
+        await known_topics(cluster, topics, timeout_s)
+    found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
+
+    def take(response: DescribeConfigsResponse) -> None:
+        for row in response.results:
+            raise_for(row.error_code, row.resource_name, row.error_message)
+            resource = ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
+            found[resource] = {
+                config.name: ConfigEntry(
+                    name=config.name,
+                    value=config.value,
+                    source=_source_of(config.config_source),
+                    read_only=config.read_only,
+                    is_sensitive=config.is_sensitive,
+                )
+                for config in sorted(row.configs, key=lambda config: config.name)
+            }
+
+    async def attempt(deadline: float) -> None:
+        # Any broker knows the topics' configurations, only a broker itself knows its own.
+        asked: dict[int | None, list[ConfigResource]] = {}
+        for resource in resources:
+            if resource not in found:
+                node_id = int(resource.name) if resource.type is ConfigResourceType.BROKER else None
+                asked.setdefault(node_id, []).append(resource)
+        for node_id, wanted in asked.items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=int(resource.type), resource_name=resource.name)
+                    for resource in wanted
+                ]
+            )
+            if node_id is None:
+                take(await cluster.ask_any(request, left_s(deadline)))
+            else:
+                take(await cluster.ask_broker(node_id, request, left_s(deadline)))
+
+        for resource in resources:
+            if resource not in found:
+                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"a broker said nothing of {resource.name}")
+
+    await cluster.retry("describing configurations", left_s(deadline), attempt)
+    return {resource: found[resource] for resource in resources}
 
 
 async def alter_configs(
@@ -58,8 +181,10 @@ async def alter_configs(
             response = await cluster.ask_controller(request, left_s(deadline))
         assert isinstance(response, IncrementalAlterConfigsResponse)
         for row in response.responses:
-            if row.error_code:
-                said = f": {row.error_message}" if row.error_message else ""
-                raise error_for(row.error_code, f"{row.resource_name}{said}")
+            raise_for(row.error_code, row.resource_name, row.error_message)
 
     await cluster.retry(f"altering the configuration of {resource.name}", timeout_s, attempt)
+
+
+def _source_of(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in ConfigSource.__members__.values() else ConfigSource.UNKNOWN

@@ -20,7 +20,7 @@ from barnabas_clients.protocol.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from barnabas_clients.protocol.errors import ErrorCode, error_for
+from barnabas_clients.protocol.errors import ErrorCode
 from barnabas_clients.protocol.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -29,6 +29,7 @@ from barnabas_clients.protocol.list_partition_reassignments import (
 from barnabas_clients.topic_partition import TopicPartition
 
 from .offsets import left_s
+from .topics import raise_for
 
 __all__ = ["PartitionReassignment", "alter_partition_reassignments", "list_partition_reassignments"]
 
@@ -74,12 +75,12 @@ async def alter_partition_reassignments(
         except ClientError as error:
             may_be_done |= error.may_be_done
             raise
-        _raise_for(response.error_code, "moving partitions", response.error_message)
+        raise_for(response.error_code, "moving partitions", response.error_message)
         for topic in response.responses:
             for row in topic.partitions:
                 if row.error_code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and may_be_done:
                     continue
-                _raise_for(row.error_code, str(TopicPartition(topic.name, row.partition_index)), row.error_message)
+                raise_for(row.error_code, str(TopicPartition(topic.name, row.partition_index)), row.error_message)
 
     await cluster.retry("moving partitions", timeout_s, attempt)
 
@@ -102,7 +103,7 @@ async def list_partition_reassignments(
         ]
 
     def check(response: ListPartitionReassignmentsResponse) -> None:
-        _raise_for(response.error_code, "listing moves of partitions", response.error_message)
+        raise_for(response.error_code, "listing moves of partitions", response.error_message)
 
     request = ListPartitionReassignmentsRequest(timeout_ms=int(timeout_s * 1000), topics=topics)
     response: ListPartitionReassignmentsResponse = await cluster.request_controller(request, timeout_s, check)
@@ -113,8 +114,3 @@ async def list_partition_reassignments(
         for topic in response.topics
         for row in topic.partitions
     }
-
-
-def _raise_for(code: int, subject: str, message: str | None) -> None:
-    if code:
-        raise error_for(code, f"{subject}: {message}" if message else subject)

@@ -1,4 +1,4 @@
-"""Administration of topics, as functions over a `Cluster`.
+"""Creates, grows, deletes and describes topics, and describes the cluster: functions over a `Cluster`.
 
 Each function takes a deadline, retries what is retriable within it, and raises the `KafkaError` of the first topic
 that was refused. Creating is not idempotent by nature: an attempt whose answer was lost may have succeeded, and the
@@ -8,15 +8,13 @@ when deleting and INVALID_PARTITIONS when adding partitions.
 
 Cancellation, for all of them: what was asked for may happen nevertheless, and nothing is left behind here.
 
-`Admin` (client.py) is these functions as methods, together with those that alter configurations
-(configs.py), and those over offsets (offsets.py), moves of partitions (reassignments.py) and groups
-(groups.py). Not here: ACLs, quotas.
+`Admin` (client.py) has these functions as methods, together with those of its other modules: configurations
+(configs.py), offsets (offsets.py), moves of partitions (reassignments.py) and groups (groups.py).
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.cluster.view import BrokerAddress, TopicView
@@ -35,37 +33,23 @@ from barnabas_clients.protocol.create_topics import (
 )
 from barnabas_clients.protocol.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from barnabas_clients.protocol.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from barnabas_clients.protocol.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from barnabas_clients.protocol.errors import ErrorCode, UnknownTopicOrPartitionError, error_for
 
-from .offsets import ListedOffset, OffsetSpec, delete_records, left_s, list_offsets
+from .offsets import left_s
 
 __all__ = [
     "ClusterDescription",
-    "ConfigEntry",
-    "ConfigResource",
-    "ConfigResourceType",
-    "ConfigSource",
-    "ListedOffset",
     "NewTopic",
-    "OffsetSpec",
     "create_partitions",
     "create_topic",
     "create_topics",
-    "delete_records",
     "delete_topics",
     "describe_cluster",
-    "describe_configs",
     "describe_topics",
     "known_topics",
-    "list_offsets",
     "list_topics",
+    "raise_for",
 ]
-
 
 SPREAD_S = 1.0
 
@@ -88,57 +72,6 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: tuple[BrokerAddress, ...]
-
-
-class ConfigResourceType(IntEnum):
-    """What has configurations; the numbers are the protocol's."""
-
-    TOPIC = 2
-    BROKER = 4
-
-
-class ConfigResource(NamedTuple):
-    """A topic by name, or a broker by its id in decimal digits."""
-
-    type: ConfigResourceType
-    name: str
-
-    @classmethod
-    def topic(cls, name: str) -> Self:
-        return cls(ConfigResourceType.TOPIC, name)
-
-    @classmethod
-    def broker(cls, node_id: int) -> Self:
-        return cls(ConfigResourceType.BROKER, str(node_id))
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are the protocol's, UNKNOWN stands for those that are not listed here."""
-
-    UNKNOWN = 0
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigEntry(NamedTuple):
-    """One configuration of one resource. `value` is None when it is sensitive, or has no value."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    read_only: bool
-    is_sensitive: bool
-
-    @property
-    def is_default(self) -> bool:
-        """True when nobody has set it for this topic or this broker."""
-        return self.source in {ConfigSource.DEFAULT, ConfigSource.UNKNOWN}
 
 
 async def create_topics(
@@ -314,72 +247,11 @@ async def describe_cluster(cluster: Cluster, timeout_s: float) -> ClusterDescrip
     """
 
     def check(response: DescribeClusterResponse) -> None:
-        _raise_for(response.error_code, "describing the cluster", response.error_message)
+        raise_for(response.error_code, "describing the cluster", response.error_message)
 
     found: DescribeClusterResponse = await cluster.request_any(DescribeClusterRequest(), timeout_s, check)
     brokers = sorted(BrokerAddress(row.broker_id, row.host, row.port, row.rack) for row in found.brokers)
     return ClusterDescription(found.cluster_id, found.controller_id, tuple(brokers))
-
-
-async def describe_configs(
-    cluster: Cluster, resources: Sequence[ConfigResource], timeout_s: float
-) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-    """Return the configurations of topics and brokers by name; a broker is asked about itself.
-
-    Raises:
-        KafkaError: the first refusal, naming the resource.
-        UnknownLeaderError: a broker is not in the cluster.
-        DeadlineExceededError: no answer in time.
-    """
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    if topics := [resource.name for resource in resources if resource.type is ConfigResourceType.TOPIC]:
-        await known_topics(cluster, topics, timeout_s)
-    found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
-
-    def take(response: DescribeConfigsResponse) -> None:
-        for row in response.results:
-            _raise_for(row.error_code, row.resource_name, row.error_message)
-            resource = ConfigResource(ConfigResourceType(row.resource_type), row.resource_name)
-            found[resource] = {
-                config.name: ConfigEntry(
-                    config.name,
-                    config.value,
-                    _source_of(config.config_source),
-                    config.read_only,
-                    config.is_sensitive,
-                )
-                for config in sorted(row.configs, key=lambda config: config.name)
-            }
-
-    async def attempt(deadline: float) -> None:
-        # Any broker knows the topics' configurations, only a broker itself knows its own.
-        asked: dict[int | None, list[ConfigResource]] = {}
-        for resource in resources:
-            if resource not in found:
-                node_id = int(resource.name) if resource.type is ConfigResourceType.BROKER else None
-                asked.setdefault(node_id, []).append(resource)
-        for node_id, wanted in asked.items():
-            request = DescribeConfigsRequest(
-                resources=[
-                    DescribeConfigsResource(resource_type=int(resource.type), resource_name=resource.name)
-                    for resource in wanted
-                ]
-            )
-            if node_id is None:
-                take(await cluster.ask_any(request, left_s(deadline)))
-            else:
-                take(await cluster.ask_broker(node_id, request, left_s(deadline)))
-
-        for resource in resources:
-            if resource not in found:
-                raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, f"a broker said nothing of {resource.name}")
-
-    await cluster.retry("describing configurations", left_s(deadline), attempt)
-    return {resource: found[resource] for resource in resources}
-
-
-def _source_of(number: int) -> ConfigSource:
-    return ConfigSource(number) if number in ConfigSource.__members__.values() else ConfigSource.UNKNOWN
 
 
 class _Attempts:
@@ -402,9 +274,10 @@ class _Attempts:
             # The controller's answer came too late for the broker that was asked, not the order for the controller.
             self._may_be_done |= code == ErrorCode.REQUEST_TIMED_OUT
             if not (code == done and self._may_be_done):
-                _raise_for(code, name, message)
+                raise_for(code, name, message)
 
 
-def _raise_for(code: int, subject: str, message: str | None = None) -> None:
+def raise_for(code: int, subject: str, message: str | None) -> None:
+    """Raise the `KafkaError` of a code that is not 0, with what the broker says about it."""
     if code:
         raise error_for(code, f"{subject}: {message}" if message else subject)

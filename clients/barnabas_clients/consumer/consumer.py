@@ -11,10 +11,9 @@ short: **what you were handed is yours until you ask for more.** Asking (the nex
 `get_many`) says that you have finished with what you held. Only then is it committed for you, and only then may its
 partition go to another member.
 
-Behind this class: `core.py` puts the parts together, `positions.py` is the half of this class that
-seeks, `reader.py` hands records out, `fetcher.py` fetches them ahead, `membership.py` and `groups/session.py` keep
-the membership, `decoder.py` makes records out of bytes. The class itself holds no protocol: it checks and
-delegates.
+Behind this class: `core.py` puts the parts together, `reader.py` hands records out, `fetcher.py` fetches them ahead,
+`membership.py` and `groups/session.py` keep the membership, `decoder.py` makes records out of bytes. The class itself
+holds no protocol: it checks and delegates.
 
 *Deadlines.* Every call takes or inherits one (`timeout_s`) and raises `DeadlineExceededError` at it. Asking for records
 has none of its own, for a topic may be quiet; but when no partition could be read for `timeout_s` it raises too.
@@ -33,17 +32,19 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Self
 
-from barnabas_clients.arguments import callable_of, names, seconds, whole_number
+from barnabas_clients.admin.offsets import ListedOffset, list_offsets
+from barnabas_clients.arguments import callable_of, names, seconds, shown, whole_number
 from barnabas_clients.assignors import Assignor
-from barnabas_clients.place_arguments import offsets_of, partitions_of
+from barnabas_clients.errors import DeadlineExceededError
+from barnabas_clients.place_arguments import offsets_of, partitions_of, timestamps_of
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 
 from .core import ConsumerCore
+from .decoder import CorruptRecordsError
 from .fetch_plan import FetchSettings
 from .membership import Callbacks, Notify
-from .positions import Positions
 from .record import ConsumerRecord, RecordBatch
-from .settings import ConsumerSettings, assignors_of
+from .settings import EARLIEST, LATEST, ConsumerSettings, assignors_of
 from .subscription import NOTHING, Subscription
 
 __all__ = ["Consumer", "ConsumerMetrics"]
@@ -61,7 +62,7 @@ class ConsumerMetrics(NamedTuple):
     buffered_bytes: int
 
 
-class Consumer(Positions):
+class Consumer:
     """Reads records. Use it as `async with`, from one event loop; `close` ends everything it started."""
 
     def __init__(  # noqa: PLR0913 - what can be told to a consumer, by name, is told in one place
@@ -160,7 +161,7 @@ class Consumer(Positions):
             self._bound("on_revoked", on_revoked),
             self._bound("on_lost", on_lost),
         )
-        super().__init__(ConsumerCore(bootstrap, client_id, settings, callbacks))
+        self._core = ConsumerCore(bootstrap, client_id, settings, callbacks)
         given = names("topics", topics)
         self._first = Subscription.to_topics(given, pattern) if given or pattern is not None else NOTHING
         self._reader = self._core.reader
@@ -304,6 +305,117 @@ class Consumer(Positions):
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(queue.partition for queue in self._core.fetcher.queues.values() if queue.is_paused)
 
+    # Positions. "Without names" means: of every partition read.
+
+    async def position(self, partition: TopicPartition, *, timeout_s: float | None = None) -> int:
+        """Return the offset of the next record to be handed out, waiting until it is known.
+
+        Raises:
+            NotAssignedError: the partition is not read. NoOffsetError: there is no position.
+            DeadlineExceededError: it could not be found out in time; says why.
+        """
+        return await self._position(partition, self._core.limit(timeout_s))
+
+    async def _position(self, partition: TopicPartition, limit_s: float) -> int:
+        deadline = self._core.now() + limit_s
+        while True:
+            self._core.check_open()
+            queue = self._core.queue(partition)
+            self._reader.settle()
+            if queue.position >= 0:
+                return queue.position
+            if queue.failure is not None:
+                raise queue.failure.with_traceback(None)
+            if self._core.now() >= deadline:
+                raise DeadlineExceededError(f"no position of {partition} within {limit_s:g} s: {queue.reason}")
+            await self._reader.wait_news(deadline)
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at `offset`; a commit from now on says so too. Never waits.
+
+        Raises:
+            NotAssignedError: the partition is not read. ValueError: the offset is negative.
+        """
+        offset = whole_number("offset", offset, 0)
+        queue = self._core.queue(partition)
+        self._reader.forget(queue)
+        queue.begin_at(offset)
+        self._reader.wake()
+        self._core.fetcher.pump()
+
+    async def skip(self, error: CorruptRecordsError) -> None:
+        """Go on behind a batch that cannot be read, of which nobody is handed anything then. Never waits.
+
+        As a seek to `error.next_offset`: a commit from now on says that you have finished with the batch.
+
+        Raises:
+            NotAssignedError: the partition is not read any more. TypeError: it is another error.
+        """
+        if not isinstance(error, CorruptRecordsError):
+            raise TypeError(f"error is {shown(error)}; it must be a CorruptRecordsError")
+        await self.seek(error.partition, error.next_offset)
+
+    async def seek_to_time(
+        self, timestamp_ms: int, *partitions: TopicPartition, timeout_s: float | None = None
+    ) -> None:
+        """Go to the first record at or after `timestamp_ms`, or the end; without names, in every partition read."""
+        timestamp_ms, limit_s = whole_number("timestamp_ms", timestamp_ms, 0), self._core.limit(timeout_s)
+        chosen = self._chosen(partitions)
+        deadline = self._core.now() + limit_s
+        found = await self._list(dict.fromkeys(chosen, timestamp_ms), limit_s)
+        late = [partition for partition in chosen if found[partition].offset < 0]
+        ends = await self._list(dict.fromkeys(late, LATEST), self._left_s(deadline))
+        await self._seek_all({**found, **ends})
+
+    async def seek_to_beginning(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
+        """Go to the first record that is there; without names, in every partition read."""
+        await self._seek_to(EARLIEST, partitions, timeout_s)
+
+    async def seek_to_end(self, *partitions: TopicPartition, timeout_s: float | None = None) -> None:
+        """Go behind the last record that can be read now; without names, in every partition read."""
+        await self._seek_to(LATEST, partitions, timeout_s)
+
+    async def begin_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return where the log of each partition starts, whether it is read by this consumer or not."""
+        return await self._ends(EARLIEST, partitions, timeout_s)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset behind the last record that can be read of each partition."""
+        return await self._ends(LATEST, partitions, timeout_s)
+
+    async def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, ListedOffset | None]:
+        """Return the first record at or after a time in each partition; None where all are older."""
+        wanted, limit_s = timestamps_of("timestamps_ms", timestamps_ms, low=0), self._core.limit(timeout_s)
+        found = await self._list(wanted, limit_s)
+        return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
+
+    async def lag(self, *, timeout_s: float | None = None) -> dict[TopicPartition, int]:
+        """Return how far the position of each partition read is from its end, counted in offsets.
+
+        Offsets of markers and of compacted records count too. A partition that leaves meanwhile is left out.
+
+        Raises:
+            NoOffsetError: a partition has no position. DeadlineExceededError: not everything was told in time.
+        """
+        deadline = self._core.deadline(timeout_s)
+        self._core.check_open()
+        positions = {}
+        for partition in sorted(self._core.fetcher.queues):
+            if partition in self._core.fetcher.queues:
+                positions[partition] = await self._position(partition, self._left_s(deadline))
+        ends = await self._ends(LATEST, list(positions), self._left_s(deadline))
+        return {
+            partition: max(0, ends[partition] - position)
+            for partition, position in positions.items()
+            if partition in self._core.fetcher.queues
+        }
+
     # Commits.
 
     async def commit(
@@ -352,6 +464,42 @@ class Consumer(Positions):
         """Return counters; cheap enough to be asked for every second."""
         counts = self._core.fetcher.counts
         return ConsumerMetrics(len(self._core.fetcher.queues), *counts, self._core.fetcher.buffered_bytes)
+
+    # Inside.
+
+    def _chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions named, all of them if none is, and see that they are read."""
+        named = partitions_of("partitions", partitions)
+        self._core.check_open()
+        chosen = sorted(named) or sorted(self._core.fetcher.queues)
+        for partition in chosen:
+            self._core.queue(partition)
+        return chosen
+
+    async def _seek_to(self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None) -> None:
+        limit_s = self._core.limit(timeout_s)
+        await self._seek_all(await self._list(dict.fromkeys(self._chosen(partitions), end), limit_s))
+
+    async def _seek_all(self, found: Mapping[TopicPartition, ListedOffset]) -> None:
+        for partition, place in found.items():
+            await self.seek(partition, place.offset)
+
+    async def _ends(
+        self, end: int, partitions: Iterable[TopicPartition], timeout_s: float | None
+    ) -> dict[TopicPartition, int]:
+        named, limit_s = partitions_of("partitions", partitions), self._core.limit(timeout_s)
+        self._core.check_open()
+        found = await self._list(dict.fromkeys(named, end), limit_s)
+        return {partition: place.offset for partition, place in found.items()}
+
+    def _left_s(self, deadline: float) -> float:
+        return max(0.0, deadline - self._core.now())
+
+    async def _list(self, wanted: Mapping[TopicPartition, int], timeout_s: float) -> dict[TopicPartition, ListedOffset]:
+        if not wanted:
+            return {}
+        read_committed = self._core.settings.fetch.read_committed
+        return await list_offsets(self._core.cluster, wanted, timeout_s, read_committed=read_committed)
 
 
 class Batches:

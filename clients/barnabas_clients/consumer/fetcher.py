@@ -25,7 +25,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from barnabas_clients import chance
 from barnabas_clients.admin.offsets import offsets_in, offsets_request
@@ -41,7 +41,6 @@ from barnabas_raftlog.errors import BarnabasError
 
 from .decoder import FetchedRecords
 from .errors import LogTruncatedError, NoOffsetError
-from .fetch_flight import FetchCounts, Flight
 from .fetch_plan import FetchSettings, fetch_request, fetchable, hinted_address, shares, source_of
 from .partition_queue import COMMITTED, PartitionQueue
 from .record import ConsumerRecord
@@ -73,6 +72,32 @@ _REFUSED_FOR_NOW = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+
+
+class Flight:
+    """Something under way for some partitions, which hold it as their ticket; `node_id` is -1 for a lookup."""
+
+    __slots__ = ("bytes_max", "node_id", "queues", "watch")
+
+    def __init__(self, queues: list[PartitionQueue], node_id: int = -1, bytes_max: int = 0) -> None:
+        self.queues = queues
+        self.node_id = node_id
+        self.bytes_max = bytes_max
+        self.watch: asyncio.TimerHandle | None = None
+        for queue in queues:
+            queue.ticket = self
+
+    @property
+    def is_wanted(self) -> bool:
+        return any(queue.ticket is self for queue in self.queues)
+
+
+class FetchCounts(NamedTuple):
+    """Since the beginning: requests answered, bytes of records they brought, and partitions refused."""
+
+    fetches: int = 0
+    fetched_bytes: int = 0
+    refusals: int = 0
 
 
 class Fetcher:

@@ -32,10 +32,9 @@ from barnabas_clients.errors import ClientClosedError, ClientError, ConnectionLo
 from barnabas_clients.protocol.error_codes import STALE_METADATA, ErrorCode
 from barnabas_clients.protocol.errors import KafkaError, error_for
 from barnabas_clients.protocol.metadata import MetadataRequest
-from barnabas_clients.protocol.produce import ProduceResponse
+from barnabas_clients.protocol.produce import ProduceRequest, ProduceResponse
 
 from .accumulator import Accumulator, Batch, PartitionQueue
-from .brokers import Asked, BrokerLane
 from .exchange import TOO_LARGE, outcome_of, request_of, rows_of
 from .metrics import Counters
 from .sequences import Identity, Outcome, UnderWay, Verdict
@@ -51,6 +50,30 @@ REST_S = 600.0
 _REQUEST_OVERHEAD_BYTES = 512
 _CLOCK_S = 0.001
 _log = logging.getLogger(__name__)
+
+
+class BrokerLane:
+    """One broker, as far as we produce to it."""
+
+    __slots__ = ("connection", "failures", "in_flight", "is_reaching", "is_scheduled", "node_id", "ready")
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.connection: Connection | None = None
+        self.ready: dict[PartitionQueue, None] = {}
+        self.in_flight = self.failures = 0
+        self.is_scheduled = self.is_reaching = False
+
+
+class Asked:
+    """A request under way, and where; suspicious when the answer is late."""
+
+    __slots__ = ("chosen", "connection", "node", "request")
+
+    def __init__(
+        self, node: BrokerLane, connection: Connection, chosen: list[UnderWay[Batch]], request: ProduceRequest
+    ) -> None:
+        self.node, self.connection, self.chosen, self.request = node, connection, chosen, request
 
 
 class Sender:

@@ -8,7 +8,8 @@ from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 
 from barnabas_clients.admin import groups as admin_groups
 from barnabas_clients.admin import topics as admin
-from barnabas_clients.admin.topics import ConfigResource, OffsetSpec
+from barnabas_clients.admin.configs import ConfigResource, ConfigSource, describe_configs
+from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.protocol.create_partitions import (
@@ -165,7 +166,7 @@ def test_only_what_was_not_answered_is_asked_again(run: Run) -> None:
         broker.answers[ListOffsetsRequest] = answer
         async with serving(broker), client(broker) as asking:
             wanted = {("t", 0): OffsetSpec.LATEST, ("t", 1): OffsetSpec.LATEST}
-            found = await admin.list_offsets(asking, wanted, FOREVER_S)
+            found = await list_offsets(asking, wanted, FOREVER_S)
             assert {key: listed.offset for key, listed in found.items()} == {("t", 0): 10, ("t", 1): 11}
         assert asked == [[0, 1], [1]]
 
@@ -183,7 +184,7 @@ def test_an_answer_that_leaves_a_partition_out_is_an_error(run: Run) -> None:
         broker.answers[ListOffsetsRequest] = answer
         async with serving(broker), client(broker) as asking:
             with pytest.raises(KafkaError, match="listing offsets: a broker left partitions out"):
-                await admin.list_offsets(asking, {("t", 0): OffsetSpec.LATEST}, FOREVER_S)
+                await list_offsets(asking, {("t", 0): OffsetSpec.LATEST}, FOREVER_S)
 
     run(main())
 
@@ -216,12 +217,12 @@ def test_a_broker_is_asked_about_itself_and_any_about_topics(run: Run) -> None:
         answering(2)
         async with serving(first, second), client(first, second) as asking:
             resources = [ConfigResource.broker(2), ConfigResource.topic("t"), ConfigResource.broker(1)]
-            found = await admin.describe_configs(asking, resources, FOREVER_S)
+            found = await describe_configs(asking, resources, FOREVER_S)
         assert list(found) == resources
         assert list(found[resources[0]]) == ["a", "b"]
         assert found[resources[0]]["b"].value == "2"
         # A source that a newer broker may know, and we do not.
-        assert found[resources[0]]["b"].source is admin.ConfigSource.UNKNOWN
+        assert found[resources[0]]["b"].source is ConfigSource.UNKNOWN
         assert {(1, "1"), (2, "2")} <= set(asked)
 
     run(main())

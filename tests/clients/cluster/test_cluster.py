@@ -9,6 +9,7 @@ from clients.conftest import Run
 from clients.fake_broker import Answer, FakeBroker, FakeCluster, serving
 
 from barnabas_clients.admin import topics as admin
+from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
 from barnabas_clients.backoff import Backoff
 from barnabas_clients.cluster import cluster as connections
 from barnabas_clients.cluster.cluster import Cluster
@@ -301,8 +302,8 @@ def test_offsets_are_asked_of_every_leader_and_again_where_refused(run: Run) -> 
 
         one.answers[ListOffsetsRequest], two.answers[ListOffsetsRequest] = steady, late
         async with serving(one, two), client(one) as asking:
-            wanted = {("t", 0): admin.OffsetSpec.LATEST, ("t", 1): admin.OffsetSpec.EARLIEST}
-            found = await admin.list_offsets(asking, wanted, FOREVER_S)
+            wanted = {("t", 0): OffsetSpec.LATEST, ("t", 1): OffsetSpec.EARLIEST}
+            found = await list_offsets(asking, wanted, FOREVER_S)
             assert {key: listed.offset for key, listed in found.items()} == {("t", 0): 10, ("t", 1): 20}
             # What was answered is not asked again.
             assert one.count(ListOffsetsRequest) == 1

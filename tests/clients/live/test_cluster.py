@@ -3,6 +3,7 @@
 from cancellation import sweep
 
 from barnabas_clients.admin import topics as admin
+from barnabas_clients.admin.offsets import OffsetSpec, list_offsets
 from barnabas_clients.cluster.cluster import Cluster
 
 from .conftest import TIMEOUT_S, MakeTopic
@@ -13,20 +14,20 @@ async def test_a_new_topic_is_empty_and_led(bootstrap: str, make_topic: MakeTopi
     async with Cluster(bootstrap) as cluster:
         (view,) = await admin.describe_topics(cluster, [name], TIMEOUT_S)
         assert sorted(view.partitions) == [0, 1, 2]
-        ends = await admin.list_offsets(
-            cluster, {(name, partition): admin.OffsetSpec.LATEST for partition in view.partitions}, TIMEOUT_S
+        ends = await list_offsets(
+            cluster, {(name, partition): OffsetSpec.LATEST for partition in view.partitions}, TIMEOUT_S
         )
         assert {found.offset for found in ends.values()} == {0}
 
 
 async def test_a_lookup_can_be_cancelled_anywhere(bootstrap: str, make_topic: MakeTopic) -> None:
     name = await make_topic()
-    wanted = {(name, 0): int(admin.OffsetSpec.EARLIEST)}
+    wanted = {(name, 0): int(OffsetSpec.EARLIEST)}
 
     async with Cluster(bootstrap) as cluster:
         awaits = await sweep(
-            lambda: admin.list_offsets(cluster, wanted, TIMEOUT_S),
-            lambda: admin.list_offsets(cluster, wanted, TIMEOUT_S),
+            lambda: list_offsets(cluster, wanted, TIMEOUT_S),
+            lambda: list_offsets(cluster, wanted, TIMEOUT_S),
         )
     assert awaits > 0
 

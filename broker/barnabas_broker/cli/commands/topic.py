@@ -13,7 +13,7 @@ from barnabas_broker.cli.times import timestamp_ms
 from barnabas_broker.config.witness_rows import decode_witnesses
 from barnabas_clients import Admin, TopicPartition
 from barnabas_clients.admin.client import ConfigEntry, ConfigResource, OffsetSpec
-from barnabas_clients.admin.topics import ConfigSource
+from barnabas_clients.admin.configs import ConfigSource
 from barnabas_clients.cluster.view import TopicView
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
