@@ -54,6 +54,7 @@ from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.core import Timing
 from barnabas_raftlog.raft.messages import Fact, GroupId
 from barnabas_raftlog.steps import at_once
+from barnabas_raftlog.tasks import Tasks
 
 from .environment import NodeEnvironment, configured_delay
 
@@ -78,7 +79,7 @@ class Node:
         self.meter = LoopMeter(*clocks, self._on_long_callback, self._put_by_soon)
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.state = "starting"
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(self.fail)
 
     @property
     def port(self) -> int:
@@ -155,9 +156,7 @@ class Node:
         self.partitions.on_image(Image(config.cluster_id), self.metadata.image)
         parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
         for part in parts:
-            task = loop.create_task(part)
-            task.add_done_callback(self._on_done)
-            self._tasks.append(task)
+            self._tasks.spawn(part)
         self._tell_limits()
 
     def _limits(self) -> Limits:
@@ -229,9 +228,7 @@ class Node:
         await self.catch_up.close()
         await self.multiraft.close()
         await self.links.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await self._tasks.close()
         await self.storage.close()
         if self._syncer is not None:
             self._syncer.close()
@@ -451,10 +448,6 @@ class Node:
 
     def _put_by_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self.meter.run, "collector", put_by)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Be broken from now on: `failure` says why. Only the first one counts."""

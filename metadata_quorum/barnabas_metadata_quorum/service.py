@@ -69,6 +69,7 @@ from barnabas_raftlog.multiraft.interfaces import GroupLog
 from barnabas_raftlog.multiraft.multiraft import METADATA_GROUP, MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Entry, Fact, InstallSnapshot
+from barnabas_raftlog.tasks import Tasks
 
 from .active_controller import ActiveController, Clocks, not_controller
 from .descriptions import fact_of
@@ -146,7 +147,7 @@ class MetadataService:
         self._waiters: dict[asyncio.Future[Image], Callable[[Image], bool]] = {}
         self._failure: BaseException | None = None
         self._broken: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks(self._fail)
         self._in_parts = asyncio.Semaphore(1)
         self._submission = Submission(self._node_id, links, self._whom_to_ask, self._carry_out, self._changed, new_id)
         self._registration = None
@@ -211,8 +212,7 @@ class MetadataService:
         preferred = self._node_id == min(self._membership.voters)
         self._group = self._multiraft.add_group(METADATA_GROUP, self._log, None, self, preferred=preferred)
         self._group.check_state = self._check_state
-        self._task = loop.create_task(self._run(self._group))
-        self._task.add_done_callback(self._on_done)
+        self._tasks.spawn(self._run(self._group))
 
     async def wait(self) -> None:
         """Return when the service is closed; raise what broke it."""
@@ -222,9 +222,7 @@ class MetadataService:
     async def close(self) -> None:
         """Stop registering and deciding. Whoever waits gets NOT_CONTROLLER or TimeoutError. Idempotent."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._tasks.close()
         self._deactivate()
         if self._broken is not None and not self._broken.done():
             self._broken.set_result(None)
@@ -518,10 +516,6 @@ class MetadataService:
         if self.is_active and self._group is not None:
             directories = {node_id: broker.directory_id for node_id, broker in self.image.brokers.items()}
             self._voter_changes.review(self._group, directories)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error

@@ -6,9 +6,10 @@ part of a node or a client that starts tasks has one `Tasks`, and closes it when
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["Tasks", "failure_of"]
+__all__ = ["Tasks", "failure_of", "report"]
 
 T = TypeVar("T")
 
@@ -43,9 +44,7 @@ class Tasks:
         """
         task = asyncio.get_running_loop().create_task(coroutine)
         self._running[task] = None
-        task.add_done_callback(self._forget if on_ended is None else self._running.pop)
-        if on_ended is not None:
-            task.add_done_callback(on_ended)
+        task.add_done_callback(self._judge if on_ended is None else partial(self._tell, on_ended))
         return task
 
     async def close(self) -> None:
@@ -59,7 +58,11 @@ class Tasks:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _forget(self, task: "asyncio.Task[Any]") -> None:
+    def _tell(self, on_ended: Callable[["asyncio.Task[T]"], None], task: "asyncio.Task[T]") -> None:
+        del self._running[task]
+        on_ended(task)
+
+    def _judge(self, task: "asyncio.Task[Any]") -> None:
         del self._running[task]
         if (error := failure_of(task)) is not None:
             self._on_failed(error)
@@ -68,3 +71,9 @@ class Tasks:
 def failure_of(task: "asyncio.Future[Any]") -> BaseException | None:
     """Return what a task that is done has failed with; None if it returned or was cancelled."""
     return None if task.cancelled() else task.exception()
+
+
+def report(error: BaseException) -> None:
+    """Hand a failure that nobody expects to the exception handler of the running loop: `on_failed` of those tasks."""
+    context = {"message": "a background task failed", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(context)

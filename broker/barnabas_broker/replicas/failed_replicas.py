@@ -24,6 +24,7 @@ from barnabas_broker.partition.partition import Partition
 from barnabas_metadata_quorum.leaders.table import NO_LEADER, Leadership
 from barnabas_raftlog.errors import BarnabasError, NotLeaderError, StorageFailedError
 from barnabas_raftlog.raft.messages import GroupId
+from barnabas_raftlog.tasks import Tasks, failure_of, report
 
 from .hosted_topic import GROUP_ID_BYTES, place_of
 
@@ -68,7 +69,7 @@ class FailedReplicas:
         self._leadership, self._find, self._recreate = leadership, find, recreate
         self._errors: dict[GroupId, StorageFailedError] = {}
         self._made_ms: dict[GroupId, int] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._asking = Tasks(report)
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -79,7 +80,7 @@ class FailedReplicas:
     def note(self, group_id: GroupId, error: StorageFailedError) -> None:
         """The log of this replica has failed."""
         self._errors[group_id] = error
-        if self._task is None and self._timer is None and not self._is_closed:
+        if not self._asking and self._timer is None and not self._is_closed:
             self._begin()
 
     def forget(self, group_id: GroupId) -> None:
@@ -91,19 +92,15 @@ class FailedReplicas:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await self._asking.close()
 
     def _begin(self) -> None:
         self._timer = None
-        self._task = asyncio.get_running_loop().create_task(self._work())
-        self._task.add_done_callback(self._on_worked)
+        self._asking.spawn(self._work(), self._on_worked)
 
     def _on_worked(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if not task.cancelled():
-            task.result()  # A mistake of ours: the loop's exception handler says so.
+        if (error := failure_of(task)) is not None:
+            report(error)
         if self._errors and not self._is_closed:
             self._timer = asyncio.get_running_loop().call_later(RETRY_S, self._begin)
 

@@ -44,6 +44,7 @@ from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.membership import Configuration
 from barnabas_raftlog.raft.messages import Fact, GroupId
+from barnabas_raftlog.tasks import Tasks, failure_of
 
 from .failed_replicas import FailedReplicas
 from .failed_replicas import NodeLinks as LivenessLinks
@@ -101,6 +102,7 @@ class Partitions:
         "_settings",
         "_storage",
         "_taken_out",
+        "_tasks",
         "_unfounded",
         "fail",
         "failed",
@@ -154,6 +156,7 @@ class Partitions:
         self._taken_out: set[GroupId] = set()  # opened, and to be deleted when the queue comes to it
         self._leaving: dict[bytes, dict[int, Partition]] = {}  # served no more, and to be ended then; by topic id
         self._unfounded: set[GroupId] = set()  # opened without members, by an image that may be old
+        self._tasks = Tasks(on_fatal)
         self._reconciling: asyncio.Task[None] | None = None
         self._closing = False
         self._replicas = OpenReplicas(storage, self.wall_ms, self._open_again)
@@ -256,8 +259,7 @@ class Partitions:
         if self._queue and self._reconciling is None and not self._closing:
             self._multiraft.hold_elections()
             reconciling = self._meter.measured(self._reconcile(), "replicas that come and go")
-            self._reconciling = asyncio.get_running_loop().create_task(reconciling)
-            self._reconciling.add_done_callback(self._on_reconciled)
+            self._reconciling = self._tasks.start(reconciling, self._on_reconciled)
 
     def _change(self, hosted: HostedTopic, topic: Topic) -> None:
         """Let the replicas here know what has changed: the first at once, the others when the queue comes there."""
@@ -352,7 +354,7 @@ class Partitions:
     def _on_reconciled(self, task: asyncio.Task[None]) -> None:
         self._reconciling = None
         self._multiraft.release_elections()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := failure_of(task)) is not None:
             self._on_fatal(error)
         self.known_leaders.on_opened()
         # The image may have changed between the task's last look at the queue and now.
@@ -494,9 +496,7 @@ class Partitions:
         self._queue.clear()
         self.keep_leaders()
         await self.moves.close()
-        if self._reconciling is not None:
-            self._reconciling.cancel()
-            await asyncio.wait([self._reconciling])
+        await self._tasks.close()
         self.reviews.close()
         call_each(list(self), _end_in_order)
         leaving, self._leaving = self._leaving, {}

@@ -35,6 +35,7 @@ from barnabas_metadata_quorum.image.image import Broker, Image
 from barnabas_metadata_quorum.service import MetadataService
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.tasks import Tasks
 
 from .connections import Exchange, Listener
 
@@ -111,7 +112,7 @@ class BrokerContext:
         self.fetches = FetchCounters()
         self.producer_ids = ProducerIds(metadata.allocate_producer_ids, self.spawn)
         self.is_stopping = False
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in the order of their beginning
+        self._tasks = Tasks(self.on_fatal)
 
     @property
     def image(self) -> Image:
@@ -184,7 +185,7 @@ class BrokerContext:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run what must wait, and end the node if it fails. Bounded by the unanswered requests of all connections."""
-        self.start_task(coroutine, self._on_done)
+        self._tasks.spawn(self.meter.measured(coroutine))
 
     def start_task(
         self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[asyncio.Task[T]], None], name: str = ""
@@ -193,10 +194,7 @@ class BrokerContext:
 
         `name` is what it is called where it is told what took long.
         """
-        task = asyncio.get_running_loop().create_task(self.meter.measured(coroutine, name))
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        task.add_done_callback(on_done)
+        self._tasks.spawn(self.meter.measured(coroutine, name), on_done)
 
     async def close(self) -> None:
         """Cancel what is still waiting."""
@@ -204,14 +202,7 @@ class BrokerContext:
         self.compaction.close()
         await self.coordinator.close()
         self.timers.close()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.on_fatal(error)
+        await self._tasks.close()
 
 
 def code_of(error: Exception) -> ErrorCode:

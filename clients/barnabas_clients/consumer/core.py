@@ -12,8 +12,7 @@ second is not.
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
 from barnabas_clients.arguments import text
 from barnabas_clients.cluster.cluster import Cluster
@@ -23,6 +22,7 @@ from barnabas_clients.groups.session import GroupSettings
 from barnabas_clients.place_arguments import deadline_s, partition_of
 from barnabas_clients.protocol.errors import KafkaError
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_raftlog.tasks import Tasks, report
 
 from .errors import NotAssignedError
 from .fetcher import Fetcher
@@ -74,7 +74,7 @@ class ConsumerCore:
         self.group: GroupReader | None = None
         self._coordinator = None if settings.group_id is None else Coordinator(self.cluster, settings.group_id)
         self._callbacks = callbacks
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(report)
         self._regular_commit: asyncio.Task[None] | None = None
         self._is_watching = False
         self._places = TopicPlaces()
@@ -96,7 +96,7 @@ class ConsumerCore:
         self._is_open = True
         try:
             if self.settings.commits:
-                _ = self._run(self._commit_regularly())
+                self._tasks.spawn(self._commit_regularly())
             if subscription.is_by_topic:
                 await self.subscribe(subscription, max(0.0, deadline - self.now()))
         except BaseException:
@@ -165,7 +165,7 @@ class ConsumerCore:
             self.group.session.start()
         if not self._is_watching and (self.settings.group_id is None or subscription.pattern is not None):
             self._is_watching = True
-            _ = self._run(self._watch_topics())
+            self._tasks.spawn(self._watch_topics())
 
     async def unsubscribe(self, timeout_s: float) -> None:
         """Read nothing; leaves the group within the deadline, or without having said so."""
@@ -360,7 +360,7 @@ class ConsumerCore:
     async def _commit_regularly(self) -> None:
         while True:
             await asyncio.sleep(self.settings.auto_commit_interval_s)
-            self._regular_commit = commit = self._run(self.commit_finished())
+            self._regular_commit = commit = self._tasks.start(self.commit_finished())
             await asyncio.wait({commit})
             self._regular_commit = None
             if not commit.cancelled():
@@ -426,15 +426,6 @@ class ConsumerCore:
             self.tell_uncommitted()
 
     async def _close_everything(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
         await self.fetcher.close()
         await self.cluster.close()
-
-    def _run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task

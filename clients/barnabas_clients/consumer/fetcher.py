@@ -24,8 +24,8 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple, cast
 
 from barnabas_clients import chance
 from barnabas_clients.admin.offsets import offsets_in, offsets_request
@@ -38,6 +38,7 @@ from barnabas_clients.protocol.fetch import FetchRequest, FetchResponse, Partiti
 from barnabas_clients.protocol.list_offsets import ListOffsetsRequest
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
 from barnabas_raftlog.errors import BarnabasError
+from barnabas_raftlog.tasks import Tasks
 
 from .decoder import FetchedRecords
 from .errors import LogTruncatedError, NoOffsetError
@@ -124,7 +125,7 @@ class Fetcher:
         self._ready: deque[PartitionQueue] = deque()
         self._flights: dict[tuple[int, str], Flight] = {}
         self._asked_at: dict[int, float] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._on_bug)
         self._timer: asyncio.TimerHandle | None = None
         self._stale: set[str] = set()
         self._is_refreshing = False
@@ -232,10 +233,7 @@ class Fetcher:
         for flight in self._flights.values():
             if flight.watch is not None:
                 flight.watch.cancel()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.close()
 
     # Starting what is due.
 
@@ -269,11 +267,11 @@ class Fetcher:
                 # Each leader by itself: one that cannot answer holds nobody else back.
                 ends.setdefault((leader.node_id, queue.reset), []).append(queue)
         if committed:
-            self._spawn(self._look_up(Flight(committed), None))
+            self._tasks.spawn(self._look_up(Flight(committed), None))
         for (node_id, reset), queues in ends.items():
             specs = dict.fromkeys((queue.partition for queue in queues), reset)
             request = offsets_request(view, specs, read_committed=self._settings.read_committed)
-            self._spawn(self._look_up(Flight(queues, node_id), request))
+            self._tasks.spawn(self._look_up(Flight(queues, node_id), request))
         for node_id in sorted(by_leader, key=lambda node_id: self._asked_at.get(node_id, 0.0)):
             self._fetch_from(node_id, by_leader[node_id], now_s)
         self._wake_at(min(wake_s, self._refresh_if_due(now_s)))
@@ -293,7 +291,7 @@ class Fetcher:
         if self._refresh_not_before_s > now_s:
             return self._refresh_not_before_s
         self._is_refreshing = True
-        self._spawn(self._refresh())
+        self._tasks.spawn(self._refresh())
         return math.inf
 
     def _fetch_from(self, node_id: int, queues: list[PartitionQueue], now_s: float) -> None:
@@ -311,7 +309,7 @@ class Fetcher:
             self._asked_at[node_id] = now_s
             loop = asyncio.get_running_loop()
             flight.watch = loop.call_later(self._settings.max_wait_s + OVERDUE_S, self._suspect, flight)
-            self._spawn(self._fetch(flight, lane, request))
+            self._tasks.spawn(self._fetch(flight, lane, request))
             return
 
     def _room(self) -> int:
@@ -541,20 +539,13 @@ class Fetcher:
             queue.failing_since_s = now_s
             self._on_news()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # Ours: nothing else leaves these tasks. Whoever reads is told.
-            failure = ClientError(f"fetching has ended, by a fault of this client: {error!r}")
-            failure.__cause__ = error
-            for queue in self.queues.values():
-                queue.failure = failure
-                self.make_ready(queue)
+    def _on_bug(self, error: BaseException) -> None:
+        """Tell whoever reads: nothing but a fault of ours leaves these tasks as an error."""
+        failure = ClientError(f"fetching has ended, by a fault of this client: {error!r}")
+        failure.__cause__ = error
+        for queue in self.queues.values():
+            queue.failure = failure
+            self.make_ready(queue)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Collection
 from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.groups.session import GroupSession, GroupSettings
 from barnabas_clients.topic_partition import TopicPartition
+from barnabas_raftlog.tasks import failure_of
 
 from .fetcher import Fetcher
 from .partition_queue import COMMITTED
@@ -133,6 +134,6 @@ class GroupReader:
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is not None:
-            self.failure = task.exception()
+        if (error := failure_of(task)) is not None:
+            self.failure = error
             self._reader.wake()

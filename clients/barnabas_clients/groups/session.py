@@ -35,6 +35,7 @@ from barnabas_clients.protocol.errors import ErrorCode, KafkaError
 from barnabas_clients.protocol.join_group import JoinGroupResponse
 from barnabas_clients.protocol.sync_group import SyncGroupResponse
 from barnabas_clients.topic_partition import OffsetAndMetadata, TopicPartition
+from barnabas_raftlog.tasks import failure_of
 
 from .coordinator import (
     FIND_TIMEOUT_S,
@@ -281,7 +282,7 @@ class GroupSession:
             await send_leave(self._coordinator, request, deadline)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := failure_of(task)) is not None:
             self.failure = self.failure or error
             if self._task is not None:
                 self._task.cancel()

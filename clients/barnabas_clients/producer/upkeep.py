@@ -14,6 +14,7 @@ from barnabas_clients.cluster.cluster import Cluster
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError, error_for
 from barnabas_clients.protocol.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas_raftlog.tasks import Tasks, report
 
 from .sequences import Identity
 
@@ -42,7 +43,7 @@ class Upkeep:
         self._cluster, self._request_timeout_s = cluster, request_timeout_s
         self._on_learned, self._on_identity, self._on_trouble = on_learned, on_identity, on_trouble
         self._backoff, self._jitter = Backoff(), jitter
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(report)
         self._is_stale = self._is_learning = self._is_identifying = self._is_closed = False
 
     def learn(self) -> None:
@@ -60,18 +61,12 @@ class Upkeep:
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something that ends when the producer closes."""
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(coroutine)
 
     async def close(self) -> None:
         """End every task."""
         self._is_closed = True
-        tasks = set(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
 
     async def _learn(self) -> None:
         failures = 0

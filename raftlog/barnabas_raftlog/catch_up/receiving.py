@@ -23,7 +23,7 @@ What is not here: a choice of the sender (it is the leader), and several senders
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from barnabas_raftlog.log.transfer.manifest import MANIFEST_BYTES_MAX, Manifest,
 from barnabas_raftlog.multiraft.group import RaftGroup
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.messages import Fact, GroupId, InstallSnapshot
+from barnabas_raftlog.tasks import Tasks, failure_of
 
 from .messages import (
     DAMAGED,
@@ -119,7 +120,7 @@ class CatchUp:
         self._transfers: dict[GroupId, Transfer] = {}
         self._waiting: dict[GroupId, None] = {}
         self._running: dict[GroupId, asyncio.Task[None]] = {}
-        self._others: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self._tasks = Tasks(on_broken)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self.received_bytes = self.finished = 0
@@ -139,11 +140,7 @@ class CatchUp:
         self._closing = True
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [*self._running.values(), *self._others]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()
         for transfer in self._transfers.values():
             if not log_of(transfer.group).is_deleted:
                 await log_of(transfer.group).in_writer(transfer.incoming.close)
@@ -181,7 +178,7 @@ class CatchUp:
             running = self._running.get(group.group_id)
             if running is not None:
                 running.cancel()
-            self._spawn(self._let_go(transfer, delete=False))
+            self._tasks.spawn(self._let_go(transfer, delete=False))
 
     def adopt(self, group: RaftGroup, prepared: Prepared) -> None:
         log_of(group).adopt(prepared)
@@ -206,13 +203,11 @@ class CatchUp:
             if transfer.offer.source not in busy:
                 busy.add(transfer.offer.source)
                 del self._waiting[group_id]
-                task = asyncio.get_running_loop().create_task(self._run(transfer))
-                self._running[group_id] = task
-                task.add_done_callback(partial(self._on_done, group_id))
+                self._running[group_id] = self._tasks.start(self._run(transfer), partial(self._on_done, group_id))
 
     def _on_done(self, group_id: GroupId, task: "asyncio.Task[None]") -> None:
         del self._running[group_id]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := failure_of(task)) is not None:
             self._on_broken(error)
         self._start_next()
 
@@ -353,7 +348,7 @@ class CatchUp:
                 del self._transfers[group_id]
                 self._waiting.pop(group_id, None)
                 transfer.group.prepared = None
-                self._spawn(self._let_go(transfer, delete=True))
+                self._tasks.spawn(self._let_go(transfer, delete=True))
         if self._transfers:
             self._sweep_later()
 
@@ -361,13 +356,3 @@ class CatchUp:
         incoming = transfer.incoming
         with suppress(OSError):  # The directory may be gone already, and that is what is wanted.
             await log_of(transfer.group).in_writer(incoming.clear if delete else incoming.close)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._others[task] = None
-        task.add_done_callback(self._on_other_done)
-
-    def _on_other_done(self, task: "asyncio.Task[None]") -> None:
-        self._others.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_broken(error)

@@ -30,7 +30,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from barnabas_raftlog.callbacks import call_each
@@ -38,6 +38,7 @@ from barnabas_raftlog.errors import MalformedMessageError
 from barnabas_raftlog.loop_meter import LoopMeter
 from barnabas_raftlog.raft.messages import Fact, Rng
 from barnabas_raftlog.raft.state import RoundTrip
+from barnabas_raftlog.tasks import Tasks
 
 from .busy_peers import BusyPeers
 from .connection import Connection
@@ -159,7 +160,7 @@ class Links:
         self._connections: dict[Connection, None] = {}  # in the order of their beginning
         self._all_closed = asyncio.Event()
         self._server: asyncio.Server | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks(self._on_bug)
         self._broken: asyncio.Future[None] | None = None
         self._closing = False
 
@@ -174,9 +175,9 @@ class Links:
             self._peers[node_id] = Peer(node_id, address, PeerLiveness(self._timeout_ms, self._clock()))
         await self._listen(loop)
         for peer in list(self._peers.values()):
-            self._spawn(self._dial(peer))
-        self._spawn(self._tick())
-        self._spawn(self._datagrams.run())
+            self._tasks.spawn(self._dial(peer))
+        self._tasks.spawn(self._tick())
+        self._tasks.spawn(self._datagrams.run())
 
     def add_peer(self, node_id: int, address: NodeAddress) -> None:
         """Get to know one more node, and dial it from now on."""
@@ -185,7 +186,7 @@ class Links:
         self._addresses[node_id] = address
         peer = Peer(node_id, address, PeerLiveness(self._timeout_ms, self._clock()))
         self._peers[node_id] = peer
-        self._spawn(self._dial(peer))
+        self._tasks.spawn(self._dial(peer))
 
     async def wait(self) -> None:
         """Return when the links are closed; raise what broke them, if something did."""
@@ -199,10 +200,7 @@ class Links:
             self._server.close()
         self._datagrams.close()
         await self._services.close()
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks))
+        await self._tasks.close()
         for connection in list(self._connections):
             connection.abort("this node is closing")
         if self._connections:
@@ -572,16 +570,6 @@ class Links:
     def _say(self, fact: Fact) -> None:
         if self.on_fact is not None:
             self.on_fact(fact)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks[task] = None
-        task.add_done_callback(self._on_task_done)
-
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_bug(error)
 
     def _on_bug(self, error: BaseException) -> None:
         logger.critical("node %d: the links are broken", self.node_id, exc_info=error)

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from barnabas_raftlog.errors import BarnabasError, MalformedMessageError
+from barnabas_raftlog.tasks import Tasks, failure_of
 
 from .framing import FRAME_BYTES_MAX, Buffer, FrameKind, encode_frame
 from .handshake import ADMIN
@@ -101,7 +102,7 @@ class Services:
     def __init__(self, on_bug: Callable[[BaseException], None]) -> None:
         self._handlers: dict[str, Handler] = {}
         self._for_admins, self._for_newcomers = set[str](), set[str]()
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self._tasks = Tasks(on_bug)
         self._running: dict[int, int] = {}  # id of a connection: its calls in progress
         self._on_bug = on_bug
         self._is_closing = False
@@ -137,9 +138,8 @@ class Services:
             self._reply(wire, call_id, "Overloaded", f"{running} calls of this connection are being served")
         else:
             self._running[id(wire)] = running + 1
-            task = asyncio.get_running_loop().create_task(self._serve(handler, source, wire, call_id, body))
-            self._tasks[task] = None
-            task.add_done_callback(lambda task: self._on_done(task, wire, call_id))
+            serving = self._serve(handler, source, wire, call_id, body)
+            self._tasks.spawn(serving, lambda task: self._on_done(task, wire, call_id))
 
     def _may_call(self, source: int, method: str) -> bool:
         if (source < ADMIN) != (method in self._for_newcomers):
@@ -162,13 +162,10 @@ class Services:
         wire.send(encode_frame((FrameKind.REPLY, call_id, error, text[:TEXT_CHARACTERS_MAX]), [body], len(body)))
 
     def _on_done(self, task: asyncio.Task[None], wire: Wire, call_id: int | None) -> None:
-        self._tasks.pop(task, None)
         running = self._running.pop(id(wire)) - 1
         if running:
             self._running[id(wire)] = running
-        if task.cancelled():
-            return
-        error = task.exception()
+        error = failure_of(task)
         if error is None:
             return
         self._reply(wire, call_id, "InternalError", type(error).__name__)
@@ -181,8 +178,4 @@ class Services:
     async def close(self) -> None:
         """Serve nothing more; cancel what is served and wait for it, except the caller: a call may stop the node."""
         self._is_closing = True
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._tasks.close()

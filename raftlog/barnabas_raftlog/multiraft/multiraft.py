@@ -41,6 +41,7 @@ from barnabas_raftlog.raft.messages import (
     Rng,
 )
 from barnabas_raftlog.raft.state import RoundTrip
+from barnabas_raftlog.tasks import failure_of
 
 from .driver import STALLED, TICK, Driver
 from .greetings import Greetings
@@ -473,7 +474,7 @@ class MultiRaft:
             self._meter.run("Raft tick", self.tick)
 
     def _on_ticking_ended(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := failure_of(task)) is not None:
             self._on_broken(error)
 
     def tick(self) -> None:

@@ -30,12 +30,12 @@ BROKEN = StorageFailedError("t-3: a bit has flipped")
 
 async def end_of_round(failed: FailedReplicas) -> None:
     """Let a round of questions end; one that has not begun begins now."""
-    if failed._task is None:
+    if not failed._asking:
         assert failed._timer is not None
         failed._timer.cancel()
         failed._begin()
-    assert failed._task is not None
-    await asyncio.wait([failed._task])
+    assert failed._asking
+    await asyncio.wait(failed._asking._running)
     await asyncio.sleep(0)  # for its callbacks
 
 

@@ -183,10 +183,7 @@ class Member:
     async def die(self, rng: random.Random, *, power: bool) -> None:
         """Be gone at once; files keep what the operating system, or the disk, has."""
         self.is_up = False
-        running = [*self.catch_up._running.values(), *self.catch_up._others]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self.catch_up._tasks.close()
         await self.raft.close()
         self.links.live_peers = []
         if power:

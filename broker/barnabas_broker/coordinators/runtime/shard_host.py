@@ -7,6 +7,7 @@ from typing import Any
 from barnabas_broker.timing.timers import Timers
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_raftlog.loop_meter import LoopMeter
+from barnabas_raftlog.tasks import Tasks
 
 __all__ = ["ShardHost"]
 
@@ -31,27 +32,16 @@ class ShardHost:
         self.tell = tell
         self.fail = fail
         self._meter = meter
-        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their beginning
+        self._tasks = Tasks(fail)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Run something beside the requests; a bug in it stops the process."""
-        _ = self.start_task(coroutine)
+        self._tasks.spawn(self._meter.measured(coroutine))
 
     def start_task(self, coroutine: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Do the same, and return the task."""
-        task = asyncio.get_running_loop().create_task(self._meter.measured(coroutine))
-        self._tasks[task] = None
-        task.add_done_callback(self._on_done)
-        return task
+        return self._tasks.start(self._meter.measured(coroutine))
 
     async def close(self) -> None:
         """End every task."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _on_done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
+        await self._tasks.close()
