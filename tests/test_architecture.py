@@ -37,7 +37,7 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
     ),
     "barnabas_raftlog.log": (
         "checkpoint errors hampered machine state_file < removals segments < journal transfer < hard_states shared"
-        " < recovery replica < scrub < storage"
+        " < recovery replica < checkpointing scrub < storage"
     ),
     "barnabas_raftlog.log.replica": (
         "compaction pending retention < state < checking write_behind < members reading"

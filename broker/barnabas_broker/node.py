@@ -123,7 +123,7 @@ class Node:
         self.storage.hampered.on_news = self._on_storage_hampered
         self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, loop.call_later)
         self.storage.on_room = self.no_room.on_room
-        self.links.is_busy = self.storage.host.is_busy
+        self.links.is_busy = self.storage.shared.is_busy
         self.scrub = Scrub(
             self.storage,
             environment.wall_ms,
@@ -147,7 +147,7 @@ class Node:
             self._on_fact,
             self.fail,
         )
-        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
+        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
         self.listener = Listener(self._limits(), self._serve, self.meter)
         await self.listener.bind(*config.listener)
         self._assemble(incarnation)

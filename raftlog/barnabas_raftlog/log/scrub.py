@@ -62,7 +62,7 @@ class ScrubbedStorage(Protocol):
     @property
     def directory(self) -> str: ...
     @property
-    def host(self) -> SharedStorage: ...
+    def shared(self) -> SharedStorage: ...
     @property
     def logs(self) -> list[ReplicaLog]: ...
     async def in_write_worker(self, job: Callable[[], bool]) -> bool: ...
@@ -89,7 +89,8 @@ class Scrub:
         period_ms: int,
         repair: RepairSource | None = None,
     ) -> None:
-        self._storage, self._host = storage, storage.host
+        self._storage = storage
+        self._shared = storage.shared
         self._wall_ms, self._on_fact = wall_ms, on_fact
         self._rate_bytes, self._period_ms = rate_bytes, period_ms
         self.repair = repair
@@ -102,7 +103,7 @@ class Scrub:
         self._is_done = True  # with the pass that began at `_started_ms`
         self._unsaved_bytes = 0
         self._repair_at_s = 0.0
-        self._host.on_suspect = self._wake.set
+        self._shared.on_suspect = self._wake.set
 
     def status(self) -> dict[str, Any]:
         """Return what an operator may ask, as plain values."""
@@ -124,7 +125,7 @@ class Scrub:
         await self._look_at_sizes()
         while True:
             self._wake.clear()
-            for log, segment in list(self._host.suspects):
+            for log, segment in list(self._shared.suspects):
                 assert isinstance(log, ReplicaLog)
                 await self._check(log, segment, is_paced=False)
             await self._mend_all()
@@ -168,7 +169,7 @@ class Scrub:
     async def _check(self, log: ReplicaLog, segment: Segment, *, is_paced: bool) -> None:
         check = log.begin_check(segment)
         if check is None:
-            self._host.suspects.pop((log, segment), None)
+            self._shared.suspects.pop((log, segment), None)
             self.damaged.pop(segment, None)
             return
         while not check.is_done:
@@ -188,14 +189,14 @@ class Scrub:
 
     async def _read(self, handle: FileHandle, check: SegmentCheck) -> None:
         """Check one piece more; what will pass is waited for."""
-        if not await self._host.cold.in_thread(partial(self._read_chunk, handle, check)):
-            await asyncio.sleep(self._host.config.retry_s)
+        if not await self._shared.cold.in_thread(partial(self._read_chunk, handle, check)):
+            await asyncio.sleep(self._shared.config.retry_s)
 
     def _read_chunk(self, handle: FileHandle, check: SegmentCheck) -> bool:
         """Runs in a read thread. False: that is to be tried again."""
         try:
-            with self._host.opened.borrow(handle) as fd:
-                data = self._host.files.read(fd, check.position, max(CHUNK_BYTES, check.needs))
+            with self._shared.opened.borrow(handle) as fd:
+                data = self._shared.files.read(fd, check.position, max(CHUNK_BYTES, check.needs))
         except OSError as error:
             if will_pass(error):
                 return False
@@ -210,7 +211,7 @@ class Scrub:
             self._on_fact(damage.log.group, Fact("segment damaged", 0, text))
             self._repair_at_s = self._now_s()
         self.damaged[damage.segment] = damage
-        self._host.suspect(damage.log, damage.segment, damage.cause)
+        self._shared.suspect(damage.log, damage.segment, damage.cause)
 
     async def _mend_all(self) -> None:
         if not self.damaged or self._now_s() < self._repair_at_s:
@@ -253,7 +254,7 @@ class Scrub:
         copy = FileHandle(path)
         while not check.is_done:
             await self._read(copy, check)
-        self._host.opened.forget(copy)
+        self._shared.opened.forget(copy)
         if check.cause:
             await self._storage.in_write_worker(partial(self._drop, path))
             return f"no copy is better: {check.cause}"
@@ -262,7 +263,7 @@ class Scrub:
 
     def _replace(self, path: str, handle: FileHandle) -> bool:
         """Runs in the write worker, as the removal of segments does."""
-        files = self._host.files
+        files = self._shared.files
         try:
             fd = files.open(path, create=False)
             try:
@@ -273,7 +274,7 @@ class Scrub:
                 files.remove(path)
                 return False
             files.rename(path, handle.path)
-            self._host.opened.renew(handle)
+            self._shared.opened.renew(handle)
             files.sync_directory(handle.path.rpartition("/")[0])
         except OSError:
             self._drop(path)  # A sync may have failed: the next copy is another file.
@@ -282,27 +283,27 @@ class Scrub:
 
     def _drop(self, path: str) -> bool:
         try:
-            self._host.files.remove(path)
+            self._shared.files.remove(path)
         except OSError:
             return False  # The next copy takes its place.
         return True
 
     def _forget(self, damage: Damage) -> None:
         self.damaged.pop(damage.segment, None)
-        self._host.suspects.pop((damage.log, damage.segment), None)
+        self._shared.suspects.pop((damage.log, damage.segment), None)
 
     async def _look_at_sizes(self) -> None:
         """Make suspects of the segments whose files are missing or too short."""
         sealed = [(log, segment) for log in self._storage.logs for segment in log.segments_to_scrub()]
-        for log, segment in await self._host.cold.in_thread(partial(self._too_short, sealed)):
-            self._host.suspect(log, segment, "the file is missing or too short")
+        for log, segment in await self._shared.cold.in_thread(partial(self._too_short, sealed)):
+            self._shared.suspect(log, segment, "the file is missing or too short")
 
     def _too_short(self, sealed: list[tuple[ReplicaLog, Segment]]) -> list[tuple[ReplicaLog, Segment]]:
         short = []
         for log, segment in sealed:
             try:
-                with self._host.opened.borrow(segment.log) as fd:
-                    is_short = self._host.files.size(fd) < segment.size_bytes
+                with self._shared.opened.borrow(segment.log) as fd:
+                    is_short = self._shared.files.size(fd) < segment.size_bytes
             except OSError as error:
                 is_short = not will_pass(error)
             if is_short:
@@ -312,7 +313,7 @@ class Scrub:
     # The cursor.
 
     async def _load(self) -> None:
-        data = await self._host.cold.in_thread(self._read_cursor)
+        data = await self._shared.cold.in_thread(self._read_cursor)
         try:
             known = json.loads(data)
             self._started_ms, self._is_done = int(known["started_ms"]), bool(known["is_done"])
@@ -322,7 +323,7 @@ class Scrub:
 
     def _read_cursor(self) -> bytes:
         try:
-            return bytes(read_file(self._host.files, f"{self._storage.directory}/scrub") or b"")
+            return bytes(read_file(self._shared.files, f"{self._storage.directory}/scrub") or b"")
         except OSError:
             return b""  # As if there were none.
 
@@ -335,7 +336,7 @@ class Scrub:
 
     def _carry_out(self, save: Save) -> bool:
         try:
-            save.run(self._host.files, self._host.opened)
+            save.run(self._shared.files, self._shared.opened)
         except OSError:
             return False  # The pass begins earlier after a restart, nothing else.
         return True

@@ -141,7 +141,6 @@ class SharedStorage:
         self.replaced: dict[CompactedLog, None] = {}  # logs with files that compaction has replaced
         self.moved: dict[GroupId, None] = {}  # groups whose durable_index moved since `Storage.take_durable`
         self.bytes_since_checkpoint = 0
-        self.directories_changed = False
         self.on_synced: Callable[[SharingLog, ReplicaRow], None] = _nobody_listens
         self.suspects: dict[tuple[SharingLog, Segment], str] = {}  # sealed segments that could not be read, and why
         self.on_suspect: Callable[[], None] = _nothing

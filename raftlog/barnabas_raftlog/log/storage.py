@@ -5,10 +5,6 @@ loop. Workers do the rest: the sync worker writes and syncs the journal, one bat
 it small ones), and large entries in their segments; the write worker carries entries on into segment files, the
 checkpoint worker syncs those. `on_durable` says that `durable_ticket`, or the `durable_index` of some log, has moved.
 
-A checkpoint begins when a journal file is full, when enough went to segments only, and at a clean stop. It takes the
-journal's durable end as its starting point, has each log that changed synced (`write_queue`), a few at a time or all
-of very many together, then writes the checkpoint file; then the journal files before that point are free again.
-
 Failures: no room refuses appends (`DiskFullError`) until there is room; an append that is refused looks whether there
 is, and so does a timer, every `retry_s`. What cannot be done for want of descriptors, memory and the like
 (`disk_errors`) waits for the same timer; `hampered` says why. So does a checkpoint that could not be written. A journal
@@ -22,12 +18,12 @@ import asyncio
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from barnabas_raftlog.callbacks import call_each
 from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.log.journal.commit_queue import CommitQueue
-from barnabas_raftlog.log.journal.format import FILE_HEADER_BYTES, RecordKind
+from barnabas_raftlog.log.journal.format import RecordKind
 from barnabas_raftlog.log.journal.journal import Journal, JournalLimits, WriteResult
 from barnabas_raftlog.log.journal.kernel_sync import Syncer
 from barnabas_raftlog.log.machine.disk_errors import is_disk_full, is_passing, will_pass
@@ -42,18 +38,27 @@ from barnabas_raftlog.log.segments.cold_reads import ColdReads
 from barnabas_raftlog.log.segments.write_queue import WriteQueue
 from barnabas_raftlog.raft.messages import GroupId, HardState
 
-from .checkpoint import JournalPlace, ReplicaRow, decode_row, encode, encode_row
+from .checkpoint import ReplicaRow, decode_row
+from .checkpointing import Checkpointer
 from .errors import DiskFullError, StorageBusyError
 from .hampered import Hampered
 from .hard_states import HardStates
 from .removals import Removals
-from .shared import CompactedLog, SharedStorage, SharingLog, StorageConfig, StorageStats
+from .shared import SharedStorage, StorageConfig, StorageStats
 
 __all__ = ["Storage", "StorageConfig", "StorageStats"]
 
-SYNCS_AT_ONCE = 64  # logs that a checkpoint hands to the write worker together
 T = TypeVar("T")
 CallLater = Callable[[float, Callable[[], None]], object]  # seconds, what to do then
+
+
+class _Workers(NamedTuple):
+    """What `Storage.open` was given; None: as it says there."""
+
+    sync: Worker
+    write: Worker
+    read: Worker | None
+    checkpoint: Worker | None
 
 
 class Storage:
@@ -61,35 +66,22 @@ class Storage:
 
     __slots__ = (  # CPython keeps 30 attributes of an instance in place; of more, each costs a look-up
         "_call_later",
-        "_checkpoint_place",
-        "_checkpoint_wanted",
+        "_checkpointer",
         "_commits",
         "_directory",
         "_files",
-        "_full_count",
         "_hard_states",
         "_has_told_of_room",
-        "_host",
-        "_is_checkpoint_due",
         "_is_closed",
         "_is_looking_for_room",
         "_is_retry_due",
-        "_is_writing_checkpoint",
         "_journal",
         "_journal_full",
-        "_journal_used",
         "_lock_fd",
         "_logs",
-        "_number",
         "_on_durable",
-        "_place",
         "_removals",
-        "_replaced",
         "_retry_s",
-        "_rows",
-        "_syncing",
-        "_syncs_at_once",
-        "_to_sync",
         "_waiter",
         "_write_worker",
         "_writes",
@@ -100,6 +92,7 @@ class Storage:
         "on_failed",
         "on_recovered",
         "on_room",
+        "shared",
         "was_clean",
     )
 
@@ -109,7 +102,7 @@ class Storage:
         directory: str,
         config: StorageConfig,
         started: Started,
-        workers: tuple[Worker, Worker, Worker | None, Worker | None],
+        workers: _Workers,
         on_durable: Callable[[], None],
         on_failed: Callable[[StorageFailedError], None] | None,
         call_later: CallLater,
@@ -117,57 +110,71 @@ class Storage:
     ) -> None:
         self._files = files
         self._directory = directory
-        sync_worker, self._write_worker, read_worker, checkpoint_worker = workers
+        self._lock_fd = started.lock_fd
+        self.directory_id = started.directory_id  # 16 bytes, made with the directory, half of a voter's identity
+        self.was_clean = started.was_clean
+        self._write_worker = workers.write
+        self._logs: dict[GroupId, ReplicaLog] = {}
+        self._is_closed = False
+        self._waiter: asyncio.Future[None] | None = None
+
+        # Whom it tells.
         self._on_durable = on_durable
         self.on_failed = on_failed
         self.on_recovered: Callable[[], None] | None = None
         self.on_room: Callable[[str], None] | None = None  # why the disk lacks room now; empty: it has room again
-        self._call_later, self._retry_s = call_later, config.retry_s
-        self._is_retry_due = True  # False while a timer says when to look at the disk again
-        self.hampered = Hampered()
-        self._is_checkpoint_due = False  # the last one could not be written
-        # `directory_id`: 16 bytes, made with the directory, half of a voter's identity.
-        self._lock_fd, self.directory_id, self.was_clean = started.lock_fd, started.directory_id, started.was_clean
-        self.failed: StorageFailedError | None = None
-        checkpoint = started.checkpoint
-        # Packed, of the newest checkpoint or the one that is being made: thousands of rows as objects take megabytes.
-        self._rows = {group: encode_row(row) for group, row in checkpoint.rows.items()}
-        self._logs: dict[GroupId, ReplicaLog] = {}
-        self._number = checkpoint.number
-        self._place = checkpoint.journal
-        limits = JournalLimits(config.journal_file_bytes, config.journal_step_bytes, config.journal_files_max)
-        self._journal = Journal(files, f"{directory}/journal", limits, self._place)
-        self._journal.adopt(started.journal_paths)
-        opened = OpenFiles(files, config.open_files_max)
-        work = (self._write_worker, lambda: self.durable_ticket)
-        self._removals = Removals(files, *work)
-        self._writes = WriteQueue(
-            files, opened, *work, self._on_carried_out, started.lock_fd, config.synced_together_min, checkpoint_worker
-        )
-        written = (self._on_written, self._writes, config.stored_bytes_min)
-        self._commits = CommitQueue(self._journal, sync_worker, syncer, *written)
-        self._hard_states = HardStates(checkpoint.hard_states, self._commits)
-        shared = (self._commits, self._writes, ColdReads(files, opened, read_worker), self._write_worker)
-        self._host = SharedStorage(files, config, opened, *shared)
-        self._host.on_synced, self._host.on_hampered = self._on_synced, self._on_hampered
-        self._host.stats.recovered_entries = started.written_count
-        self._host.stats.cut_bytes = started.cut_bytes
-        self._make_no_checkpoint()
-        self._is_looking_for_room = self._journal_full = self._journal_used = self._has_told_of_room = False
-        self._full_count = 0
-        self._is_closed = False
-        self._waiter: asyncio.Future[None] | None = None
-        self.last_error = ""  # of something that was repaired, or will be tried again
 
-    def _make_no_checkpoint(self) -> None:
-        """Begin with no checkpoint being made."""
-        self._checkpoint_place: JournalPlace | None = None  # of the one that is being made
-        self._checkpoint_wanted = False
-        self._to_sync: list[SharingLog] = []
-        self._syncs_at_once = SYNCS_AT_ONCE
-        self._syncing: set[SharingLog] = set()
-        self._is_writing_checkpoint = False
-        self._replaced: list[tuple[CompactedLog, ReplicaRow]] = []  # as the one has them that is being written
+        # What went wrong.
+        self.failed: StorageFailedError | None = None
+        self.last_error = ""  # of something that was repaired, or will be tried again
+        self.hampered = Hampered()
+        self._call_later = call_later
+        self._retry_s = config.retry_s
+        self._is_retry_due = True  # False while a timer says when to look at the disk again
+        self._journal_full = False  # there was no room for it
+        self._is_looking_for_room = False
+        self._has_told_of_room = False
+
+        self._assemble(config, started, workers, syncer)
+
+    def _assemble(self, config: StorageConfig, started: Started, workers: _Workers, syncer: Syncer | None) -> None:
+        """Put together what does the work."""
+        files = self._files
+        checkpoint = started.checkpoint
+        opened = OpenFiles(files, config.open_files_max)
+        limits = JournalLimits(config.journal_file_bytes, config.journal_step_bytes, config.journal_files_max)
+        self._journal = Journal(files, f"{self._directory}/journal", limits, checkpoint.journal)
+        self._journal.adopt(started.journal_paths)
+        self._removals = Removals(files, workers.write, lambda: self._commits.durable_ticket)
+        self._writes = WriteQueue(
+            files,
+            opened,
+            workers.write,
+            lambda: self._commits.durable_ticket,
+            self._on_carried_out,
+            started.lock_fd,
+            config.synced_together_min,
+            workers.checkpoint,
+        )
+        self._commits = CommitQueue(
+            self._journal, workers.sync, syncer, self._on_written, self._writes, config.stored_bytes_min
+        )
+        self._hard_states = HardStates(checkpoint.hard_states, self._commits)
+        cold = ColdReads(files, opened, workers.read)
+        self.shared = SharedStorage(files, config, opened, self._commits, self._writes, cold, workers.write)
+        self.shared.on_hampered = self._on_hampered
+        self.shared.stats.recovered_entries = started.written_count
+        self.shared.stats.cut_bytes = started.cut_bytes
+        self._checkpointer = Checkpointer(
+            self.shared,
+            self._directory,
+            checkpoint,
+            self._journal,
+            self._hard_states,
+            self._logs,
+            workers.write,
+            self._on_checkpoint,
+        )
 
     @classmethod
     async def open(  # noqa: PLR0913 - everything that it uses is brought by the caller
@@ -199,22 +206,17 @@ class Storage:
         """
         job = partial(start, files, directory, config, cluster_id, node_id, new_id, boot_id)
         started = await ColdReads(files, OpenFiles(files, 1), write_worker).in_thread(job)
-        workers = (sync_worker, write_worker, read_worker, checkpoint_worker)
+        workers = _Workers(sync_worker, write_worker, read_worker, checkpoint_worker)
         call_later = call_later or asyncio.get_running_loop().call_later
         return cls(files, directory, config, started, workers, on_durable, on_failed, call_later, syncer)
 
     @property
     def stats(self) -> StorageStats:
-        return self._host.stats
+        return self.shared.stats
 
     @property
     def directory(self) -> str:
         return self._directory
-
-    @property
-    def host(self) -> SharedStorage:
-        """For what works on all logs of a node (`scrub`)."""
-        return self._host
 
     @property
     def logs(self) -> list[ReplicaLog]:
@@ -228,12 +230,12 @@ class Storage:
     @property
     def refusal(self) -> str:
         """Why nothing may be appended on this node at the moment, or empty."""
-        return str(self._host.refusal or "")
+        return str(self.shared.refusal or "")
 
     @property
     def lacks_room(self) -> bool:
         """True while appends are refused because the disk is full."""
-        return self._host.lacks_room
+        return self.shared.lacks_room
 
     @property
     def durable_ticket(self) -> int:
@@ -245,7 +247,8 @@ class Storage:
 
     def take_durable(self) -> list[GroupId]:
         """Return the groups whose `durable_index` was moved by a worker since the last call."""
-        moved, self._host.moved = self._host.moved, {}
+        moved = self.shared.moved
+        self.shared.moved = {}
         return list(moved)
 
     def hard_state(self, group: GroupId) -> HardState:
@@ -265,10 +268,10 @@ class Storage:
         """
         assert group not in self._logs, name
         assert len(group) == 20, group
-        config = self._host.config
+        config = self.shared.config
         directory = f"{self._directory}/replicas/{name}"
         page_cache = mode == "page-cache"
-        known = self._rows.get(group)
+        known = self._checkpointer.rows.get(group)
         if known is not None:
             row = decode_row(known)
             assert row.name == name, (row.name, name)
@@ -277,7 +280,7 @@ class Storage:
             self._hard_states.say_again(group)
         is_changed = known is None or row.page_cache != page_cache
         row.page_cache = page_cache
-        log = ReplicaLog(self._host, group, directory, row, mode, segment_bytes or config.segment_bytes)
+        log = ReplicaLog(self.shared, group, directory, row, mode, segment_bytes or config.segment_bytes)
         self._logs[group] = log
         if is_changed:
             # In page-cache mode the files count from here on, in fsync mode the journal.
@@ -289,10 +292,11 @@ class Storage:
         """Return the row of a replica that nothing is known of, with what is in its directory, if there is one."""
         row = empty_row(group, name, page_cache=page_cache)
         # Of a predecessor, and what that acknowledged is gone.
-        row.uncertain = row.blank = group in self._hard_states
+        row.uncertain = group in self._hard_states
+        row.blank = row.uncertain
         try:
             if self._files.exists(directory):
-                segment_bytes = self._host.config.segment_bytes
+                segment_bytes = self.shared.config.segment_bytes
                 row, _, cut = recover_replica(self._files, directory, row, None, _no_payload, segment_bytes)
                 self.stats.cut_bytes += cut
         except OSError as error:
@@ -304,26 +308,25 @@ class Storage:
 
     def has_log(self, group: GroupId) -> bool:
         """Tell whether a replica of `group` is open, or known to the checkpoint or the journal."""
-        return group in self._logs or group in self._rows
+        return group in self._logs or group in self._checkpointer.rows
 
     def unopened(self, is_expected: Callable[[GroupId], bool]) -> list[tuple[GroupId, str, Mode]]:
         """Return (group, name, mode) of replicas that the checkpoint knows, nobody has opened, and nobody expects."""
-        left = [GroupId(group) for group in self._rows if group not in self._logs]
-        rows = {group: decode_row(self._rows[group]) for group in left if not is_expected(group)}
+        packed = self._checkpointer.rows
+        left = [GroupId(group) for group in packed if group not in self._logs]
+        rows = {group: decode_row(packed[group]) for group in left if not is_expected(group)}
         return [(group, row.name, "page-cache" if row.page_cache else "fsync") for group, row in rows.items()]
 
     def delete_log(self, group: GroupId, *, for_good: bool = True) -> None:
         """Forget a replica and its files, `for_good` its hard state, too; else one may be made here again."""
         log = self._logs.pop(group)
         ticket = self._hard_states.delete(group, for_good=for_good)
-        self._rows.pop(group, None)
-        self._host.dirty.pop(log, None)
+        self._checkpointer.rows.pop(group, None)
+        self.shared.dirty.pop(log, None)
         log.deleted()
-        self._host.replaced.pop(log, None)
+        self.shared.replaced.pop(log, None)
         self._removals.add(log.directory, ticket)
-        if log in self._syncing:
-            self._syncing.discard(log)
-            self._go_on_with_checkpoint()
+        self._checkpointer.forget(log)
         self._commits.flush()  # A node at rest may not come to it for long.
 
     def left_behind(self) -> list[GroupId]:
@@ -339,10 +342,10 @@ class Storage:
         """Hand queued work to the workers. The driver calls it once in every iteration of its loop."""
         self._commits.flush()
         self._writes.flush()
-        host = self._host
-        if host.bytes_since_checkpoint > host.config.checkpoint_bytes:
-            self.checkpoint()
-        if host.refusal is not None:
+        shared = self.shared
+        if shared.bytes_since_checkpoint > shared.config.checkpoint_bytes:
+            self._checkpointer.begin()
+        if shared.refusal is not None:
             self._look_for_room()  # also for who closes, and waits for no timer
         self._commits.flush()  # of gates that the write queue has just reached
 
@@ -351,48 +354,31 @@ class Storage:
         self._is_retry_due = True  # a disk that was full may have room again
         is_settled = await self._settled()
         if is_settled:
-            number = self._number
-            self.checkpoint(at_end=True)
-            is_settled = await self._settled() and self._number > number
+            number = self._checkpointer.number
+            self._checkpointer.begin(at_end=True)
+            is_settled = await self._settled() and self._checkpointer.number > number
         self._is_closed = True
         await self._commits.close()
         if is_settled:
             self.last_error = await run_in(self._write_worker, self._mark_clean_stop) or self.last_error
-        self._host.opened.close_all()
+        self.shared.opened.close_all()
         self._files.close(self._lock_fd)
 
     def _mark_clean_stop(self) -> str:
         """Runs in the write worker. Returns why it failed, or nothing: then the next start takes longer."""
         try:
-            save(self._files, f"{self._directory}/{CLEAN_STOP}", str(self._number).encode())
+            save(self._files, f"{self._directory}/{CLEAN_STOP}", str(self._checkpointer.number).encode())
         except OSError as error:
             return f"cannot mark this stop as a clean one: {error}"
         return ""
 
-    def checkpoint(self, *, at_end: bool = False) -> None:
-        """Begin a checkpoint; if one is being made, another one follows it. `at_end`: the journal is not used again."""
-        if self._checkpoint_place is not None:
-            self._checkpoint_wanted = True
-            return
-        host = self._host
-        host.bytes_since_checkpoint = 0
-        self._checkpoint_wanted = self._is_checkpoint_due = False
-        place = self._place
-        if at_end and self._journal_used:
-            place = JournalPlace(place.sequence + 1, FILE_HEADER_BYTES, place.batch)
-        self._checkpoint_place = place
-        self._to_sync = list(host.dirty)
-        is_together = at_end or len(self._to_sync) >= host.config.synced_together_min
-        self._syncs_at_once = len(self._to_sync) if is_together else SYNCS_AT_ONCE
-        host.dirty = {}
-        self._go_on_with_checkpoint()
-        self._writes.flush()
-        self._commits.flush()
+    def checkpoint(self) -> None:
+        """Begin a checkpoint; if one is being made, another one follows it."""
+        self._checkpointer.begin()
 
     def _on_written(self, result: WriteResult) -> None:
         """The sync worker has finished a batch."""
-        self._place = result.place
-        self._journal_used = True
+        self._checkpointer.on_journaled(result.place)
         self.stats.journal_syncs += 1
         self._journal_full = result.disk_full
         if result.reopened:
@@ -406,9 +392,8 @@ class Storage:
         self._writes.open_gates()
         self._removals.go_on()
         # A file that is full, or was given up, can be released by a checkpoint.
-        if result.full_count > self._full_count or result.blocked:
-            self._full_count = result.full_count
-            self.checkpoint()
+        if result.full_count > self._checkpointer.full_count or result.blocked:
+            self._checkpointer.free_journal(result.full_count)
         self._on_durable()
         self._writes.flush()
         self._wake()
@@ -420,23 +405,23 @@ class Storage:
         if error is not None and is_passing(error):
             self._on_hampered(error)
         self._commits.flush()
-        if self._host.moved:
+        if self.shared.moved:
             self._on_durable()
         self._wake()
 
     def _update_refusal(self) -> None:
         if self.failed is not None:
-            self._host.refusal = self.failed
+            self.shared.refusal = self.failed
         elif self._journal_full or self._is_stalled_by_disk:
-            self._host.refusal = DiskFullError(f"no room for {self._directory}")
+            self.shared.refusal = DiskFullError(f"no room for {self._directory}")
         else:
-            self._host.refusal = None
+            self.shared.refusal = None
         # While the journal fails nobody knows whether there would be room.
         if self.failed is None and self.lacks_room != self._has_told_of_room:
             self._has_told_of_room = self.lacks_room
             if self.on_room is not None:
                 self.on_room(self.refusal)
-        if self._host.refusal is not None:
+        if self.shared.refusal is not None:
             # Not left to `flush`: what is refused gives the driver nothing to do.
             self._look_for_room()
 
@@ -462,7 +447,8 @@ class Storage:
         self._wake()
 
     def _fail(self, error: StorageFailedError) -> None:
-        is_news, self.failed = self.failed is None, error
+        is_news = self.failed is None
+        self.failed = error
         self._retry_later()
         if is_news:
             self.stats.journal_failures += 1
@@ -486,14 +472,14 @@ class Storage:
         self._is_retry_due = True
         if self._is_closed:
             return
-        if self._is_checkpoint_due:
-            self.checkpoint()
+        if self._checkpointer.is_due:
+            self._checkpointer.begin()
         if self.hampered.begin_retry():
             self._retry_hampered()
         if self.failed is not None:
             self._retry_later()  # Here, for an attempt may also end because the disk is full.
             self._commits.resume()
-        elif self._host.refusal is not None:
+        elif self.shared.refusal is not None:
             self._look_for_room()
 
     def _on_hampered(self, error: BaseException) -> None:
@@ -504,85 +490,15 @@ class Storage:
     def _retry_hampered(self) -> None:
         self._retry_later()
         self._writes.retry()
-        hampered, self._host.hampered = self._host.hampered, {}
+        hampered = self.shared.hampered
+        self.shared.hampered = {}
         call_each(hampered, lambda log: log.may_be_read())
 
-    def _go_on_with_checkpoint(self) -> None:
-        """Let the next logs be synced; when all are, write the checkpoint file."""
-        place = self._checkpoint_place
-        if place is None or self._is_writing_checkpoint:
-            return
-        while self._to_sync and len(self._syncing) < self._syncs_at_once:
-            log = self._to_sync.pop()
-            if log.failed is not None:
-                self._note_failed(log)
-            elif not log.is_deleted:
-                self._syncing.add(log)
-                log.queue_checkpoint()
-        if self._to_sync or self._syncing:
-            return
-        self._is_writing_checkpoint = True
-        rows = list(self._rows.values())
-        replaced = [log for log in self._host.replaced if log.group in self._rows]
-        self._replaced = [(log, decode_row(self._rows[log.group])) for log in replaced]
-        hard_states = self._hard_states.for_checkpoint(self._rows, self._logs)
-        job = partial(self._write_checkpoint, self._number + 1, place, rows, hard_states)
-        self._write_worker.submit(job, self._checkpoint_written)
-
-    def _write_checkpoint(
-        self, number: int, place: JournalPlace, rows: list[bytes], hard_states: dict[bytes, HardState]
-    ) -> str:
-        """Runs in the write worker. Returns why it failed, or nothing."""
-        try:
-            self._files.sync_directory(f"{self._directory}/replicas")
-            save(self._files, f"{self._directory}/checkpoint", encode(number, place, rows, hard_states))
-        except OSError as error:
-            return f"cannot write the checkpoint: {error}"
-        return ""
-
-    def _checkpoint_written(self, error: str) -> None:
-        place, self._checkpoint_place = self._checkpoint_place, None
-        self._is_writing_checkpoint = False
-        assert place is not None
+    def _on_checkpoint(self, error: str) -> None:
         if error:
-            # Nothing is lost: the journal keeps what the older checkpoint needs, and the next one tries again.
             self.last_error = error
-            self._is_checkpoint_due = True  # What waits for a journal file may have nothing else to wait for.
             self._retry_later()
-        else:
-            self._is_checkpoint_due = False
-            self._number += 1
-            self.stats.checkpoints += 1
-            for log, row in self._replaced:
-                if not log.is_deleted:
-                    log.forget_replaced(row)
-            self._commits.submit(partial(self._journal.release, place.sequence), self._released)
-        if self._checkpoint_wanted and not error:
-            self.checkpoint()
         self._wake()
-
-    def _released(self, full_count: int) -> None:
-        self._full_count = full_count
-        self._commits.resume()
-        self._wake()
-
-    def _on_synced(self, log: SharingLog, row: ReplicaRow) -> None:
-        """The write worker has synced `log` as `row` describes it, or could not."""
-        if log.failed is not None:
-            self._note_failed(log)
-        elif not log.is_deleted:
-            self._rows[log.group] = encode_row(row)
-        self._syncing.discard(log)
-        self._go_on_with_checkpoint()
-
-    def _note_failed(self, log: SharingLog) -> None:
-        """Keep the last good state of a failed replica, why it failed, and what must be there to trust it again."""
-        known = self._rows.get(log.group)
-        row = decode_row(known) if known else empty_row(log.group, log.name, page_cache=False)
-        row.page_cache, row.failed = log.mode == "page-cache", str(log.failed)
-        if log.durable_when_failed is not None:
-            row.durable = log.durable_when_failed
-        self._rows[log.group] = encode_row(row)
 
     async def _settled(self) -> bool:
         """Wait until nothing is queued and no checkpoint is under way; False if that cannot be."""
@@ -591,7 +507,7 @@ class Storage:
             self.flush()
             if self.failed is not None or self._writes.is_stalled or self._journal_full:
                 return False
-            if self._commits.is_idle and self._writes.is_idle and self._checkpoint_place is None:
+            if self._commits.is_idle and self._writes.is_idle and self._checkpointer.is_idle:
                 return True
             self._waiter = loop.create_future()
             await self._waiter

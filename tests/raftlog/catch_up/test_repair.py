@@ -75,7 +75,7 @@ def copies(others: dict[int, Other]) -> tuple[list[bytes], bytes, Links]:
     groups = cast("dict[GroupId, RaftGroup]", {group(1): hosted})
 
     async def main() -> None:
-        async for path in SegmentRepair(links, groups, here.storage.host, "data")(group(1), segment):
+        async for path in SegmentRepair(links, groups, here.storage.shared, "data")(group(1), segment):
             inode = here.files.names[path]
             assert inode is not None
             found.append(bytes(inode.data[: segment.size_bytes]))

@@ -321,7 +321,7 @@ class CrashMachine(RuleBasedStateMachine):
     def empty_disk(self) -> None:
         self.files.full_at_bytes = None
         self._wait()
-        assert self.storage._host.refusal is None
+        assert self.storage.shared.refusal is None
 
     def _wait(self) -> None:
         timers, self.timers = self.timers, []
@@ -361,7 +361,7 @@ class CrashMachine(RuleBasedStateMachine):
         self.files.failing = lambda call, path: False
         self._wait()
         assert self.storage.failed is None
-        assert self.storage._host.refusal is None
+        assert self.storage.shared.refusal is None
 
     @rule(number=st.integers(0, 2))
     def read_everything(self, number: int) -> None:

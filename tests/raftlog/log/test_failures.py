@@ -210,7 +210,7 @@ def test_a_full_disk_refuses_before_anything_changes_and_recovers_by_itself() ->
     node.work()
     node.files.full_at_bytes = used(node.files)
     for _ in range(100):
-        if node.storage._host.refusal is None:
+        if node.storage.shared.refusal is None:
             fill(log, 1)
             node.work()
     accepted, end = log.last_index, log.log_end_offset
@@ -297,7 +297,7 @@ def test_a_damaged_frame_is_found_when_it_is_read_for_a_follower() -> None:
     assert inode is not None
     inode.data[300] ^= 1
     assert log.entries(1, 1000) is None
-    assert list(node.storage.host.suspects) == [(log, log.segments[0])]
+    assert list(node.storage.shared.suspects) == [(log, log.segments[0])]
     assert log.failed is None, "a sealed segment can be mended"
 
 
@@ -320,14 +320,14 @@ def test_damage_in_a_header_is_found_by_every_read(frame: int, byte: int, bit: i
     if not 12 <= byte < 16:  # Consumers get the term as it is; the scrub finds it, and so do followers.
         with pytest.raises(StorageFailedError):
             node.run(read_all(log))
-        assert list(node.storage.host.suspects) == [(log, segment)]
-    node.storage.host.suspects.clear()
+        assert list(node.storage.shared.suspects) == [(log, segment)]
+    node.storage.shared.suspects.clear()
     index = 1
     while found := log.entries(index, 4 * FRAME_BYTES):
         index += len(found)
     assert found is None
     assert index <= frame + 1, "what is before the damage is as it was"
-    assert list(node.storage.host.suspects) == [(log, segment)]
+    assert list(node.storage.shared.suspects) == [(log, segment)]
 
 
 async def read_all(log: ReplicaLog) -> None:
@@ -510,13 +510,13 @@ def test_want_of_room_is_told_once_and_its_end_once_and_a_failing_journal_is_nei
     node.work()
     node.files.full_at_bytes = used(node.files)
     for _ in range(100):
-        if node.storage._host.refusal is None:
+        if node.storage.shared.refusal is None:
             fill(log, 1)
             node.work()
     for _ in range(3):
         node.wait()
     assert told == ["no room for data"]
-    assert node.storage.host.is_busy(), "leaders are to send nothing"
+    assert node.storage.shared.is_busy(), "leaders are to send nothing"
     node.files.failing = lambda call, path: call == "open" or (call == "sync" and path.endswith(".journal"))
     node.files.full_at_bytes = None
     for _ in range(3):
@@ -525,4 +525,4 @@ def test_want_of_room_is_told_once_and_its_end_once_and_a_failing_journal_is_nei
     for _ in range(4):
         node.wait()
     assert told == ["no room for data", ""]
-    assert (node.storage.lacks_room, node.storage.host.is_busy()) == (False, False)
+    assert (node.storage.lacks_room, node.storage.shared.is_busy()) == (False, False)

@@ -74,7 +74,7 @@ class Life:
             assert (log.durable_index, log.written.reached) == (log.last_index, log.last_index)
             assert node.run(log.read_cold(0, 2, 1_000))
             assert log.entries(log.first_index, 1_000), "followers are given what they lack"
-        assert node.storage.host.suspects == {}
+        assert node.storage.shared.suspects == {}
         held = [node.run(replayed(log)) for log in self.logs]
         checkpoint = node.files.names["data/checkpoint"]
         assert checkpoint is not None
@@ -223,7 +223,7 @@ def test_the_scrub_waits_where_a_file_cannot_be_opened_for_the_moment() -> None:
         left -= call == "open" and path.endswith(".log")
         return errno.EMFILE if left >= 0 and call == "open" and path.endswith(".log") else 0
 
-    node.storage.host.opened.close_all()
+    node.storage.shared.opened.close_all()
     node.files.failing = fails
 
     async def check() -> Scrub:
@@ -232,7 +232,7 @@ def test_the_scrub_waits_where_a_file_cannot_be_opened_for_the_moment() -> None:
         return scrub
 
     scrub = node.run(check())
-    assert (scrub.damaged, node.storage.host.suspects, left < 0) == ({}, {}, True)
+    assert (scrub.damaged, node.storage.shared.suspects, left < 0) == ({}, {}, True)
 
 
 def test_kinds_of_errors_are_told_apart() -> None:

@@ -21,7 +21,7 @@ def test_what_is_refused_again_and_again_keeps_nobody_alive() -> None:
     fill(log, 3)
     node.work()
     node.files.full_at_bytes = sum(len(inode.data) for inode in node.files.names.values() if inode is not None)
-    while node.storage.host.refusal is None:
+    while node.storage.shared.refusal is None:
         fill(log, 1)
         node.work()
     lengths = set[int]()

@@ -203,7 +203,7 @@ def test_leaders_are_refused_when_too_much_waits_for_the_disk() -> None:
 
 def test_a_node_is_busy_from_half_of_what_may_wait_down_to_a_quarter() -> None:
     node = Node(config=StorageConfig(queued_bytes_max=8000))
-    host, log = node.storage.host, node.log()
+    host, log = node.storage.shared, node.log()
     while not host.is_busy():
         assert host.waiting_bytes <= 4000
         fill(log, 1)

@@ -203,7 +203,7 @@ class SlowFiles(MemoryFiles):
 def test_nothing_is_written_on_the_loop_while_the_disk_keeps_people_waiting() -> None:
     files = SlowFiles()
     node = Node(files, ROOMY, has_syncer=True)
-    node.storage._host.commits._clock = lambda: files.now_s
+    node.storage.shared.commits._clock = lambda: files.now_s
     log = node.log()
     fill(log, 1)
     node.work()

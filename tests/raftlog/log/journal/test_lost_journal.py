@@ -134,7 +134,7 @@ def test_a_crash_at_any_call_around_a_file_s_first_batch_is_no_damage(journal_li
     for call in range(200):
         node = Node()
         log = node.log()
-        while node.storage._place.sequence < journal_life:
+        while node.storage._checkpointer.place.sequence < journal_life:
             fill(log, 3)
             node.work(1)
         durable = log.durable_index
@@ -191,15 +191,17 @@ def test_without_a_note_what_the_checkpoint_says_of_the_journal_is_missed() -> N
 
 def test_a_note_is_one_synced_write_in_the_life_of_a_file() -> None:
     node, _ = life(60, checkpoint=False)
-    log, place, checkpoints = node.storage.logs[0], node.storage._place, node.storage.stats.checkpoints
+    (log,) = node.storage.logs
+    place = node.storage._checkpointer.place
+    checkpoints = node.storage.stats.checkpoints
     node.files.calls.clear()
     for _ in range(60):
         fill(log, 1)
         node.work(1)
     noted = [call for call in node.files.calls if call == ("sync_directory", "data")]
-    begun, checkpoints = node.storage._place.sequence - place.sequence, node.storage.stats.checkpoints - checkpoints
+    begun = node.storage._checkpointer.place.sequence - place.sequence
     assert begun > 1
-    assert len(noted) == begun + checkpoints
+    assert len(noted) == begun + node.storage.stats.checkpoints - checkpoints
 
 
 def test_a_note_says_what_was_begun_last_and_one_name_is_kept() -> None:

@@ -309,7 +309,7 @@ def test_a_missing_first_segment_is_damage_unless_the_journal_says_so() -> None:
     with pytest.raises(StorageFailedError):
         node.run(log.read_cold(log.log_start_offset, log.log_end_offset, 1_000))
     assert log.failed is None
-    assert list(node.storage.host.suspects) == [(log, log.segments_to_scrub()[0])]
+    assert list(node.storage.shared.suspects) == [(log, log.segments_to_scrub()[0])]
 
 
 def test_a_lagging_read_for_a_follower_ends_when_its_entries_go() -> None:

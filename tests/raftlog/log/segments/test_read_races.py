@@ -44,7 +44,7 @@ def unloading(monkeypatch: pytest.MonkeyPatch) -> tuple[Node, ReplicaLog]:
     node.storage.checkpoint()
     node.work()
     node.files.cold = True
-    node.storage.host.cold._worker = Unloading(monkeypatch)
+    node.storage.shared.cold._worker = Unloading(monkeypatch)
     return node, log
 
 
@@ -59,7 +59,7 @@ def test_an_index_that_is_unloaded_while_entries_are_loaded_costs_nothing(unload
             found = log.entries(index, 1_000)
             assert found is not None or len(told) > count
         assert found[0].index == index
-    assert (told[0], log.failed, node.storage.host.suspects) == (group(1), None, {})
+    assert (told[0], log.failed, node.storage.shared.suspects) == (group(1), None, {})
 
 
 def test_an_index_that_is_unloaded_during_a_replay_costs_nothing(unloading: tuple[Node, ReplicaLog]) -> None:
