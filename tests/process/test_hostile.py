@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hostile.costs import CALLBACK_MS_MAX, MEMORY_MIB_MAX, PAUSE_S_MAX, Cost, Longest, longest_of
 from hostile.judge import judge
-from hostile.largest import SHAPES, Shape, largest
+from hostile.largest_requests import SHAPES, Shape, largest
 from hostile.machine import Machine, Still, still_ms
 from hostile.processes import Told, ToldNothingError
-from hostile.scenes.scene import SCENES
+from hostile.scenes.table import SCENES
 from machines.modules import module_command, module_environment
 
 from barnabas_broker.server.dispatch import ELEMENTS_MAX
