@@ -1,14 +1,14 @@
-"""The controller while this node leads the metadata group: one instance per term of leadership.
+"""Decides commands while this node leads the metadata group: one instance per term of leadership.
 
 Commands are decided one after the other against `_ahead`, the image as if everything proposed were committed, and
 their records are proposed at once. The answer waits until the last record decided so far is applied here, also for a
 command without records: TOPIC_ALREADY_EXISTS may rest on a creation that is not committed yet.
 
-Commands about topics are decided one in each iteration of the loop, in the order of their coming, and one of a topic
-with very many partitions in pieces. What cannot wait goes past them: heartbeats, registrations, sessions. Meanwhile no
-topic changes, so what was decided against the image of the beginning holds at the end.
+Commands about topics are decided one in each iteration of the loop, in the order of their coming, and a command about a
+topic with very many partitions in pieces. Urgent commands go past them: heartbeats, registrations, sessions. Meanwhile
+no topic changes, so a decision against the image of the beginning holds at the end.
 
-When leadership ends, the speculative image dies with this object and everyone who waits gets NOT_CONTROLLER: their
+When leadership ends, the speculative image dies with this object and every waiting command gets NOT_CONTROLLER: its
 records may or may not survive into the next term, and a retry with the same `command_id` finds out.
 
 Limit: `COMMANDS_MAX` commands wait for their turn or their commit; more are refused at once with TIMED_OUT, which
@@ -49,14 +49,14 @@ COMMANDS_MAX = 1_000
 
 
 class Clocks(NamedTuple):
-    """Where time comes from: sessions are measured with the first, records are dated with the second."""
+    """The sources of time: sessions are measured with the first, records are dated with the second."""
 
     monotonic_ms: Callable[[], int]
     wall_ms: Callable[[], int]
 
 
 class Proposer(Protocol):
-    """What the controller needs of its Raft group."""
+    """The part of a Raft group that the controller uses."""
 
     def propose(self, frame: bytearray) -> Entry:
         """Append a frame to the log. Raises NotLeaderError, or StorageFailedError with nothing changed."""
@@ -66,13 +66,13 @@ class Proposer(Protocol):
 
 
 def not_controller(leader_id: int | None) -> Refused:
-    """Return what to answer when somebody else must be asked."""
+    """Return the answer that sends a command to another node."""
     where = f"node {leader_id} is" if leader_id is not None else "nobody is known to be"
     return Refused(RefusalReason.NOT_CONTROLLER, f"this node is not the active controller; {where}")
 
 
 class ActiveController:
-    """See the module. `ahead` and `last_index` are where the log ends now, `applied_index` what is applied here."""
+    """See the module. `ahead` and `last_index` are the end of the log now, `applied_index` what is applied."""
 
     def __init__(
         self,
@@ -85,8 +85,12 @@ class ActiveController:
         clocks: Clocks,
     ) -> None:
         self.term = term
-        self._group, self._config, self._clocks = group, config, clocks
-        self._ahead, self._last_index, self._applied_index = ahead, last_index, applied_index
+        self._group = group
+        self._config = config
+        self._clocks = clocks
+        self._ahead = ahead
+        self._last_index = last_index
+        self._applied_index = applied_index
         self._sessions = Sessions(config.session_timeout_ms)
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._turn = asyncio.Lock()  # to change topics
@@ -113,7 +117,7 @@ class ActiveController:
             else:
                 answer = self.decide(command)
         except Refused:
-            # The refusal, too, may rest on what is not committed yet.
+            # The refusal, too, may rest on records that are not committed yet.
             await self._everything_applied()
             raise
         version = self._ahead.version
@@ -138,7 +142,7 @@ class ActiveController:
                     answer = self.decide(command)
                 else:
                     answer = await self._decide_topics(command)
-                # Whoever is next has the next iteration of the loop.
+                # The next command has the next iteration of the loop.
                 await asyncio.sleep(0)
                 return answer
         finally:
@@ -167,7 +171,8 @@ class ActiveController:
     def _propose(self, records: tuple[Record, ...]) -> None:
         entry = self._group.propose(encode_frame(records, self._clocks.wall_ms()))
         assert entry.index > self._last_index
-        self._ahead, self._last_index = apply_all(self._ahead, records), entry.index
+        self._ahead = apply_all(self._ahead, records)
+        self._last_index = entry.index
 
     async def _everything_applied(self) -> None:
         self._check_leads()
@@ -177,16 +182,17 @@ class ActiveController:
             await applied
 
     def applied(self, index: int) -> None:
-        """Everything up to `index` is committed and part of this node's image: answer who waited for it."""
+        """Answer the commands that waited for `index`: all up to it is committed and in this node's image."""
         self._applied_index = index
         while self._waiting and self._waiting[0][0] <= index:
             _, future = self._waiting.popleft()
-            if not future.done():  # else its caller was cancelled
+            if not future.done():  # otherwise its caller was cancelled
                 future.set_result(None)
 
     def end(self, leader_id: int | None) -> None:
-        """Leadership is over, or this node stops: nobody here can say what becomes of the proposals."""
-        self._is_over, self._next_leader_id = True, leader_id
+        """End leadership, or this node: the fate of the proposals is not known here."""
+        self._is_over = True
+        self._next_leader_id = leader_id
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():

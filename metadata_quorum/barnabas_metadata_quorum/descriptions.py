@@ -1,4 +1,4 @@
-"""What a record of the metadata log means to an operator, in words. Pure."""
+"""Describes records of the metadata log to an operator, in words. Pure."""
 
 from typing import assert_never
 

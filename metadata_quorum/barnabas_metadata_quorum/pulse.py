@@ -1,8 +1,7 @@
-"""Waiting for "something may have changed" without looking again and again.
+"""Waits for "something may have changed" without looking again and again.
 
-Nothing is remembered: a waiter learns of the first pulse after it began to wait, which it does when it calls `wait`,
-whatever it awaits later. So the rule of use is: look, find that it is not so yet, and call `wait`, with no `await`
-between.
+Nothing is remembered: a waiter learns of the first pulse after its call of `wait`, also if it awaits the result later.
+So the rule of use is: look, find that it is not so yet, and call `wait`, with no `await` between.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ __all__ = ["Pulse"]
 
 
 class Pulse:
-    """Wakes everyone who waits. Holds one future, whoever many wait."""
+    """Wakes all waiters. Holds one future for all of them."""
 
     def __init__(self) -> None:
         self._next: asyncio.Future[None] | None = None
@@ -24,7 +23,7 @@ class Pulse:
             self._next = None
 
     def wait(self) -> asyncio.Future[None]:
-        """Return what is done at the next `fire` from now on. Cancelled, it has no effect on others who wait."""
+        """Return a future that is done at the next `fire` from now on. Cancelled, it has no effect on other waiters."""
         if self._next is None:
             self._next = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._next)

@@ -1,9 +1,9 @@
-"""How a broker becomes and stays a member: it registers, then says "I am here" until it leaves.
+"""Makes a broker a member: it registers, then sends heartbeats until it leaves.
 
-One loop on each broker: a heartbeat, by default twice a second (`ControllerConfig.beat_s`).
+One loop runs on each broker: a heartbeat, by default twice a second (`ControllerConfig.beat_s`).
 Registering does not wait for the beat: it is tried the moment the node starts, and goes through as soon as there is
-a controller. The first heartbeat follows as soon as the registration is part of this node's own image, which is what
-unfences the broker.
+a controller. The first heartbeat follows as soon as the registration is part of this node's own image; that unfences
+the broker.
 
 A broker whose registration was taken over (STALE_BROKER_EPOCH: another process runs with this node id) says so and
 registers again at its next beat; two such processes would take turns, visibly, which is the least bad that either
@@ -45,7 +45,7 @@ WaitUntil = Callable[[Callable[[Image], bool], float], Awaitable[Image]]
 
 
 class BrokerIdentity(msgspec.Struct, frozen=True):
-    """What this process registers as: where clients find it, which start of the process it is, and on which disk."""
+    """The identity of this process: the address for clients, the start of the process, and the disk."""
 
     incarnation: int
     host: str
@@ -60,7 +60,10 @@ class Registration:
     def __init__(
         self, node_id: int, identity: BrokerIdentity, submit: Submit, wait_until: WaitUntil, beat_s: float
     ) -> None:
-        self._node_id, self._identity, self._submit, self._wait_until = node_id, identity, submit, wait_until
+        self._node_id = node_id
+        self._identity = identity
+        self._submit = submit
+        self._wait_until = wait_until
         self._beat_s = beat_s
         self.epoch: int | None = None
         self._leaving = False
@@ -72,7 +75,7 @@ class Registration:
             try:
                 fresh = await self._step()
             except Refused as refused:
-                fresh = refused.reason is RefusalReason.TIMED_OUT  # which has waited for long enough
+                fresh = refused.reason is RefusalReason.TIMED_OUT  # it has waited for long enough
                 if refused.reason in {RefusalReason.STALE_BROKER_EPOCH, RefusalReason.BROKER_ID_NOT_REGISTERED}:
                     logger.warning("node %d must register again: %s", self._node_id, refused)
                     self.epoch = None
@@ -88,14 +91,21 @@ class Registration:
         """Register, or send one heartbeat; return whether the next step is due at once."""
         if self.epoch is None:
             me = self._identity
-            reply = await self._submit(
-                RegisterBroker(self._node_id, me.incarnation, me.host, me.port, me.rack, me.directory_id), ATTEMPT_S
+            command = RegisterBroker(
+                node_id=self._node_id,
+                incarnation=me.incarnation,
+                host=me.host,
+                port=me.port,
+                rack=me.rack,
+                directory_id=me.directory_id,
             )
+            reply = await self._submit(command, ATTEMPT_S)
             assert isinstance(reply.answer, BrokerRegistration)
             self.epoch = reply.answer.epoch
             return True
-        epoch, version = self.epoch, self.epoch
-        # At once, but for the first heartbeat, which is worth something only when it can say that we are that far.
+        epoch = self.epoch
+        version = self.epoch
+        # At once, but for the first heartbeat: it helps only when it can say that this node has its registration.
         with contextlib.suppress(TimeoutError):
             version = (await self._wait_until(lambda image: image.version > epoch, ATTEMPT_S)).version
         await self._submit(BrokerHeartbeat(self._node_id, epoch, version), ATTEMPT_S)

@@ -1,17 +1,17 @@
-"""This node's copy of the metadata log's meaning: entries that wait for their commit, and the image behind them. Pure.
+"""The metadata log's entries that wait for their commit, and the image behind them. Pure.
 
 Entries arrive when they are in this node's log (`append`), may be taken back while uncommitted (`truncate_from`), and
-become part of the image after the commit index has passed them (`commit`), in order, exactly once, each with all that
-it says, and much in pieces. The entries are kept
-here in between, so that applying never has to read the log: what is uncommitted is a few frames.
+become part of the image after the commit index has passed them (`commit`): in order, exactly once, each entry as a
+whole, and many entries in pieces. They are kept here in between, so that applying never has to read the log: the
+uncommitted ones are a few frames.
 
 Invariants: `applied_index` < every pending index; pending indexes are consecutive and begin at `applied_index` + 1;
 `image` holds exactly the entries up to `applied_index`, the last of which is of `applied_term`.
 
 `ahead` is the image that the active controller decides against: as if everything in the log were committed.
 
-Limit: what is pending is bounded by what Raft lets a leader propose ahead of its commits, and after a restart by
-the log behind the last snapshot (`SNAPSHOT_RECORDS` and `SNAPSHOT_BYTES`).
+Limit: pending entries are bounded by Raft's limit on proposals ahead of commits, and after a restart by the log behind
+the last snapshot (`SNAPSHOT_RECORDS` and `SNAPSHOT_BYTES`).
 """
 
 from collections import deque
@@ -30,7 +30,7 @@ SNAPSHOT_RECORDS = 2_000
 SNAPSHOT_BYTES = 1 << 20
 
 APPLIED_BYTES = 8 << 10
-"""What is applied in one go, and the end of the entry in which that is reached: about fifty topics, or one."""
+"""Bytes that are applied in one go, and the rest of the entry that reaches them: about fifty topics, or one."""
 
 
 class MetadataReplica:
@@ -38,9 +38,11 @@ class MetadataReplica:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.image = snapshot.image
-        self.applied_index, self.applied_term = snapshot.raft_index, snapshot.raft_term
+        self.applied_index = snapshot.raft_index
+        self.applied_term = snapshot.raft_term
         self._pending: deque[Entry] = deque()
-        self._records_since = self._bytes_since = 0
+        self._records_since = 0
+        self._bytes_since = 0
 
     @property
     def last_index(self) -> int:
@@ -52,8 +54,9 @@ class MetadataReplica:
         return self._records_since >= SNAPSHOT_RECORDS or self._bytes_since >= SNAPSHOT_BYTES
 
     def snapshot(self) -> Snapshot:
-        """Return what a snapshot taken now would hold; the count towards the next one starts again."""
-        self._records_since = self._bytes_since = 0
+        """Return a snapshot of now; the count towards the next one starts again."""
+        self._records_since = 0
+        self._bytes_since = 0
         return Snapshot(self.applied_index, self.applied_term, self.image)
 
     def append(self, entries: Sequence[Entry]) -> None:
@@ -67,14 +70,14 @@ class MetadataReplica:
             self._pending.pop()
 
     def due_bytes(self, commit_index: int) -> int:
-        """Return how large the next entry is that may be applied, 0 if there is none."""
+        """Return the size of the next entry that may be applied, 0 if there is none."""
         is_due = self._pending and self._pending[0].index <= commit_index
         return self._pending[0].size_bytes if is_due else 0
 
     def commit(self, commit_index: int) -> list[Record]:
-        """Apply what is next up to `commit_index`, and return its records. Nothing has changed if this raises.
+        """Apply the next entries up to `commit_index`, and return their records. Nothing has changed if this raises.
 
-        Once `APPLIED_BYTES` are exceeded the rest waits for the next call, in which others have been served meanwhile.
+        Once `APPLIED_BYTES` are exceeded the rest waits for the next call, before which others are served.
 
         Raises:
             UnknownRecordError: a newer version wrote one of them.
@@ -96,7 +99,8 @@ class MetadataReplica:
             self._pending.popleft()
             self._bytes_since += entry.size_bytes
         self._records_since += len(records)
-        self.applied_index, self.applied_term = due[-1].index, due[-1].term
+        self.applied_index = due[-1].index
+        self.applied_term = due[-1].term
         return records
 
     def ahead(self) -> Image:
@@ -105,9 +109,11 @@ class MetadataReplica:
         return apply_all(self.image, records) if records else self.image
 
     def install(self, snapshot: Snapshot) -> None:
-        """Replace everything by `snapshot`, which is ahead of what is applied here."""
+        """Replace everything by `snapshot`, which is ahead of the applied entries."""
         assert snapshot.raft_index > self.applied_index
         self.image = snapshot.image
-        self.applied_index, self.applied_term = snapshot.raft_index, snapshot.raft_term
+        self.applied_index = snapshot.raft_index
+        self.applied_term = snapshot.raft_term
         self._pending.clear()
-        self._records_since = self._bytes_since = 0
+        self._records_since = 0
+        self._bytes_since = 0

@@ -1,25 +1,25 @@
-"""The metadata quorum on one node: its replica of the log, its image, and the controller when this node leads.
+"""Runs the metadata quorum on one node: log, image, and the controller if it leads.
 
 Every node runs one of these. Controllers are voters of the metadata group, all other nodes learn from them
 (`formation`, `voters.changes`); all of them apply the same committed records in the same order and so hold the same
 image. `image` may be read at any time without waiting; `subscribe` tells of changes, `wait_until` waits for one.
 
-The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. What
-is committed is applied at once if it is little, and else in pieces, each in an iteration of the loop of its own, with
+The group's driver calls the `GroupListener` methods: on the loop, never during a step, in the order of the log. Few
+committed entries are applied at once; many are applied in pieces, each in an iteration of the loop of its own, with
 an image of its own. From the time when this node's leadership is confirmed and the first entry of its term is applied
 until it ends, an `ActiveController` decides commands. Commands from this node and from others come the same way
-(`submission.py`).
+(`submission`).
 
-Snapshots. When enough log has been applied, the image is encoded and written by the storage worker, and the log's
+*Snapshots.* When enough log has been applied, the image is encoded and written by the storage worker, and the log's
 prefix is dropped only when the file is durable. The last snapshot's bytes stay in memory for members whose next
 entry is gone. A snapshot from the leader is written before anything of it counts, on the loop, because the Raft
 answer rests on it; that happens once in the life of a node that was away for long.
 
-A record that this version does not know, or a frame that is none, ends the service with that error (`wait` raises
-it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A failed log
-ends the service too: the image would stand still, and nobody would see it. But a snapshot that cannot be read is
-refused before it replaces anything (`RaftGroup.check_state`): whoever sent it loses its connection, and this node goes
-on with what it has.
+*Failure.* A record that this version does not know, or a frame that is none, ends the service with that error (`wait`
+raises it): from there on this node could only diverge. Its log is intact, and an upgraded node goes on from it. A
+failed log ends the service too: the image would stand still, and nobody would see it. But a snapshot that cannot be
+read is refused before it replaces anything (`RaftGroup.check_state`): its sender loses the connection, and this node
+goes on with its state.
 
 Limits: `WAITERS_MAX` waits for the image; one command at a time that goes in parts; the controller's and the
 submission's own. Subscribers are called one after the other and must not block.
@@ -84,13 +84,13 @@ __all__ = ["SEGMENT_BYTES", "Membership", "MetadataService", "open_log"]
 # Small, because the log's prefix goes segment by segment, and a snapshot comes about once per MiB.
 SEGMENT_BYTES = 1 << 20
 WAITERS_MAX = 10_000
-ACTIVATION_S = 1.0  # how long a command waits at a leader that is about to become the active controller
+ACTIVATION_S = 1.0  # for a command at a leader that is about to become the active controller
 
 Subscriber = Callable[[Image, Image], None]
 
 
 class MetadataLog(GroupLog, Protocol):
-    """The part of `ReplicaLog` that the metadata group needs beside what the driver does with it."""
+    """The part of `ReplicaLog` that the metadata group uses, beside the part of the driver."""
 
     def replay(self, from_index: int) -> AsyncIterator[Entry]: ...
 
@@ -105,16 +105,16 @@ class MetadataService:
 
     Args:
         membership: This node and the others.
-        multiraft, links, log, snapshots: What the service stands on; `log` is that of the metadata group.
-        broker: What to register as; None for a node that is only a controller.
+        multiraft, links, log, snapshots: The parts that the service uses; `log` is that of the metadata group.
+        broker: The identity to register; None for a node that is only a controller.
         config: Used while this node is the active controller.
         clocks: Time, monotonic and of the wall.
         on_fact: Gets an event for each applied record that an operator would ask about.
         new_id: Makes the ids of topics, and of commands that must not be carried out twice.
-        meter: Measures what is applied by itself.
+        meter: Measures the pieces that are applied in iterations of their own.
     """
 
-    def __init__(  # noqa: PLR0913 - what it stands on is brought by the caller
+    def __init__(  # noqa: PLR0913 - the caller brings all its parts
         self,
         membership: Membership,
         multiraft: MultiRaft,
@@ -130,18 +130,33 @@ class MetadataService:
         meter: LoopMeter | None = None,
     ) -> None:
         self._meter = meter or LoopMeter()
-        self._membership, self._multiraft, self._links, self._log = membership, multiraft, links, log
-        self._snapshots, self._config, self._clocks, self._on_fact = snapshots, config, clocks, on_fact
+        self._membership = membership
+        self._multiraft = multiraft
+        self._links = links
+        self._log = log
+        self._snapshots = snapshots
+        self._config = config
+        self._clocks = clocks
+        self._on_fact = on_fact
         self._node_id = membership.node_id
         self._replica = MetadataReplica(Snapshot(0, 0, Image(membership.cluster_id)))
         self._newest: tuple[int, int, bytes] | None = None  # the snapshot on disk: index, term, bytes
         self._received: Snapshot | None = None  # about to be installed
-        self._saving = self._is_closed = self._is_applying = False
+        self._saving = False
+        self._is_closed = False
+        self._is_applying = False
         self._commit_index = 0
         self._active: ActiveController | None = None
         self._group: RaftGroup | None = None
         self._changed = Pulse()
-        self._formation = Formation(membership, links, log, self._changed, clocks.monotonic_ms, on_fact)
+        self._formation = Formation(
+            membership,
+            links,
+            log,
+            changed=self._changed,
+            monotonic_ms=clocks.monotonic_ms,
+            on_fact=on_fact,
+        )
         self._voter_changes = VoterChanges(membership, links.is_live, on_fact)
         self._subscribers: list[Subscriber] = []
         self._waiters: dict[asyncio.Future[Image], Callable[[Image], bool]] = {}
@@ -149,16 +164,31 @@ class MetadataService:
         self._broken: asyncio.Future[None] | None = None
         self._tasks = Tasks(self._fail)
         self._in_parts = asyncio.Semaphore(1)
-        self._submission = Submission(self._node_id, links, self._whom_to_ask, self._carry_out, self._changed, new_id)
-        self._registration = None
-        if broker is not None:
-            self._registration = Registration(
-                self._node_id, broker, self._submission.submit, self.wait_until, config.beat_s
-            )
+        self._submission = self._submission_with(new_id)
+        self._registration = None if broker is None else self._registration_as(broker)
         links.serve(METHOD, self._serve)
         links.on_peer.append(lambda _node_id, _live: self._changed.fire())
 
-    # For those who use the service.
+    def _submission_with(self, new_id: Callable[[], uuid.UUID]) -> Submission:
+        return Submission(
+            self._node_id,
+            self._links,
+            leader_id=self._whom_to_ask,
+            carry_out_here=self._carry_out,
+            changed=self._changed,
+            new_id=new_id,
+        )
+
+    def _registration_as(self, broker: BrokerIdentity) -> Registration:
+        return Registration(
+            self._node_id,
+            broker,
+            submit=self._submission.submit,
+            wait_until=self.wait_until,
+            beat_s=self._config.beat_s,
+        )
+
+    # For users of the service.
 
     @property
     def image(self) -> Image:
@@ -167,7 +197,7 @@ class MetadataService:
 
     @property
     def leader_id(self) -> int | None:
-        """Who leads the metadata group as far as this node knows, active or not."""
+        """The leader of the metadata group as far as this node knows, active or not."""
         return None if self._group is None else self._group.leader_id
 
     @property
@@ -181,23 +211,17 @@ class MetadataService:
 
     @property
     def voter_ids(self) -> frozenset[int]:
-        """Who votes in the metadata group as far as this node knows; who is to, before there is a group."""
+        """The voters of the metadata group as far as this node knows; before there is a group, the configured ones."""
         return self._log.configuration.voter_ids or self._membership.voters
 
     def status(self) -> dict[str, Any]:
-        """Return who belongs to the group, and what this node waits for to belong to it, or to change it."""
+        """Return the members of the group, and what this node waits for to be one, or to change them."""
         return status_of(self._log.configuration, self._formation.waiting or self._voter_changes.waiting)
 
     @property
     def broker_epoch(self) -> int | None:
         """The epoch of this broker's registration; None before it has one."""
         return None if self._registration is None else self._registration.epoch
-
-    @property
-    def is_registered(self) -> bool:
-        """True if this process, and no earlier one, is a member: registered, and not fenced."""
-        broker = self.image.brokers.get(self._node_id)
-        return broker is not None and broker.epoch == self.broker_epoch and not broker.fenced
 
     async def start(self) -> None:
         """Load the state, join the group, begin to register. Returns without waiting for a leader.
@@ -215,12 +239,12 @@ class MetadataService:
         self._tasks.spawn(self._run(self._group))
 
     async def wait(self) -> None:
-        """Return when the service is closed; raise what broke it."""
+        """Return when the service is closed; raise the error that broke it."""
         assert self._broken is not None, "start() first"
         await asyncio.shield(self._broken)
 
     async def close(self) -> None:
-        """Stop registering and deciding. Whoever waits gets NOT_CONTROLLER or TimeoutError. Idempotent."""
+        """Stop registering and deciding. Waiting calls get NOT_CONTROLLER or TimeoutError. Idempotent."""
         self._is_closed = True
         await self._tasks.close()
         self._deactivate()
@@ -250,13 +274,13 @@ class MetadataService:
             del self._waiters[future]
 
     async def submit(self, command: Command, timeout_s: float) -> Answer:
-        """Have the active controller carry out `command`; then wait until this node sees the effect, if time allows.
+        """Let the active controller carry out `command`; then wait until this node sees the effect, if time allows.
 
-        What names much goes in parts, one command at a time (`parts`). When the time is up the rest is not asked for,
-        and the answer says so of each item.
+        A command that names much goes in parts, one command at a time (`parts`). When the time is up the rest is not
+        asked for, and the answer says so of each item.
 
         Raises:
-            Refused: by the controller, or TIMED_OUT; of what goes in parts, the first one.
+            Refused: by the controller, or TIMED_OUT; by the first part, if the command goes in parts.
         """
         deadline_ms = self._clocks.monotonic_ms() + int(timeout_s * 1_000)
         if not isinstance(command, Divided):
@@ -266,7 +290,8 @@ class MetadataService:
         # To check much, and to decide the first part if this is the controller, takes milliseconds each.
         await asyncio.sleep(0)
         parts = parts_of(command, self.image)
-        first, second = next(parts), next(parts, None)
+        first = next(parts)
+        second = next(parts, None)
         if second is None:
             return await self._submit(command, deadline_ms)
         try:
@@ -325,7 +350,7 @@ class MetadataService:
         return answer.topics
 
     async def allocate_producer_ids(self, timeout_s: float) -> ProducerIdBlock:
-        """Return a block of ids that nobody else will get. Raises `Refused`."""
+        """Return a block of ids for this caller alone. Raises `Refused`."""
         answer = await self.submit(AllocateProducerIds(), timeout_s)
         assert isinstance(answer, ProducerIdBlock)
         return answer
@@ -371,7 +396,7 @@ class MetadataService:
             raise not_controller(self.leader_id)
         return await self._active.carry_out(command)
 
-    # What the driver of the group tells us (GroupListener).
+    # Calls of the group's driver (GroupListener).
 
     def on_appended(self, entries: Sequence[Entry]) -> None:
         self._replica.append(entries)
@@ -384,7 +409,7 @@ class MetadataService:
         if self._is_applying:
             return
         if self._replica.due_bytes(commit_index) > APPLIED_BYTES:
-            self._apply_soon()  # Not in the midst of what the driver tells others.
+            self._apply_soon()  # Not in the midst of the driver's calls of other listeners.
         else:
             self._apply_some()
 
@@ -435,7 +460,8 @@ class MetadataService:
             return
         data = bytes(snapshot.data)
         old = self.image
-        received, self._received = self._received, None
+        received = self._received
+        self._received = None
         try:
             if received is None or received.raft_index != snapshot.snapshot_index:
                 received = self._checked(decode_snapshot(data))
@@ -461,7 +487,8 @@ class MetadataService:
             return
         with contextlib.suppress(UnknownRecordError):
             received = self._checked(decode_snapshot(snapshot.data))
-            place, wanted = (received.raft_index, received.raft_term), (snapshot.snapshot_index, snapshot.snapshot_term)
+            place = (received.raft_index, received.raft_term)
+            wanted = (snapshot.snapshot_index, snapshot.snapshot_term)
             if place != wanted:
                 raise MalformedMessageError(f"a metadata snapshot as of {place}, announced as one of {wanted}")
             self._received = received
@@ -474,12 +501,14 @@ class MetadataService:
             self._newest = (snapshot.raft_index, snapshot.raft_term, data)
         applied_index = self._replica.applied_index
         if self._log.first_index > applied_index + 1 or self._log.last_index < applied_index:
-            # A crash fell between the log's step and the file's. What is only in one of them was not acknowledged here,
-            # and a majority without this node holds all of it. Nor is it known who the members were there: both go.
+            # A crash fell between the log's step and the file's. Entries that only one of the two has were not
+            # acknowledged here, and a majority without this node holds them. The members of that time are not known
+            # either: log and snapshot go.
             cause = f"the log ends at {self._log.last_index}, the snapshot at {applied_index}: fetching anew"
             self._on_fact(Fact("metadata log reset", self._replica.applied_term, cause))
             self._snapshots.remove()
-            self._replica, self._newest = MetadataReplica(Snapshot(0, 0, Image(self._membership.cluster_id))), None
+            self._replica = MetadataReplica(Snapshot(0, 0, Image(self._membership.cluster_id)))
+            self._newest = None
             self._log.install_snapshot(applied_index := 0, 0, 0)
         async for entry in self._log.replay(applied_index + 1):
             self._replica.append((entry,))
@@ -503,7 +532,7 @@ class MetadataService:
                 tasks.create_task(self._registration.run())
 
     async def _watch(self) -> None:
-        """Look at what comes without a sign: sessions that end."""
+        """Look for changes that come without a sign: sessions that end."""
         while True:
             await asyncio.sleep(self._config.beat_s)
             self._review_members()
@@ -538,7 +567,8 @@ class MetadataService:
 
     def _consider_activation(self) -> None:
         """Become the active controller if all of it is true: leader, confirmed, everything of former terms applied."""
-        group, replica = self._group, self._replica
+        group = self._group
+        replica = self._replica
         if self._active is not None or group is None or self._failure is not None:
             return
         term = group.core.term
@@ -554,17 +584,18 @@ class MetadataService:
             term,
             group,
             ahead,
-            replica.last_index,
-            replica.applied_index,
-            self._config,
-            self._clocks,
+            last_index=replica.last_index,
+            applied_index=replica.applied_index,
+            config=self._config,
+            clocks=self._clocks,
         )
         self._on_fact(Fact("controller active", term, f"node {self._node_id} leads from image {self.image.version} on"))
         self._changed.fire()
 
     def _deactivate(self) -> None:
         if self._active is not None:
-            active, self._active = self._active, None
+            active = self._active
+            self._active = None
             active.end(self.leader_id)
 
     def _save_snapshot(self) -> None:

@@ -1,12 +1,12 @@
-"""Where this node keeps its newest metadata snapshot: one file, named after the last Raft entry that it contains.
+"""Keeps this node's newest metadata snapshot: a file named after the snapshot's last Raft entry.
 
 A snapshot goes to `metadata-<index>.snapshot.new`, which is synced, then renamed, then the directory is synced; only
 then are older ones removed. A crash at any point leaves the old snapshot or the new one whole. Two saves may overlap
 (our own in the worker, one from the leader on the loop): they are different files, and the higher index counts.
 
 Saving runs in storage's write worker, because each of these steps may block; `replace_now` runs on the caller's
-thread, for the one case that cannot wait. A failed save leaves the old snapshot in place, and the log keeps what it
-lacks, so nothing is lost; the next snapshot tries again.
+thread, for the one case that cannot wait. A failed save leaves the old snapshot in place, and the log still has the
+later entries, so nothing is lost; the next snapshot tries again.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,9 @@ from barnabas_raftlog.log.machine.worker import Worker
 
 __all__ = ["SnapshotStore"]
 
-PREFIX, SUFFIX, NEW = "metadata-", ".snapshot", ".new"
+PREFIX = "metadata-"
+SUFFIX = ".snapshot"
+NEW = ".new"
 INDEX_DIGITS = 20  # of 2^64, so that names sort as their indexes do
 
 
@@ -26,7 +28,9 @@ class SnapshotStore:
     """The snapshots in `directory`, which exists. Normally one; two while the older one is being removed."""
 
     def __init__(self, files: Files, directory: str, worker: Worker) -> None:
-        self._files, self._directory, self._worker = files, directory, worker
+        self._files = files
+        self._directory = directory
+        self._worker = worker
 
     def load(self) -> tuple[Snapshot, bytes] | None:
         """Return the newest snapshot with its bytes; None on a new node. Blocks: for the start of a node.
@@ -54,7 +58,7 @@ class SnapshotStore:
         return decode_snapshot(data), data
 
     def save(self, snapshot: Snapshot, done: Callable[[bytes | StorageFailedError], None]) -> None:
-        """Encode and write in the worker; then call `done` on the loop, with the bytes or with what went wrong."""
+        """Encode and write in the worker; then call `done` on the loop, with the bytes or with the error."""
 
         def job() -> bytes | StorageFailedError:
             data = encode_snapshot(snapshot)
@@ -72,7 +76,8 @@ class SnapshotStore:
         Raises:
             StorageFailedError: it could not be written; the snapshot before it is untouched.
         """
-        files, name = self._files, f"{PREFIX}{raft_index:0{INDEX_DIGITS}}{SUFFIX}"
+        files = self._files
+        name = f"{PREFIX}{raft_index:0{INDEX_DIGITS}}{SUFFIX}"
         path = f"{self._directory}/{name}"
         try:
             fd = files.open(path + NEW, create=True)

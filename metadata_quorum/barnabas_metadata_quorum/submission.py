@@ -1,8 +1,8 @@
-"""Getting a command to the active controller, wherever it is, until it answers or time is up.
+"""Brings a command to the active controller, wherever that is, until it answers.
 
-The controller moves, links break and answers get lost, so this is a loop: ask whoever is known to lead; when that
-fails, wait until something may have changed (a new leader, a link that came up) or for `RETRY_S`, and ask again.
-Commands that must not be carried out twice carry a `command_id`, drawn here once for all tries.
+The controller moves, links break and answers get lost, so this is a loop: ask the known leader; when that fails, wait
+until something may have changed (a new leader, a link that came up) or for `RETRY_S`, and ask again. It ends when the
+caller's time is up. Commands that must not be carried out twice carry a `command_id`, drawn here once for all tries.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from .pulse import Pulse
 __all__ = ["METHOD", "Submission"]
 
 METHOD = "controller"
-# Between tries when nothing is heard: an election takes 20 to 400 ms, and this bounds what is lost after it.
+# Between tries when nothing is heard: an election takes 20 to 400 ms, and this bounds the time lost after it.
 RETRY_S = 0.05
 # One try: a leader that has been cut off may swallow a question. A try ends sooner when another one is known to lead.
 ATTEMPT_S = 2.0
 
 
 class Caller(Protocol):
-    """What this needs of the links between nodes."""
+    """The part of the links between nodes that a submission uses."""
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes: ...
 
@@ -58,8 +58,12 @@ class Submission:
         changed: Pulse,
         new_id: Callable[[], uuid.UUID] = uuid.uuid4,
     ) -> None:
-        self._node_id, self._links, self._leader_id = node_id, links, leader_id
-        self._carry_out_here, self._changed, self._new_id = carry_out_here, changed, new_id
+        self._node_id = node_id
+        self._links = links
+        self._leader_id = leader_id
+        self._carry_out_here = carry_out_here
+        self._changed = changed
+        self._new_id = new_id
 
     async def submit(self, command: Command, timeout_s: float) -> Reply:
         """Return the controller's reply.
@@ -70,7 +74,8 @@ class Submission:
             Refused: by the controller; or TIMED_OUT, with the reason why the last try failed.
         """
         command = with_identity(command, self._new_id)
-        trouble, unknown = "no controller is known", False
+        trouble = "no controller is known"
+        unknown = False
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -81,9 +86,11 @@ class Submission:
                         except Refused as refused:
                             if refused.reason is not RefusalReason.NOT_CONTROLLER:
                                 raise
-                            trouble, unknown = refused.message, True
+                            trouble = refused.message
+                            unknown = True
                         except (LinkDownError, RemoteError, NotLeaderError, TimeoutError) as error:
-                            trouble, unknown = f"node {leader_id}: {str(error) or 'no answer'}", True
+                            trouble = f"node {leader_id}: {str(error) or 'no answer'}"
+                            unknown = True
                     await self._try_again(leader_id)
         except TimeoutError as error:
             raise Refused(
@@ -92,7 +99,7 @@ class Submission:
 
     async def _ask(self, leader_id: int, command: Command) -> Reply:
         if leader_id == self._node_id:
-            # Refusals take the form that they have from elsewhere: a full disk here is a refusal, not the end of us.
+            # Refusals take the form that they have from elsewhere: a full disk is a refusal, not the end of this node.
             reply = await refusal_of(self._carry_out_here(command))
         else:
             reply = decode_reply(await self._call(leader_id, encode_command(command)))
@@ -141,7 +148,7 @@ def with_identity(command: Command, new_id: Callable[[], uuid.UUID] = uuid.uuid4
 
 
 async def refusal_of(carrying_out: Awaitable[Reply]) -> Reply:
-    """Wait for a command that another node asked for; turn what went wrong into a reply that can travel."""
+    """Wait for a command that another node asked for; turn an error into a reply that can travel."""
     try:
         return await carrying_out
     except Refused as refused:

@@ -1,13 +1,14 @@
-"""The topic configurations that Barnabas supports, with Kafka's names and what each may be. Pure.
+"""The topic configurations that Barnabas supports, with Kafka's names and the values of each. Pure.
 
 A configuration that would be accepted and then ignored is worse than a refusal: a user who sets
-`compression.type=zstd` and never sees a batch compressed so was lied to. So the table holds what works, values that do
-not work yet are refused by name, and so are names that are not in the table.
+`compression.type=zstd` and never sees a batch compressed so was lied to. So the table holds configurations that work;
+values that do not work yet are refused by name, and so are names that are not in the table.
 
-Internal topics are kept by those who write to them. What says how long data stays, or when it may be lost, is refused
-for them.
+Internal topics are kept by the brokers that write to them. Configurations that limit for how long data stays, or that
+allow to lose it, are refused for them.
 
-Not here: how a set of configurations changes (`config_changes`), and the broker's own settings (broker/config.py).
+Not here: how a set of configurations changes (`config_changes`), and the broker's own settings
+(`barnabas_broker/config/broker.py`).
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -27,7 +28,9 @@ __all__ = [
     "validate_configs",
 ]
 
-INT32_MAX, INT64_MIN, INT64_MAX = 2**31 - 1, -(2**63), 2**63 - 1
+INT32_MAX = 2**31 - 1
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
 
 
 class TopicConfig(NamedTuple):
@@ -83,89 +86,149 @@ def _ratio(value: str) -> str | None:
 OBSERVERS = "replica.observers"
 KEEPING = frozenset(
     {
-        *("cleanup.policy", "retention.bytes", "retention.ms", "delete.retention.ms"),
-        *("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+        "cleanup.policy",
+        "retention.bytes",
+        "retention.ms",
+        "delete.retention.ms",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "max.compaction.lag.ms",
     }
 )
-"""Those that say what is kept for how long."""
+"""Those that say for how long data is kept."""
 
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {
     config.name: config
     for config in (
         TopicConfig(
-            "cleanup.policy", "LIST", "delete", _policy,
-            "What happens to old data: delete by age and size, compact by key, both, or nothing if it is empty.",
+            name="cleanup.policy",
+            type="LIST",
+            default="delete",
+            complaint=_policy,
+            documentation=(
+                "What happens to old data: delete by age and size, compact by key, both, or nothing if it is empty."
+            ),
         ),
         TopicConfig(
-            "compression.type", "STRING", "producer",
-            _one_of("producer", because=": batches are kept as the producer compressed them"),
-            "Compression of stored batches.",
+            name="compression.type",
+            type="STRING",
+            default="producer",
+            complaint=_one_of("producer", because=": batches are kept as the producer compressed them"),
+            documentation="Compression of stored batches.",
         ),
         TopicConfig(
-            "delete.retention.ms", "LONG", "86400000", _integer(0, INT64_MAX),
-            "How long a compacted topic keeps a tombstone after it was first compacted.",
+            name="delete.retention.ms",
+            type="LONG",
+            default="86400000",
+            complaint=_integer(0, INT64_MAX),
+            documentation="How long a compacted topic keeps a tombstone after it was first compacted.",
         ),
         TopicConfig(
-            "flush.mode", "STRING", "fsync", _one_of("fsync", "page-cache"),
-            "When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
+            name="flush.mode",
+            type="STRING",
+            default="fsync",
+            complaint=_one_of("fsync", "page-cache"),
+            documentation="When a replica may acknowledge: after fdatasync, or when the operating system has the data.",
         ),
         TopicConfig(
-            "max.compaction.lag.ms", "LONG", str(INT64_MAX), _integer(1, INT64_MAX),
-            "Age of a record at which compaction begins, however little there is to do.",
+            name="max.compaction.lag.ms",
+            type="LONG",
+            default=str(INT64_MAX),
+            complaint=_integer(1, INT64_MAX),
+            documentation="Age of a record at which compaction begins, however little there is to do.",
         ),
         TopicConfig(
             # A larger one would fit no frame between brokers, and its partition could not replicate it.
-            "max.message.bytes", "INT", "1048588", _integer(0, BATCH_BYTES_MAX), "Size limit of one record batch.",
+            name="max.message.bytes",
+            type="INT",
+            default="1048588",
+            complaint=_integer(0, BATCH_BYTES_MAX),
+            documentation="Size limit of one record batch.",
         ),
         TopicConfig(
-            "message.timestamp.after.max.ms", "LONG", "3600000", _integer(0, INT64_MAX),
-            "How far a timestamp may be ahead of the broker's clock; a batch with a later one is refused.",
+            name="message.timestamp.after.max.ms",
+            type="LONG",
+            default="3600000",
+            complaint=_integer(0, INT64_MAX),
+            documentation=(
+                "How far a timestamp may be ahead of the broker's clock; a batch with a later one is refused."
+            ),
         ),
         TopicConfig(
-            "message.timestamp.type", "STRING", "CreateTime",
-            _one_of("CreateTime", because=": brokers do not rewrite timestamps"),
-            "Whose clock stamps the records.",
+            name="message.timestamp.type",
+            type="STRING",
+            default="CreateTime",
+            complaint=_one_of("CreateTime", because=": brokers do not rewrite timestamps"),
+            documentation="Whose clock stamps the records.",
         ),
         TopicConfig(
-            "min.cleanable.dirty.ratio", "DOUBLE", "0.5", _ratio,
-            "Part of a partition that was never compacted at which compaction begins.",
+            name="min.cleanable.dirty.ratio",
+            type="DOUBLE",
+            default="0.5",
+            complaint=_ratio,
+            documentation="Part of a partition that was never compacted at which compaction begins.",
         ),
         TopicConfig(
-            "min.compaction.lag.ms", "LONG", "0", _integer(0, INT64_MAX),
-            "Age below which a record is not compacted.",
+            name="min.compaction.lag.ms",
+            type="LONG",
+            default="0",
+            complaint=_integer(0, INT64_MAX),
+            documentation="Age below which a record is not compacted.",
         ),
         TopicConfig(
-            "min.insync.replicas", "INT", "1", _integer(1, INT32_MAX),
-            "Replicas that must have a batch before acks=all is answered.",
+            name="min.insync.replicas",
+            type="INT",
+            default="1",
+            complaint=_integer(1, INT32_MAX),
+            documentation="Replicas that must have a batch before acks=all is answered.",
         ),
         TopicConfig(
-            OBSERVERS, "LIST", "", _brokers,
-            "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead.",
+            name=OBSERVERS,
+            type="LIST",
+            default="",
+            complaint=_brokers,
+            documentation=(
+                "Ids of brokers that keep a copy for consumers in their rack, beside the replicas, and never lead."
+            ),
         ),
         TopicConfig(
-            "retention.bytes", "LONG", "-1", _integer(INT64_MIN, INT64_MAX),
-            "Size of a partition above which its oldest segments are deleted; below 0: no limit.",
+            name="retention.bytes",
+            type="LONG",
+            default="-1",
+            complaint=_integer(INT64_MIN, INT64_MAX),
+            documentation="Size of a partition above which its oldest segments are deleted; below 0: no limit.",
         ),
         TopicConfig(
-            "retention.ms", "LONG", "604800000", _integer(-1, INT64_MAX),
-            "Age above which segments are deleted; -1: no limit.",
+            name="retention.ms",
+            type="LONG",
+            default="604800000",
+            complaint=_integer(-1, INT64_MAX),
+            documentation="Age above which segments are deleted; -1: no limit.",
         ),
         TopicConfig(
             # Kafka's own floor since 4.0: smaller segments cost more files than they are worth.
-            "segment.bytes", "INT", "1073741824", _integer(1 << 20, INT32_MAX), "Size at which a new segment begins.",
+            name="segment.bytes",
+            type="INT",
+            default="1073741824",
+            complaint=_integer(1 << 20, INT32_MAX),
+            documentation="Size at which a new segment begins.",
         ),
         TopicConfig(
-            "segment.ms", "LONG", "604800000", _integer(1, INT64_MAX),
-            "Age of its first record at which a segment is closed, although it is not full.",
+            name="segment.ms",
+            type="LONG",
+            default="604800000",
+            complaint=_integer(1, INT64_MAX),
+            documentation="Age of its first record at which a segment is closed, although it is not full.",
         ),
     )
-}  # fmt: skip
+}
 
 
 def validate_configs(configs: Mapping[str, str | None]) -> str | None:
     """Return the first complaint about `configs`, by name order, or None when all of them are supported."""
     for name in sorted(configs):
-        config, value = TOPIC_CONFIGS.get(name), configs[name]
+        config = TOPIC_CONFIGS.get(name)
+        value = configs[name]
         if config is None:
             return f"Unknown or unsupported topic config {name}; supported are {', '.join(TOPIC_CONFIGS)}"
         if value is None:

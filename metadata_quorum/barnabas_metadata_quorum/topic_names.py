@@ -1,4 +1,4 @@
-"""Which names a topic may have, and which names mean something to the cluster itself. Pure.
+"""Checks names of topics, and knows the names that mean something to the cluster itself. Pure.
 
 The rules are Kafka's: 1 to 249 of the letters, digits, '.', '_' and '-', but not "." or "..". Two names that differ
 only in '.' against '_' may not exist together, because metric names cannot tell them apart.
@@ -16,7 +16,7 @@ _LEGAL = frozenset(ascii_letters + digits + "._-")
 
 
 def name_complaint(name: str) -> str | None:
-    """Return what is wrong with `name`, or None."""
+    """Return the complaint about `name`, or None."""
     if not name:
         return "the empty string is not allowed"
     if name in {".", ".."}:

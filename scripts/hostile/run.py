@@ -13,33 +13,16 @@ cannot be asserted, `--untimed` leaves callbacks and pauses out of the status, a
 import argparse
 import random
 import sys
-import time
 from typing import NamedTuple
 
-from machines import cluster_handle
-
-from hostile.scenes import arrays, batches, connections, groups, peers, reads, topics
-from hostile.scenes.scene import SCENES, Attack, Scene
+from hostile.scenes.scene import Attack, Scene
+from hostile.scenes.table import SCENES
 
 from .beside import TOPIC
-from .costs import BrokerCosts
-from .judge import judge
-from .machine import Machine
-from .processes import Told, ToldNothingError, end_when_told
+from .processes import ToldNothingError, end_when_told
+from .stage import FAILED, Stage, stage
 
-TABLES = (
-    connections,
-    reads,
-    arrays,
-    groups,
-    batches,
-    topics,
-    peers,
-)
-"""Which scenes there are is known once these are loaded."""
 SETTLE_S = 1.0
-CLIENT_PER_S = 50
-FAILED = 1
 
 
 class Played(NamedTuple):
@@ -62,73 +45,47 @@ def choose(wanted: str | None) -> list[Scene]:
     return [SCENES[name] for name in names]
 
 
-class Stage:
-    """One cluster, who is beside, and the scenes that are played on it."""
+def play(one: Scene, on: Stage, options: argparse.Namespace) -> Played:
+    """Play one scene and say what it cost."""
+    fields = {"topic": TOPIC, "share": options.share, "seconds": options.seconds}
+    attack = Attack(on.brokers, on.peers, random.Random(f"{options.seed} {one.name}"), **fields)
 
-    def __init__(
-        self, cluster: cluster_handle.ClusterHandle, beside: Told, machine: Machine, options: argparse.Namespace
-    ) -> None:
-        self.options, self.beside, self.machine = options, beside, machine
-        status = cluster.status()
-        self.brokers = [("127.0.0.1", int(one["port"])) for one in status["brokers"]]
-        self.peers = [("127.0.0.1", int(one["peer_port"])) for one in status["brokers"]]
-        self.costs = BrokerCosts(cluster.data)
-
-    def play(self, one: Scene) -> Played:
-        """Play one scene and say what it cost."""
-        was_forgotten = self.costs.forget() if not self.options.untimed else True
-        self.costs.begin()
-        self.beside.ask()
-        self.machine.take()
-        chance = random.Random(f"{self.options.seed} {one.name}")
-        fields = {"topic": TOPIC, "share": self.options.share, "seconds": self.options.seconds}
-        attack = Attack(self.brokers, self.peers, chance, **fields)
-        began = time.monotonic()
+    def act() -> str:
         try:
-            did = one.play(attack)
+            return one.play(attack)
         except OSError as error:
-            did = f"given up: {type(error).__name__}: {error}"
+            return f"given up: {type(error).__name__}: {error}"
         finally:
             attack.close()
-        took_s = time.monotonic() - began
-        time.sleep(SETTLE_S * self.options.share)
-        kept, client = self.machine.take(), self.beside.ask()
-        costs = self.costs.take(kept.stills)
-        complaints = judge(client, costs, timed=not self.options.untimed)
-        if not was_forgotten:
-            complaints.append("what an earlier scene cost was still remembered when it began")
-        print(f"\n{one.name} ({one.kind}; seed {self.options.seed}; {took_s:.1f} s): {one.about}")
-        print(f"  did: {did}")
-        for cost in costs:
-            print(f"  {cost}")
-        print(
-            f"  the client: {client['acknowledged']} acknowledged, {client['consumed']} consumed, longest pause "
-            f"{client['pause_s']:.2f} s, {client['error_count']} errors; an idle process was kept for "
-            f"{kept.idle_ms:.0f} ms at most"
-        )
-        for text in complaints:
-            print(f"  BEYOND: {text}")
-        sys.stdout.flush()
-        return Played(one.name, complaints, any(not cost.alive for cost in costs))
+
+    did, found = on.measure(act, settle_s=SETTLE_S * options.share)
+    print(f"\n{one.name} ({one.kind}; seed {options.seed}; {found.took_s:.1f} s): {one.about}")
+    print(f"  did: {did}")
+    for cost in found.costs:
+        print(f"  {cost}")
+    client = found.client
+    print(
+        f"  the client: {client['acknowledged']} acknowledged, {client['consumed']} consumed, longest pause "
+        f"{client['pause_s']:.2f} s, {client['error_count']} errors; an idle process was kept for "
+        f"{found.idle_ms:.0f} ms at most"
+    )
+    for text in found.complaints:
+        print(f"  BEYOND: {text}")
+    sys.stdout.flush()
+    return Played(one.name, found.complaints, found.has_ended)
 
 
 def run(scenes: list[Scene], options: argparse.Namespace) -> int:
     played: list[Played] = []
     last: list[str] = []
-    with (
-        cluster_handle.cluster(keep=options.keep) as cluster,
-        Told("beside", cluster.bootstrap, CLIENT_PER_S) as beside,
-        Machine() as machine,
-    ):
-        stage = Stage(cluster, beside, machine, options)
+    with stage(keep=options.keep, is_timed=not options.untimed) as on:
         try:
             for one in scenes:
-                played.append(stage.play(one))
+                played.append(play(one, on, options))
                 if played[-1].ended:
                     break
             else:
-                end = beside.ask("end", limit_s=150)
-                last = [f"the client at the end: {text}" for text in end["errors"]]
+                last = on.end()
         except ToldNothingError as error:
             last = [str(error)]
     return conclude(played, last, len(scenes))

@@ -15,7 +15,6 @@ for that; else 0.
 """
 
 import argparse
-import math
 import statistics
 import sys
 import threading
@@ -27,6 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from machines.cluster_handle import ClusterHandle, add_link_options, cluster, link_settings, run
 
 from .in_sync_watch import InSyncWatch, Steady
+from .times import percentile
 
 TOPIC, PARTITIONS, RECORD_BYTES = "kill-rounds", 6, 256
 RECORDS_PER_SECOND = 3_000
@@ -261,12 +261,6 @@ def read_back(bootstrap: str, acked: list[int]) -> list[str]:
         if following[partition] < count:
             wrong.append(f"partition {partition}: {count} acknowledged, {following[partition]} found")
     return wrong
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed."""
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
 
 
 def run_rounds(options: argparse.Namespace, brokers: ClusterHandle) -> list[str]:

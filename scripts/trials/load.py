@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_broker.history import Checker, Event, HistoryError, encode
 from barnabas_broker.history import events as e
 
 TOPIC, GROUP = "torture", "torture-group"
+PARTITIONS = 6
 WAIT_LIMIT_S = 180.0  # sixty times what anything here takes on a quiet computer
 # What every client of ours is told. Twice the brokers' liveness timeout: a slow answer is not yet a lost one.
 IMPATIENT = {
@@ -433,6 +435,87 @@ def _identity(metadata: bytes) -> tuple[int, str]:
     assert head == GROUP.encode()
     (generation,) = struct.unpack_from("<i", metadata, len(b"CGMDv2:"))
     return generation, rest.partition(b"\0")[0].decode()
+
+
+class Load:
+    """All clients of one run. `marked` is the producer whose first acknowledgements after a moment are timed."""
+
+    def __init__(self, recorder: Recorder, marked: Producing, *others: Worker) -> None:
+        self.recorder = recorder
+        self.marked = marked
+        self.workers: list[Worker] = [marked, *others]
+
+    def start(self) -> None:
+        for worker in self.workers:
+            worker.start()
+        self.wait_acknowledged()
+
+    def wait_acknowledged(self) -> float:
+        """Wait until every partition has acknowledged something sent from now on; return how long the slowest took."""
+        self.marked.mark(time.monotonic())
+        return max(self.marked.wait_for_marks().values())
+
+    def finish(self) -> None:
+        for worker in self.workers:
+            worker.stopping.set()
+        for worker in self.workers:
+            worker.finish()
+
+    def trouble(self) -> list[str]:
+        return [line for worker in self.workers for line in worker.trouble]
+
+    def check_alive(self) -> None:
+        """Raise HangError if a client has ended before its time, or has told what cannot be."""
+        if dead := [worker.name for worker in self.workers if not worker.is_alive()]:
+            raise HangError(f"ended before its time: {', '.join(dead)}: {self.trouble()[-3:]}")
+        if self.recorder.contradictions:
+            raise HangError(f"the load contradicts itself: {self.recorder.contradictions[0]}")
+
+
+def whole_load(recorder: Recorder, bootstrap: str, records_per_s: int) -> Load:
+    """Return clients of every kind: two producers, a follower, a watcher and a group of two."""
+    marked, second = (Producing(recorder, bootstrap, name, PARTITIONS, records_per_s // 2) for name in ("p1", "p2"))
+    return Load(
+        recorder,
+        marked,
+        second,
+        Following(recorder, bootstrap, PARTITIONS),
+        Watching(recorder, bootstrap, PARTITIONS),
+        Member(recorder, bootstrap, "m1", 30.0),
+        Member(recorder, bootstrap, "m2", 8.0),
+    )
+
+
+def create_topic(bootstrap: str, **settings: str) -> None:
+    """Create the topic; a setting's dots are written as underscores."""
+    # Not impatient: nothing is measured yet, and a question that was given up would be asked again too late.
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    config = {name.replace("_", "."): value for name, value in settings.items()}
+    topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
+    for future in admin.create_topics([topic], operation_timeout=30).values():
+        future.result(60)
+
+
+def wait_whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
+    """Wait until every replica of every partition is in sync, as clients see it; return the leaders.
+
+    Raises:
+        HangError: they are not within the limit.
+    """
+    admin = AdminClient({**IMPATIENT, "bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + limit_s
+    found: dict[int, Any] = {}
+    while True:
+        try:
+            found = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
+            if len(found) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in found.values()):
+                return {number: p.leader for number, p in found.items()}
+        except KafkaException:
+            pass  # Whoever was asked is not there, or not yet; the next answer counts.
+        if time.monotonic() > deadline:
+            state = {number: (p.leader, list(p.isrs)) for number, p in found.items()}
+            raise HangError(f"not in sync after {limit_s:.0f} s; leader and in-sync replicas: {state}")
+        time.sleep(0.05)
 
 
 def log_starts(recorder: Recorder, bootstrap: str, partitions: int) -> list[int]:

@@ -21,14 +21,15 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from machines.machines import Machines, MissingError, command, enter
+from machines.machines import MissingError, command, enter
 
 from barnabas_broker.cli.commands.check import verdict
 
-from .load import Member, Producing, Recorder, Worker, audit
-from .torture import FAILED, PARTITIONS, cannot, create_topic, leave_evidence, wait_whole
+from .load import PARTITIONS, Load, Member, Producing, audit, create_topic, wait_whole
+from .trial import FAILED, SHOWN_MAX, Trial, cannot
 
 SETTLE_S = (0.5, 2.0)
 # How long the one who lost its memory and the one who lagged have to make the mistake of electing one of themselves.
@@ -38,28 +39,16 @@ TEMPTATION_S = 4.0
 class Rounds:
     """A cluster, its load, and what a round does to it."""
 
-    def __init__(self, machines: Machines, recorder: Recorder, chance: random.Random, records_per_s: int) -> None:
-        self.machines, self.recorder, self.chance = machines, recorder, chance
+    def __init__(self, trial: Trial, chance: random.Random, records_per_s: int) -> None:
+        self.machines = trial.machines
+        self.recorder = trial.recorder
+        self.chance = chance
         self.ends = [0] * PARTITIONS
-        self.marked = Producing(recorder, machines.bootstrap, "p1", PARTITIONS, records_per_s // 2)
-        other = Producing(recorder, machines.bootstrap, "p2", PARTITIONS, records_per_s // 2)
-        self.workers: list[Worker] = [self.marked, other, Member(recorder, machines.bootstrap, "m1", 15.0)]
-
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-        self.wait_acknowledged()
-
-    def wait_acknowledged(self) -> float:
-        """Wait until every partition has acknowledged something sent from now on; return how long the slowest took."""
-        self.marked.mark(time.monotonic())
-        return max(self.marked.wait_for_marks().values())
-
-    def finish(self) -> None:
-        for worker in self.workers:
-            worker.stopping.set()
-        for worker in self.workers:
-            worker.finish()
+        bootstrap = self.machines.bootstrap
+        marked, second = (
+            Producing(self.recorder, bootstrap, name, PARTITIONS, records_per_s // 2) for name in ("p1", "p2")
+        )
+        self.load = Load(self.recorder, marked, second, Member(self.recorder, bootstrap, "m1", 15.0))
 
     def settle(self) -> None:
         wait_whole(self.machines.bootstrap)
@@ -99,63 +88,61 @@ class Rounds:
             machine.lie_about_syncs()
 
 
+def run_rounds(options: argparse.Namespace, trial: Trial) -> Iterator[int]:
+    """Run all rounds, or as many as nothing is lost in; yield the number of each that is over.
+
+    Raises:
+        RuntimeError: something hung, or a broker did not start.
+    """
+    machines, recorder = trial.machines, trial.recorder
+    machines.start()
+    create_topic(machines.bootstrap, flush_mode=options.mode)
+    rounds = Rounds(trial, random.Random(options.seed), options.records_per_s)
+    rounds.load.start()
+    for number in range(1, options.rounds + 1):
+        began = time.monotonic()
+        rounds.settle()
+        if options.no_sync and number == 1:
+            rounds.lie_about_syncs()
+            time.sleep(1.0)
+        if options.mode == "fsync":
+            rounds.cut_all()
+        else:
+            rounds.cut_one_and_crash_another()
+        rounds.load.wait_acknowledged()
+        rounds.audit(number)
+        yield number
+        summary = recorder.checker.summary()
+        print(
+            f"round {number:3}: {summary.acknowledged:7,} acknowledged so far, {summary.violations} violations; "
+            f"{time.monotonic() - began:.1f} s",
+            flush=True,
+        )
+        if summary.violations:
+            break
+    rounds.load.finish()
+    wait_whole(machines.bootstrap)
+    audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
+    for worker in rounds.load.workers:
+        for line in worker.trouble[:5]:
+            print(f"note: {line}")
+
+
 def run(options: argparse.Namespace, folder: Path) -> int:
-    chance = random.Random(options.seed)
-    machines = Machines(folder, settings=dict(item.split("=", 1) for item in options.settings))
-    recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
-    hung, done, pauses = "", 0, []
-    try:
-        machines.start()
-        create_topic(machines.bootstrap, flush_mode=options.mode)
-        rounds = Rounds(machines, recorder, chance, options.records_per_s)
-        rounds.start()
-        for number in range(1, options.rounds + 1):
-            began = time.monotonic()
-            rounds.settle()
-            if options.no_sync and number == 1:
-                rounds.lie_about_syncs()
-                time.sleep(1.0)
-            if options.mode == "fsync":
-                rounds.cut_all()
-            else:
-                rounds.cut_one_and_crash_another()
-            pauses.append(rounds.wait_acknowledged())
-            rounds.audit(number)
-            done += 1
-            summary = recorder.checker.summary()
-            print(
-                f"round {number:3}: {summary.acknowledged:7,} acknowledged so far, {summary.violations} violations; "
-                f"{time.monotonic() - began:.1f} s",
-                flush=True,
-            )
-            if summary.violations:
-                break
-        rounds.finish()
-        wait_whole(machines.bootstrap)
-        audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
-        for worker in rounds.workers:
-            for line in worker.trouble[:5]:
-                print(f"note: {line}")
-    except RuntimeError as error:  # HangError, or a broker that does not start
-        hung = str(error)
-        print(f"HUNG: {hung}", file=sys.stderr)
-        for machine in machines.all:
-            print(f"broker {machine.node_id} last said: {machine.last_words()}", file=sys.stderr)
-    finally:
-        machines.mend_links()
-        machines.stop()
-        recorder.close()
-    return judge(options, recorder, folder, hung, done)
+    trial = Trial(folder, dict(item.split("=", 1) for item in options.settings), options.history)
+    done = 0
+    with trial.running():
+        for number in run_rounds(options, trial):
+            done = number
+    return judge(options, trial, done)
 
 
-def judge(options: argparse.Namespace, recorder: Recorder, folder: Path, hung: str, done: int) -> int:
-    summary = recorder.checker.summary()
-    for violation in recorder.checker.violations[: 5 if options.no_sync else 20]:
-        print(violation, file=sys.stderr)
+def judge(options: argparse.Namespace, trial: Trial, done: int) -> int:
+    summary = trial.judge(5 if options.no_sync else SHOWN_MAX)
     print(f"{done} rounds, {options.mode}: {verdict(summary)}")
-    lost = [violation for violation in recorder.checker.violations if violation.rule.name == "LOST"]
+    lost = [violation for violation in trial.recorder.checker.violations if violation.rule.name == "LOST"]
     if options.json:
-        answer = {"hung": hung, "rounds": done, "lost": len(lost), **summary._asdict()}
+        answer = {"hung": trial.hung, "rounds": done, "lost": len(lost), **summary._asdict()}
         Path(options.json).write_text(json.dumps(answer, indent=2) + "\n")
     if options.no_sync:
         print(
@@ -164,11 +151,11 @@ def judge(options: argparse.Namespace, recorder: Recorder, folder: Path, hung: s
             else "control: NO loss seen: this harness is blind"
         )
         return 0 if lost else FAILED
-    failed = bool(hung or summary.violations or summary.unread)
+    failed = bool(trial.hung or summary.violations or summary.unread)
     if failed:
         words = f"--rounds {options.rounds} --seed {options.seed} --mode {options.mode}"
         print(f"again: scripts/trials/power-cut {words}", file=sys.stderr)
-        leave_evidence(folder, recorder.path)
+        trial.leave_evidence()
     return FAILED if failed else 0
 
 

@@ -26,8 +26,9 @@ from barnabas_broker.local_cluster.status import ask
 
 from . import faults as torture_faults
 from . import soak_judge
-from .load import Recorder, audit, log_starts
-from .torture import FAILED, PARTITIONS, Load, cannot, create_topic, leave_evidence, strike, wait_whole
+from .load import PARTITIONS, audit, create_topic, log_starts, wait_whole, whole_load
+from .torture import strike
+from .trial import FAILED, Trial, cannot
 
 MORTAL = 3
 KEEPING = {"retention_bytes": str(4 << 20), "segment_bytes": str(1 << 20)}
@@ -116,53 +117,54 @@ def judge(series: Series) -> bool:
     return flat
 
 
-def run(options: argparse.Namespace, folder: Path) -> int:
+def run_load(options: argparse.Namespace, trial: Trial, sampler: Sampler, struck: list[float]) -> None:
+    """Let load and faults run for as long as asked; fill `struck` with when each fault came, in seconds.
+
+    Raises:
+        RuntimeError: something hung, or a broker did not start.
+    """
     chance = random.Random(options.seed)
-    machines = Machines(folder, settings=SETTINGS)
-    recorder = Recorder(folder / "history.jsonl")
-    sampler = Sampler(machines, options.sample_every)
+    machines, recorder = trial.machines, trial.recorder
+    machines.start()
+    create_topic(machines.bootstrap, **KEEPING)
+    load = whole_load(recorder, machines.bootstrap, options.records_per_s)
+    load.start()
+    sampler.began = time.monotonic()
+    sampler.start()
+    end = sampler.began + options.minutes * 60
+    for fault in torture_faults.deck(chance, faults(), int(options.minutes * 60 / options.fault_every) + 1):
+        load.check_alive()
+        left_s = min(options.fault_every, end - time.monotonic())
+        time.sleep(max(0.0, left_s))
+        if time.monotonic() >= end:
+            break
+        struck.append(time.monotonic() - sampler.began)
+        target, pause = strike(load, machines, fault, chance)
+        print(f"{struck[-1] / 60:6.1f} min: {fault.name:22} broker {target:4} {pause.seconds:6.3f} s", flush=True)
+    sampler.finish()
+    load.finish()
+    wait_whole(machines.bootstrap)
+    audit(recorder, machines.bootstrap, "audit", log_starts(recorder, machines.bootstrap, PARTITIONS))
+
+
+def run(options: argparse.Namespace, folder: Path) -> int:
+    trial = Trial(folder, SETTINGS)
+    sampler = Sampler(trial.machines, options.sample_every)
     struck: list[float] = []
-    hung = ""
-    try:
-        machines.start()
-        create_topic(machines.bootstrap, **KEEPING)
-        load = Load(recorder, machines.bootstrap, options.records_per_s)
-        load.start()
-        sampler.began = time.monotonic()
-        sampler.start()
-        end = sampler.began + options.minutes * 60
-        for fault in torture_faults.deck(chance, faults(), int(options.minutes * 60 / options.fault_every) + 1):
-            load.check_alive()
-            left_s = min(options.fault_every, end - time.monotonic())
-            time.sleep(max(0.0, left_s))
-            if time.monotonic() >= end:
-                break
-            struck.append(time.monotonic() - sampler.began)
-            target, pause = strike(load, machines, fault, chance)
-            print(f"{struck[-1] / 60:6.1f} min: {fault.name:22} broker {target:4} {pause.seconds:6.3f} s", flush=True)
-        sampler.finish()
-        load.finish()
-        wait_whole(machines.bootstrap)
-        audit(recorder, machines.bootstrap, "audit", log_starts(recorder, machines.bootstrap, PARTITIONS))
-    except RuntimeError as error:  # HangError, or a broker that does not start
-        hung = str(error)
-        print(f"HUNG: {hung}", file=sys.stderr)
-    finally:
-        sampler.stopping.set()
-        machines.mend_links()
-        machines.stop()
-        recorder.close()
+    with trial.running():
+        try:
+            run_load(options, trial, sampler, struck)
+        finally:
+            sampler.stopping.set()
     if options.plot:
         Path(options.plot).write_text(soak_judge.plot(sampler.series, struck))
     flat = judge(sampler.series)
-    summary = recorder.checker.summary()
-    for violation in recorder.checker.violations[:20]:
-        print(violation, file=sys.stderr)
+    summary = trial.judge()
     print(verdict(summary))
-    failed = bool(hung or summary.violations or not flat)
+    failed = bool(trial.hung or summary.violations or not flat)
     print("NOT as it should be" if failed else f"flat over {options.minutes:g} minutes")
     if failed:
-        leave_evidence(folder, recorder.path)
+        trial.leave_evidence()
     return FAILED if failed else 0
 
 

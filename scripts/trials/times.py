@@ -14,6 +14,7 @@ Pure but for `LogReader`. What it relies on is the wording of three events and t
 brokers' own, and where they are not found the answer is only that nothing is known.
 """
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["LogReader", "Pause", "Phases", "medians", "phases_of"]
+__all__ = ["LogReader", "Pause", "Phases", "medians", "percentile", "phases_of"]
 
 # 2026-11-21 23:18:03,221 INFO barnabas_broker.status.events: torture-3: leader elected: votes of [2, 3] (term 3)
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) \w+ barnabas_broker\.status\.events: (\S+): ([a-z ]+): ")
@@ -83,6 +84,12 @@ def medians(pauses: Sequence[Pause]) -> Phases | None:
     """Return the median of each point over the rounds in which the slowest partition had an election."""
     known = [pause.phases for pause in pauses if pause.phases is not None]
     return Phases(*map(statistics.median, zip(*known, strict=True))) if known else None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
 
 
 class LogReader:

@@ -14,9 +14,7 @@ says as much about the computer.
 
 import argparse
 import json
-import math
 import random
-import shutil
 import statistics
 import sys
 import tempfile
@@ -25,106 +23,21 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
 from machines.cluster_handle import add_link_options, link_settings
 from machines.delayed_network import network_lacks
-from machines.machines import Machines, MissingError, enter, missing
+from machines.machines import Machines, MissingError, enter
 
 from barnabas_broker.cli.commands.check import verdict
 
 from . import faults as torture_faults
 from .in_sync_watch import InSyncWatch, Steady
-from .load import (
-    IMPATIENT,
-    TOPIC,
-    WAIT_LIMIT_S,
-    Following,
-    HangError,
-    Member,
-    Producing,
-    Recorder,
-    Watching,
-    Worker,
-    audit,
-    name_of,
-)
-from .times import LogReader, Pause, medians, phases_of
+from .load import PARTITIONS, Load, audit, create_topic, name_of, wait_whole, whole_load
+from .times import LogReader, Pause, medians, percentile, phases_of
+from .trial import FAILED, Trial, cannot
 
-PARTITIONS = 6
 SETTLE_S = 1.0
 LAG_MAX = "replica.lag.time.max.ms"
 LAG_MAX_MS = 4_000  # by default 30 s, in which a round would be over before anybody is missed
-FAILED, CANNOT = 1, 2
-
-
-class Load:
-    """All clients of one run."""
-
-    def __init__(self, recorder: Recorder, bootstrap: str, records_per_s: int) -> None:
-        self.recorder, self.bootstrap = recorder, bootstrap
-        self.marked = Producing(recorder, bootstrap, "p1", PARTITIONS, records_per_s // 2)
-        self.workers: list[Worker] = [
-            self.marked,
-            Producing(recorder, bootstrap, "p2", PARTITIONS, records_per_s // 2),
-            Following(recorder, bootstrap, PARTITIONS),
-            Watching(recorder, bootstrap, PARTITIONS),
-            Member(recorder, bootstrap, "m1", 30.0),
-            Member(recorder, bootstrap, "m2", 8.0),
-        ]
-
-    def start(self) -> None:
-        for worker in self.workers:
-            worker.start()
-        self.marked.mark(time.monotonic())
-        self.marked.wait_for_marks()
-
-    def finish(self) -> None:
-        for worker in self.workers:
-            worker.stopping.set()
-        for worker in self.workers:
-            worker.finish()
-
-    def trouble(self) -> list[str]:
-        return [line for worker in self.workers for line in worker.trouble]
-
-    def check_alive(self) -> None:
-        if dead := [worker.name for worker in self.workers if not worker.is_alive()]:
-            raise HangError(f"ended before its time: {', '.join(dead)}: {self.trouble()[-3:]}")
-        if self.recorder.contradictions:
-            raise HangError(f"the load contradicts itself: {self.recorder.contradictions[0]}")
-
-
-def create_topic(bootstrap: str, **settings: str) -> None:
-    """Create the topic; a setting's dots are written as underscores."""
-    # Not impatient: nothing is measured yet, and a question that was given up would be asked again too late.
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    config = {name.replace("_", "."): value for name, value in settings.items()}
-    topic = NewTopic(TOPIC, PARTITIONS, 3, config=config)
-    for future in admin.create_topics([topic], operation_timeout=30).values():
-        future.result(60)
-
-
-def wait_whole(bootstrap: str, limit_s: float = WAIT_LIMIT_S) -> dict[int, int]:
-    """Wait until every replica of every partition is in sync, as clients see it; return the leaders.
-
-    Raises:
-        HangError: they are not within the limit.
-    """
-    admin = AdminClient({**IMPATIENT, "bootstrap.servers": bootstrap})
-    deadline = time.monotonic() + limit_s
-    found: dict[int, Any] = {}
-    while True:
-        try:
-            found = admin.list_topics(TOPIC, timeout=5).topics[TOPIC].partitions
-            if len(found) == PARTITIONS and all(len(p.isrs) == 3 and p.leader > 0 for p in found.values()):
-                return {number: p.leader for number, p in found.items()}
-        except KafkaException:
-            pass  # Whoever was asked is not there, or not yet; the next answer counts.
-        if time.monotonic() > deadline:
-            state = {number: (p.leader, list(p.isrs)) for number, p in found.items()}
-            raise HangError(f"not in sync after {limit_s:.0f} s; leader and in-sync replicas: {state}")
-        time.sleep(0.05)
 
 
 def strike(
@@ -135,7 +48,7 @@ def strike(
     watch: InSyncWatch | None = None,
 ) -> tuple[str, Pause]:
     """Run one round; return whom it struck and what it cost. `watch` is told who has an excuse."""
-    leaders = wait_whole(load.bootstrap)
+    leaders = wait_whole(machines.bootstrap)
     time.sleep(SETTLE_S)
     load.check_alive()
     scene = torture_faults.Scene(machines, chance, leaders)
@@ -160,12 +73,6 @@ def strike(
     slowest = max(waits, key=lambda partition: waits[partition])
     name, seconds = name_of(slowest), waits[slowest]
     return target, Pause(name, seconds, phases_of(logs.lines(), name, struck_at, seconds))
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed."""
-    ranked = sorted(values)
-    return ranked[max(0, math.ceil(len(ranked) * share) - 1)]
 
 
 def report(pauses: dict[str, list[Pause]]) -> list[dict[str, Any]]:
@@ -200,8 +107,7 @@ def round_trip_s(options: argparse.Namespace) -> float:
 def run_rounds(
     options: argparse.Namespace,
     faults: list[torture_faults.Fault],
-    machines: Machines,
-    recorder: Recorder,
+    trial: Trial,
     pauses: dict[str, list[Pause]],
 ) -> list[str]:
     """Run all rounds, fill `pauses`, and return who was out of sync, and what was refused for it, without a fault.
@@ -210,12 +116,14 @@ def run_rounds(
         RuntimeError: something hung, or a broker did not start.
     """
     chance = random.Random(options.seed)
+    machines, recorder = trial.machines, trial.recorder
     print(f"three brokers ready in {machines.start():.2f} s")
     create_topic(machines.bootstrap, min_insync_replicas="2")
     wait_whole(machines.bootstrap)
     lag_max_s = int(machines.settings[LAG_MAX]) / 1000
     watch = InSyncWatch(machines.bootstrap, [one.log for one in machines.all], lag_max_s, round_trip_s(options))
-    load, steady = Load(recorder, machines.bootstrap, options.records_per_s), Steady(machines.bootstrap)
+    load = whole_load(recorder, machines.bootstrap, options.records_per_s)
+    steady = Steady(machines.bootstrap)
     load.start()
     steady.start()
     watch.start()
@@ -238,7 +146,7 @@ def run_rounds(
     load.finish()
     steady.finish()
     without_excuse = watch.finish()
-    wait_whole(load.bootstrap)
+    wait_whole(machines.bootstrap)
     audit(recorder, machines.bootstrap, "audit", [0] * PARTITIONS)
     for line in load.trouble()[:20]:
         print(f"note: {line}")
@@ -249,48 +157,24 @@ def run_rounds(
 def run(options: argparse.Namespace, faults: list[torture_faults.Fault], folder: Path) -> int:
     settings = {LAG_MAX: str(LAG_MAX_MS), **link_settings(options.link_delay, options.link_jitter)}
     settings |= dict(item.split("=", 1) for item in options.settings)
-    machines = Machines(folder, settings=settings, wire_delay_ms=options.wire_delay)
-    recorder = Recorder(Path(options.history) if options.history else folder / "history.jsonl")
+    trial = Trial(folder, settings, options.history, options.wire_delay)
     pauses: dict[str, list[Pause]] = defaultdict(list)
-    hung, without_excuse = "", list[str]()
-    try:
-        without_excuse = run_rounds(options, faults, machines, recorder, pauses)
-    except RuntimeError as error:  # HangError, or a broker that does not start
-        hung = str(error)
-        print(f"HUNG: {hung}", file=sys.stderr)
-        for machine in machines.all:
-            print(f"broker {machine.node_id} last said: {machine.last_words()}", file=sys.stderr)
-    finally:
-        machines.mend_links()
-        machines.stop()
-        recorder.close()
-    summary = recorder.checker.summary()
-    for line in (*recorder.checker.violations[:20], *without_excuse[:20]):
+    without_excuse: list[str] = []
+    with trial.running():
+        without_excuse = run_rounds(options, faults, trial, pauses)
+    summary = trial.judge()
+    for line in without_excuse[:20]:
         print(line, file=sys.stderr)
     print(verdict(summary))
     rows = report(pauses)
     if options.json:
-        found = {"hung": hung, "without_excuse": without_excuse, "by_fault": rows, **summary._asdict()}
+        found = {"hung": trial.hung, "without_excuse": without_excuse, "by_fault": rows, **summary._asdict()}
         Path(options.json).write_text(json.dumps(found, indent=2) + "\n")
-    failed = bool(hung or without_excuse or summary.violations or summary.unread)
+    failed = bool(trial.hung or without_excuse or summary.violations or summary.unread)
     if failed:
         print(f"again: scripts/torture {' '.join(sys.argv[1:])}", file=sys.stderr)
-        leave_evidence(folder, recorder.path)
+        trial.leave_evidence()
     return FAILED if failed else 0
-
-
-def leave_evidence(folder: Path, history: Path) -> None:
-    """Copy the history and what the brokers logged to a directory that stays, and name it."""
-    left = Path(tempfile.mkdtemp(prefix="barnabas-torture-failed-"))
-    for file in (history, *folder.glob("machine-*/broker.*")):
-        shutil.copy(file, left / f"{file.parent.name}-{file.name}")
-    print(f"history and logs: {left}", file=sys.stderr)
-
-
-def cannot(program: str, error: MissingError) -> int:
-    """Say why this computer cannot do what was asked for; return the exit status."""
-    print(f"{program}: {error}; all that is missing: {missing() or 'nothing'}", file=sys.stderr)
-    return CANNOT
 
 
 def choose(options: argparse.Namespace) -> list[torture_faults.Fault]:

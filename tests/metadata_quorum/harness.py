@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
+from raftlog.multiraft.fakes import MemoryLog, MemoryStorage
+
 from barnabas_metadata_quorum.active_controller import Clocks
 from barnabas_metadata_quorum.controller.commands import CreatedTopic, NewTopic
 from barnabas_metadata_quorum.controller.controller import ControllerConfig
@@ -20,7 +22,6 @@ from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
 from barnabas_metadata_quorum.service import Membership, MetadataLog, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
-from barnabas_raftlog.errors import StorageFailedError
 from barnabas_raftlog.links.links import Links, NodeAddress, monotonic_ms
 from barnabas_raftlog.log.machine.files import OsFiles
 from barnabas_raftlog.log.machine.worker import ThreadWorker, Worker
@@ -28,16 +29,7 @@ from barnabas_raftlog.log.storage import Storage, StorageConfig
 from barnabas_raftlog.multiraft.interfaces import GroupStorage
 from barnabas_raftlog.multiraft.multiraft import MultiRaft
 from barnabas_raftlog.raft.core import Timing
-from barnabas_raftlog.raft.membership import NOBODY, Configuration, ConfigurationHistory
-from barnabas_raftlog.raft.messages import Buffer, Entry, Fact, GroupId, HardState, Place
-from barnabas_raftlog.records.header import (
-    HEADER_BYTES,
-    ControlKind,
-    control_frame,
-    next_offset,
-    parse_header,
-    stamp,
-)
+from barnabas_raftlog.raft.messages import Entry, Fact
 
 T = TypeVar("T")
 CLUSTER = "cluster-1"
@@ -66,143 +58,12 @@ class InlineWorker:
         self.release()
 
 
-class MemoryLog:
-    """A log whose every append is durable at once."""
-
-    def __init__(self) -> None:
-        self.all: list[Entry] = []
-        self.start_index = self.start_term = self.start_offset = 0
-        self.failed: StorageFailedError | None = None
-        self.is_uncertain = self.is_blank = self.may_forget = False
-        self.on_loaded: Callable[[GroupId], None] | None = None
-        self.on_failed: Callable[[GroupId, StorageFailedError], None] | None = None
-        self._members = ConfigurationHistory()
-
-    @property
-    def configuration(self) -> Configuration:
-        return self._members.newest
-
-    @property
-    def configuration_index(self) -> int:
-        return self._members.newest_index
-
-    def configuration_at(self, index: int) -> Configuration:
-        return self._members.at(index)
-
-    def begin_with(self, configuration: Configuration) -> None:
-        if not self.configuration.voters:
-            self._members.restart(0, configuration)
-
-    def became_certain(self) -> None:
-        self.is_uncertain = self.is_blank = False
-
-    @property
-    def first_index(self) -> int:
-        return self.start_index + 1
-
-    @property
-    def last_index(self) -> int:
-        return self.start_index + len(self.all)
-
-    durable_index = last_index
-    partial_since = None
-
-    @property
-    def last_term(self) -> int:
-        return self.all[-1].term if self.all else self.start_term
-
-    def term_at(self, index: int) -> int | None:
-        if index == self.start_index:
-            return self.start_term
-        return self.all[index - self.first_index].term if self.first_index <= index <= self.last_index else None
-
-    def entries(self, start_index: int, bytes_max: int) -> Sequence[Entry] | None:
-        return self.all[start_index - self.first_index :][:100]
-
-    def offset_after(self, index: int) -> int:
-        return self.start_offset if index == self.start_index else next_offset(self.all[index - self.first_index].frame)
-
-    def append_batch(self, term: int, frame: bytearray | memoryview) -> Entry:
-        stamp(frame, self.offset_after(self.last_index), term)
-        return self._add(Entry(self.last_index + 1, term, bytes(frame)))
-
-    def append_control(self, term: int, kind: ControlKind, body: bytes = b"") -> Entry:
-        frame = control_frame(self.offset_after(self.last_index), term, kind, body)
-        return self._add(Entry(self.last_index + 1, term, frame))
-
-    def append(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._add(Entry(entry.index, entry.term, bytes(entry.frame)))
-
-    def _add(self, entry: Entry) -> Entry:
-        assert entry.index == self.last_index + 1
-        self.all.append(entry)
-        header = parse_header(entry.frame)
-        if header.is_raft_control and entry.frame[HEADER_BYTES] == ControlKind.MEMBERSHIP:
-            self._members.assign(entry.index, Configuration.decode(entry.frame[HEADER_BYTES + 1 :]))
-        return entry
-
-    def truncate_from(self, index: int) -> None:
-        del self.all[index - self.first_index :]
-        self._members.truncate_from(index)
-
-    def install_snapshot(
-        self,
-        index: int,
-        term: int,
-        end_offset: int,
-        state: Buffer = b"",
-        configuration: Configuration = NOBODY,
-        *,
-        partial_since: Place | None = None,
-    ) -> None:
-        assert partial_since is None
-        self.all.clear()
-        self.start_index, self.start_term, self.start_offset = index, term, end_offset
-        self._members.restart(index, configuration if configuration.voters else self.configuration)
-
-    def limit_segments(self, segment_bytes: int) -> None:
-        raise AssertionError("the metadata group has no witness")
-
-    def drop_prefix(self, index: int, *, partial_since: Place | None = None) -> None:
-        assert partial_since is None
-        kept = self.all[index - self.start_index :]
-        term, offset = self.term_at(index), self.offset_after(index)
-        assert term is not None
-        self.all, self.start_index, self.start_term, self.start_offset = kept, index, term, offset
+class ReplayedLog(MemoryLog):
+    """A log in memory that a node can read again when it starts."""
 
     async def replay(self, from_index: int) -> AsyncIterator[Entry]:
-        for entry in self.all[from_index - self.first_index :]:
+        for entry in self.items[from_index - self.first_index :]:
             yield entry
-
-
-class MemoryStorage:
-    """Hard states and one log, all durable at once."""
-
-    def __init__(self) -> None:
-        self.log = MemoryLog()
-        self.hard_states: dict[GroupId, HardState] = {}
-        self.durable_ticket = 0
-        self.on_failed: Callable[[StorageFailedError], None] | None = None
-        self.on_recovered: Callable[[], None] | None = None
-        self.failed: StorageFailedError | None = None
-        self.lacks_room = False
-        self.directory_id = uuid.uuid4().bytes
-
-    def hard_state(self, group: GroupId) -> HardState:
-        return self.hard_states.get(group, HardState(0, None))
-
-    def save_hard_state(self, group: GroupId, hard_state: HardState) -> None:
-        self.hard_states[group] = hard_state
-
-    def ticket(self) -> int:
-        return 0
-
-    def take_durable(self) -> list[GroupId]:
-        return []
-
-    def flush(self) -> None:
-        """Everything is durable already."""
 
 
 class Disk:
@@ -211,13 +72,11 @@ class Disk:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = str(directory)
-        self.storage: GroupStorage = MemoryStorage()
+        storage = MemoryStorage()
+        storage.directory_id = uuid.uuid4().bytes
+        self.log = ReplayedLog()
+        self.storage: GroupStorage = storage
         self.worker: Worker = InlineWorker()
-
-    @property
-    def log(self) -> MemoryLog:
-        assert isinstance(self.storage, MemoryStorage)
-        return self.storage.log
 
     async def open(self, on_durable: Callable[[], None]) -> MetadataLog:
         return self.log
@@ -265,7 +124,12 @@ class Node:
         log = await disk.open(self._on_durable)
         rng = Random(node_id * 1_000 + self.incarnation)
         self.multiraft = MultiRaft(
-            *(node_id, disk.storage, self.links, Timing(), monotonic_ms, rng),
+            node_id,
+            disk.storage,
+            self.links,
+            Timing(),
+            monotonic_ms,
+            rng,
             lambda _group, fact: self.facts.append(fact),
         )
         self.service = MetadataService(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from machines import cluster_handle
-from trials import group_rounds, group_scale, group_watch
+from trials.groups import rounds, scale, watch
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
@@ -19,44 +19,44 @@ def own_cluster() -> Iterator[cluster_handle.ClusterHandle]:
 
 
 def test_a_busy_group_outlives_its_coordinators(own_cluster: cluster_handle.ClusterHandle) -> None:
-    pauses, wrong = group_rounds.rounds(own_cluster, 2, 3, "cooperative-sticky", 200)
+    pauses, wrong = rounds.rounds(own_cluster, 2, 3, "cooperative-sticky", 200)
     assert len(pauses) == 2
     assert not wrong
 
 
 def test_many_groups_hold_through_a_coordinators_death(own_cluster: cluster_handle.ClusterHandle) -> None:
-    assert not group_scale.many_groups(own_cluster, 40, 1, 0.5)
+    assert not scale.many_groups(own_cluster, 40, 1, 0.5)
 
 
 def test_a_large_group_holds_through_its_coordinators_death(own_cluster: cluster_handle.ClusterHandle) -> None:
-    assert not group_scale.large_group(own_cluster, 12, 24, 1, 0.5)
+    assert not scale.large_group(own_cluster, 12, 24, 1, 0.5)
 
 
-def handed(member: str, generation: int, partition: int, first: int, last: int, at: float) -> group_watch.Line:
+def handed(member: str, generation: int, partition: int, first: int, last: int, at: float) -> watch.Line:
     line = {"what": "handed", "group": "g", "member": member, "generation": generation, "at": at}
     return line | {"handed": {str(partition): [first, last]}}
 
 
-def committed(partition: int, offset: int, at: float) -> group_watch.Line:
+def committed(partition: int, offset: int, at: float) -> watch.Line:
     return {"what": "committed", "group": "g", "member": "a", "committed": {str(partition): offset}, "at": at}
 
 
 def test_the_checks_see_two_owners() -> None:
     alone = [handed("a", 1, 0, 0, 4, 1.0), handed("a", 1, 1, 0, 4, 1.0), handed("b", 2, 0, 5, 9, 2.0)]
-    assert not group_watch.check_owners(alone)
-    assert group_watch.check_owners([*alone, handed("b", 1, 1, 5, 9, 1.5)]), "two in one generation"
-    assert group_watch.check_owners([*alone, handed("a", 1, 0, 5, 9, 3.0)]), "the old owner after the new one"
+    assert not watch.check_owners(alone)
+    assert watch.check_owners([*alone, handed("b", 1, 1, 5, 9, 1.5)]), "two in one generation"
+    assert watch.check_owners([*alone, handed("a", 1, 0, 5, 9, 3.0)]), "the old owner after the new one"
 
 
 def test_the_checks_see_a_commit_go_back() -> None:
     lines = [committed(0, 5, at=1.0), committed(0, 9, at=2.0)]
-    seen = [group_watch.Observation(0, 5, began=1.5), group_watch.Observation(0, 9, began=1.6)]
-    assert not group_watch.check_commits(lines, [*seen, group_watch.Observation(0, 9, began=2.5)])
-    assert group_watch.check_commits(lines, [*seen, group_watch.Observation(0, 5, began=2.5)])
+    seen = [watch.Observation(0, 5, began=1.5), watch.Observation(0, 9, began=1.6)]
+    assert not watch.check_commits(lines, [*seen, watch.Observation(0, 9, began=2.5)])
+    assert watch.check_commits(lines, [*seen, watch.Observation(0, 5, began=2.5)])
 
 
 def test_the_checks_see_a_gap_and_count_what_came_twice() -> None:
     lines = [handed("a", 1, 0, 0, 4, 1.0), handed("a", 1, 0, 3, 6, 2.0)]
-    assert group_watch.check_whole(lines, {0: 7}) == ([], 2)
-    assert group_watch.check_whole(lines, {0: 8})[0], "the end is missing"
-    assert group_watch.check_whole([*lines, handed("b", 2, 0, 8, 9, 3.0)], {0: 10})[0], "7 is missing"
+    assert watch.check_whole(lines, {0: 7}) == ([], 2)
+    assert watch.check_whole(lines, {0: 8})[0], "the end is missing"
+    assert watch.check_whole([*lines, handed("b", 2, 0, 8, 9, 3.0)], {0: 10})[0], "7 is missing"

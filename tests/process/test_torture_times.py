@@ -6,8 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from trials import faults as torture_faults
-from trials.times import LogReader, Pause, Phases, medians, phases_of
-from trials.torture import percentile
+from trials.times import LogReader, Pause, Phases, medians, percentile, phases_of
 
 STRUCK = datetime(2026, 3, 1, 12, 0, 0)  # noqa: DTZ001 - brokers log local time
 LINES = """\

@@ -1,1 +1,1 @@
-"""What the active controller decides, all of it pure. Begin with `controller`."""
+"""The active controller's decisions, all of them pure. Begin with `controller`."""

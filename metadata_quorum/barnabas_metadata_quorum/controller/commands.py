@@ -1,4 +1,4 @@
-"""What the controller can be asked, what it answers, and how it says no. Pure.
+"""The controller's commands, its answers, and its refusals. Pure.
 
 Commands travel from any node to the active controller as msgpack and are decided by `controller.decide`. A command
 that names many items (topics to create, topics to delete) is answered per item, as Kafka does: one bad name harms
@@ -10,8 +10,8 @@ gets the first answer instead of TOPIC_ALREADY_EXISTS. Answers are kept for the 
 and `image.ANSWERS_BYTES_MAX` bytes; a retry that comes later than that is decided anew. Topic ids are drawn by the
 submitting node for the same reason: chance stays out of the controller.
 
-A command names at most `NAMED_MAX` items (`check_named`): what it does is one atomic entry of the log, decided and
-applied by everybody. Who passes a client's request on looks at that first, the controller looks again.
+A command names at most `NAMED_MAX` items (`check_named`): its effects are one atomic entry of the log, decided and
+applied by everybody. The node that passes a client's request on checks that first, the controller checks it again.
 
 Commands without a `command_id` are idempotent by nature: registering twice with one incarnation gives the same
 epoch, a heartbeat changes nothing the second time, and a producer-id block allocated twice wastes 1,000 of 2^63.
@@ -80,14 +80,14 @@ __all__ = [
 ]
 
 NAMED_MAX = 10_000
-"""Topics, or partitions to be reassigned, that a command may name; as many partitions may it make (`topics`)."""
+"""Topics, or partitions to be reassigned, that a command may name; it may make as many partitions (`topics`)."""
 CONFIGS_MAX = 100
 """Configurations of one topic that may be named at once: there are fewer (`topic_configs`)."""
 PRODUCER_ID_BLOCK = 1_000  # Kafka's block size: a broker asks once for a thousand producers
 
 
 class RefusalReason(Enum):
-    """Why something was refused, by Kafka's name for it where Kafka has one. The broker maps names to codes."""
+    """The reason of a refusal, by Kafka's name for it where Kafka has one. The broker maps names to codes."""
 
     BROKER_ID_NOT_REGISTERED = "BROKER_ID_NOT_REGISTERED"
     INVALID_CONFIG = "INVALID_CONFIG"
@@ -115,11 +115,13 @@ class Refused(BarnabasError):  # noqa: N818  # an answer, not a fault: it says w
 
     def __init__(self, reason: RefusalReason, message: str, *, outcome_unknown: bool = False) -> None:
         super().__init__(message)
-        self.reason, self.message, self.outcome_unknown = reason, message, outcome_unknown
+        self.reason = reason
+        self.message = message
+        self.outcome_unknown = outcome_unknown
 
 
 def check_named(count: int, what: str = "topics") -> None:
-    """Let nobody name more in one command than that may.
+    """Refuse a command that names more than one command may.
 
     Raises:
         Refused: POLICY_VIOLATION.
@@ -130,7 +132,7 @@ def check_named(count: int, what: str = "topics") -> None:
 
 
 class _Tagged(msgspec.Struct, frozen=True, tag_field="type"):
-    """A value that travels as a msgpack map and says in `type` what it is."""
+    """A value that travels as a msgpack map with its kind in `type`."""
 
 
 class RegisterBroker(_Tagged, frozen=True, tag="register_broker"):
@@ -161,7 +163,7 @@ class ControlledShutdown(_Tagged, frozen=True, tag="controlled_shutdown"):
 
 
 class CheckSessions(_Tagged, frozen=True, tag="check_sessions"):
-    """Fence whoever has not been heard for the session timeout. The active controller asks itself."""
+    """Fence the brokers that were silent for the session timeout. The active controller asks itself."""
 
 
 class NewTopic(msgspec.Struct, frozen=True):
@@ -176,7 +178,7 @@ class NewTopic(msgspec.Struct, frozen=True):
 
 
 class CreateTopics(_Tagged, frozen=True, tag="create_topics"):
-    """Create each topic that can be created; `validate_only` says what would happen."""
+    """Create each topic that can be created; with `validate_only` only say which those are."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
@@ -192,7 +194,7 @@ class NewPartitions(msgspec.Struct, frozen=True):
 
 
 class CreatePartitions(_Tagged, frozen=True, tag="create_partitions"):
-    """Let each topic grow that may; `validate_only` says what would happen."""
+    """Let each topic grow that may; with `validate_only` only say which those are."""
 
     topics: tuple[NewPartitions, ...]
     validate_only: bool = False
@@ -200,7 +202,7 @@ class CreatePartitions(_Tagged, frozen=True, tag="create_partitions"):
 
 
 class ConfigOperation(IntEnum):
-    """What to do with one configuration; the numbers are Kafka's. The last two are for lists."""
+    """A change of one configuration; the numbers are Kafka's. The last two are for lists."""
 
     SET = 0
     DELETE = 1
@@ -209,7 +211,7 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(msgspec.Struct, frozen=True):
-    """One configuration and what becomes of it. `operation` is a `ConfigOperation`, or a client's mistake."""
+    """One configuration and its change. `operation` is a `ConfigOperation`, or a client's mistake."""
 
     name: str
     operation: int = 0
@@ -217,7 +219,7 @@ class ConfigChange(msgspec.Struct, frozen=True):
 
 
 class ConfiguredTopic(msgspec.Struct, frozen=True):
-    """A topic and the changes to it. With `replace` what is not named is as if it had never been set."""
+    """A topic and the changes to it. With `replace` a configuration that is not named counts as never set."""
 
     name: str
     changes: tuple[ConfigChange, ...]
@@ -225,7 +227,7 @@ class ConfiguredTopic(msgspec.Struct, frozen=True):
 
 
 class AlterConfigs(_Tagged, frozen=True, tag="alter_configs"):
-    """Change what is set for each topic where that can be done; `validate_only` says what would happen."""
+    """Change the configurations of each topic that may change; with `validate_only` only say which those are."""
 
     topics: tuple[ConfiguredTopic, ...]
     validate_only: bool = False
@@ -241,7 +243,7 @@ class DeleteTopics(_Tagged, frozen=True, tag="delete_topics"):
 
 
 class Reassignment(msgspec.Struct, frozen=True):
-    """Where one partition is to be, the preferred leader first. None cancels the move that is under way."""
+    """The replicas wanted for one partition, the preferred leader first. None cancels the move that is under way."""
 
     topic: str
     partition: int
@@ -249,7 +251,7 @@ class Reassignment(msgspec.Struct, frozen=True):
 
 
 class AlterReassignments(_Tagged, frozen=True, tag="alter_reassignments"):
-    """Send each partition on its way that may go. `may_change_factor`: also to more or fewer replicas."""
+    """Move each partition that may move. `may_change_factor`: also to more or fewer replicas."""
 
     partitions: tuple[Reassignment, ...]
     may_change_factor: bool = True
@@ -272,7 +274,7 @@ class AllocateProducerIds(_Tagged, frozen=True, tag="allocate_producer_ids"):
 
 
 class ReadIndex(_Tagged, frozen=True, tag="read_index"):
-    """Change nothing, and say how far an image must be to show all that was answered before (Raft thesis, 6.4)."""
+    """Ask for the version of an image that shows all earlier answers (Raft thesis, 6.4); it changes nothing."""
 
 
 Command: TypeAlias = (
@@ -298,14 +300,14 @@ class BrokerRegistration(_Tagged, frozen=True, tag="broker_registration"):
 
 
 class HeartbeatAnswer(_Tagged, frozen=True, tag="heartbeat_answer"):
-    """How the cluster sees the broker."""
+    """The broker's state as the cluster sees it."""
 
     fenced: bool
     shutting_down: bool
 
 
 class SessionsChecked(_Tagged, frozen=True, tag="sessions_checked"):
-    """Which brokers have just been fenced."""
+    """The brokers that have just been fenced."""
 
     fenced: tuple[int, ...]
 
@@ -359,7 +361,7 @@ class AlterConfigsAnswer(_Tagged, frozen=True, tag="alter_configs_answer"):
 
 
 class DeletedTopic(msgspec.Struct, frozen=True):
-    """The fate of one topic named or identified; what is not known is None or zero bytes."""
+    """The fate of one topic named or identified; a name that is not known is None, an id zero bytes."""
 
     name: str | None
     topic_id: bytes
@@ -389,7 +391,7 @@ class AlterReassignmentsAnswer(_Tagged, frozen=True, tag="alter_reassignments_an
 
 
 class MovesFinished(_Tagged, frozen=True, tag="moves_finished"):
-    """How many of the moves were still under way."""
+    """The number of moves that were still under way."""
 
     count: int
 
@@ -408,7 +410,7 @@ class ReadIndexAnswer(_Tagged, frozen=True, tag="read_index_answer"):
 
 
 class Refusal(_Tagged, frozen=True, tag="refusal"):
-    """A `Refused` on its way back; `leader_id` is where to ask instead, if known."""
+    """A `Refused` on its way back; `leader_id` is the node to ask instead, if known."""
 
     reason: RefusalReason
     message: str
@@ -432,7 +434,7 @@ Answer: TypeAlias = (
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer between nodes. Whoever has applied every record below `version` sees what it talks about."""
+    """An answer between nodes. A node that has applied every record below `version` sees its effects."""
 
     version: int
     answer: Answer

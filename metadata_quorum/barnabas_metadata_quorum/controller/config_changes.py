@@ -1,14 +1,15 @@
-"""Changing what is set for topics that exist: what is allowed, and the records that do it. Pure.
+"""Changes of the configurations of topics: the rules, and the records that carry them out. Pure.
 
-Two ways to ask, as in Kafka. *Incremental* changes name what to set, to delete, to append to a list or to take out of
-one. A *replacement* names all that is to be set; what it does not name is as if nobody had ever set it. Either way the
-result is checked as a whole, as on creation, so nothing can be put together in two steps that would be refused in one.
+There are two ways to ask, as in Kafka. *Incremental* changes name configurations to set, to delete, to append to or to
+take items out of. A *replacement* names all that is to be set; any other configuration counts as never set. Either way
+the result is checked as a whole, as on creation, so nothing can be put together in two steps that would be refused in
+one.
 
 `APPEND` and `SUBTRACT` on a list that nobody has set begin with its default.
 
-What cannot change while a topic exists is `flush.mode`: its replicas may be anywhere between two promises then. A
-replacement that does not name it leaves it alone. Internal topics keep their data as long as the coordinators need it,
-whatever is configured, so the configurations that say how long are refused for them.
+`flush.mode` cannot change while a topic exists: its replicas may be anywhere between two promises then. A replacement
+that does not name it leaves it alone. Internal topics keep their data as long as the coordinators need it, so the
+configurations that limit this time are refused for them.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ from .commands import (
 __all__ = ["FIXED", "alter_configs"]
 
 FIXED = frozenset({"flush.mode"})
-"""What is set when a topic is created, and never again."""
+"""Configurations that are set when a topic is created, and never again."""
 
 
 def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tuple[AlteredTopic, ...]]:
@@ -66,7 +67,7 @@ def alter_configs(image: Image, command: AlterConfigs) -> tuple[list[Record], tu
 
 
 def _changed(wanted: ConfiguredTopic, before: Mapping[str, str]) -> dict[str, str]:
-    """Return what is set once the changes are made, by name, or raise `Refused`."""
+    """Return the configurations after the changes, by name, or raise `Refused`."""
     if twice := [name for name, times in Counter(change.name for change in wanted.changes).items() if times > 1]:
         raise Refused(RefusalReason.INVALID_REQUEST, f"Error due to duplicate config keys: {', '.join(twice)}")
     configs = {name: value for name, value in before.items() if not wanted.replace or name in FIXED}
@@ -78,7 +79,8 @@ def _changed(wanted: ConfiguredTopic, before: Mapping[str, str]) -> dict[str, st
 
 
 def _make(change: ConfigChange, configs: dict[str, str]) -> None:
-    name, value = change.name, change.value
+    name = change.name
+    value = change.value
     if change.operation == ConfigOperation.DELETE:
         configs.pop(name, None)
         return

@@ -1,22 +1,22 @@
-"""The controller: a pure function from (image, command, now) to records and an answer. Pure.
+"""Decides commands: an image, a command and the time give records and an answer. Pure.
 
 `decide` looks only at its arguments. The image it is given includes the records that it decided before, committed or
 not: the driver keeps that *speculative* image, proposes in the order of deciding, and answers nobody before the
 commit. So two commands in flight can never both create one topic, and the leader need not wait for one commit to
 decide the next.
 
-What is soft (sessions) is changed in place by the commands that are about it; what is replicated changes only by
-way of the returned records. A command that is refused changes neither.
+Soft state (sessions) is changed in place, by the commands that are about it; replicated state changes only by way of
+the returned records. A command that is refused changes neither.
 
-Brokers. A registration gets an epoch, the offset of its own record, and starts fenced; the first heartbeat that
-shows the broker to have applied its own registration unfences it. Whoever speaks with an older epoch gets
+*Brokers.* A registration gets an epoch, the offset of its own record, and starts fenced; the first heartbeat that
+shows the broker to have applied its own registration unfences it. A command with an older epoch gets
 STALE_BROKER_EPOCH: another process has taken that node id. A broker that shuts down is first avoided by placement
 while its leaderships move (the broker moves them, Raft group by Raft group), then fenced.
 
-Topics are decided in `topics.py`, moves of partitions in `reassignments.py`, sessions are kept in `sessions.py`.
+Topics are decided in `topics`, moves of partitions in `reassignments`; sessions are kept in `sessions`.
 
-Retries. A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
-One that changes something leaves its answer beside its effects, in the same frame.
+*Retries.* A command with a `command_id` whose answer is still in the image is answered from there and does nothing.
+A command that changes something leaves its answer beside its effects, in the same frame.
 
 Not here: partition leaders (each group elects its own), repair, quotas, ACLs.
 """
@@ -83,10 +83,10 @@ PRODUCER_ID_MAX = 2**63 - 1
 
 
 class ControllerConfig(msgspec.Struct, frozen=True):
-    """What a topic gets that does not say, how long a silent broker is believed, and how much the cluster may have.
+    """The defaults of new topics, the time for which a silent broker is believed, and the limits of the cluster.
 
     A default replication factor of 0 means three, or as many as there are registered brokers. Right after the first
-    start that may be one: whoever creates topics by itself then had better state a number.
+    start that may be one: a program that creates topics then had better state a number.
     """
 
     default_partitions: int = 1
@@ -101,7 +101,7 @@ class ControllerConfig(msgspec.Struct, frozen=True):
 
     @property
     def beat_s(self) -> float:
-        """How often brokers send heartbeats and the controller looks: six times in a session, at least twice a second.
+        """The interval of heartbeats and of the controller's looks: six in a session, and at least two a second.
 
         A controller that looks less than twice in a session takes itself for stopped (see `sessions`).
         """
@@ -121,7 +121,7 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
     Args:
         image: Includes every record decided before, committed or not.
         sessions: Changed in place, only by commands about brokers that are not refused.
-        command: What is asked.
+        command: The question.
         config: The active controller's settings; only answers and records depend on them, never `apply`.
         now_ms: Monotonic.
 
@@ -150,9 +150,9 @@ def decide(image: Image, sessions: Sessions, command: Command, config: Controlle
 
 
 def decide_topics(image: Image, command: TopicCommand, config: ControllerConfig) -> Generator[None, None, Decision]:
-    """As `decide`, for commands about topics, some of which take long: yields between pieces of the work.
+    """Decide as `decide` does, a command about topics, which may take long: yields between pieces of the work.
 
-    What is decided is right if no topic has changed meanwhile. Brokers may have.
+    The decision is right if no topic has changed meanwhile. Brokers may have changed.
     """
     before = _answered_before(image, command.command_id)
     if before is not None:
@@ -293,7 +293,8 @@ def _allocate_producer_ids(image: Image, command: AllocateProducerIds) -> Decisi
             RefusalReason.INVALID_REQUEST,
             f"{command.count} producer ids: 1 to {PRODUCER_IDS_PER_COMMAND_MAX} at a time",
         )
-    first, end = image.next_producer_id, image.next_producer_id + command.count
+    first = image.next_producer_id
+    end = image.next_producer_id + command.count
     if end > PRODUCER_ID_MAX:
         raise Refused(RefusalReason.INVALID_REQUEST, "all 2^63 producer ids have been given out")
     return Decision((ProducerIdsAllocated(end),), ProducerIdBlock(first, command.count))

@@ -1,16 +1,16 @@
-"""A command that names much as several that name little, one after the other, and their answers as one. Pure.
+"""Divides a command that names much into small ones, and joins their answers. Pure.
 
-What a client asks for in one request may name ten thousand topics. Each is decided for itself, as Kafka does, so
-nothing is promised about all of them together. A part is a command of its own: it has its own id and answer, is one
-small entry of the log, and is applied by every node before the next one is asked for. So neither the controller nor
-those who follow it have to do more in one go than a part is worth, and others are served in between; and who looks
-meanwhile sees topics that are there, with all of their partitions, and others that are not there yet.
+One request of a client may name ten thousand topics. Each topic is decided for itself, as Kafka does, so nothing is
+promised about all of them together. A part is a command of its own: it has its own id and answer, is one small entry
+of the log, and is applied by every node before the next part is asked for. So neither the controller nor its followers
+have to do more in one go than a part is worth, and others are served in between. An image of that time shows topics
+that are there, with all of their partitions, and lacks others.
 
-A part is as many items as weigh at most `WEIGHT_MAX` together, or a single one that weighs more: a topic is never
-divided, and is decided in pieces where it has many partitions. A part that is refused as a whole is refused for each of
-its items. What is bounded for a request as a whole is looked at before the first part goes (`check_whole`).
+A part is as many items as weigh at most `WEIGHT_MAX` together, or a single heavier one: a topic is never divided, and
+is decided in pieces if it has many partitions. If a part is refused as a whole, each of its items is refused. The
+limits of a request as a whole are checked before the first part goes (`check_whole`).
 
-Whoever names something twice must not expect the controller to notice, unless it is the first part that names both.
+The controller notices that a request names something twice only if one part has both.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ from .topics import check_asked_for, growth, partitions_asked_for
 __all__ = ["WEIGHT_MAX", "Divided", "check_whole", "parts_of", "refused_part", "together"]
 
 WEIGHT_MAX = 20
-"""Measured: 20 new topics take the controller 2 to 3 ms, what else is asked about a topic a tenth of that."""
+"""Measured: 20 new topics take the controller 2 to 3 ms, any other command about 20 topics a tenth of that."""
 CHECKED_AT_ONCE = 1_000
 
 Divided = CreateTopics | CreatePartitions | AlterConfigs | DeleteTopics | AlterReassignments
@@ -59,7 +59,7 @@ Item = TypeVar("Item")
 
 
 def check_whole(command: Divided, image: Image) -> Generator[None, None, None]:
-    """Let nobody ask for more in one command than that may; `image` is as new as this node has it.
+    """Refuse a request for more than one command may have; `image` is this node's newest.
 
     Yields between pieces of the work.
 
@@ -93,7 +93,7 @@ def _sum_of(counts: Iterable[int]) -> Generator[None, None, int]:
 
 
 def parts_of(command: Divided, image: Image) -> Iterator[Divided]:
-    """Yield the parts, at least one; what a topic weighs may follow from `image`. All items are in their order."""
+    """Yield the parts, at least one; the weight of a topic may follow from `image`. All items are in their order."""
     if isinstance(command, DeleteTopics):
         if command.names or not command.topic_ids:
             yield from (DeleteTopics(names) for names in _divided(command.names, _one))
@@ -103,13 +103,17 @@ def parts_of(command: Divided, image: Image) -> Iterator[Divided]:
     weigh: Callable[[Any], int]
     match command:
         case CreateTopics():
-            field, weigh = "topics", _weight_of_new
+            field = "topics"
+            weigh = _weight_of_new
         case CreatePartitions():
-            field, weigh = "topics", partial(_weight_of_growth, image)
+            field = "topics"
+            weigh = partial(_weight_of_growth, image)
         case AlterConfigs():
-            field, weigh = "topics", _weight_of_changes
+            field = "topics"
+            weigh = _weight_of_changes
         case AlterReassignments():
-            field, weigh = "partitions", _weight_of_move
+            field = "partitions"
+            weigh = _weight_of_move
         case _:
             assert_never(command)
     for items in _divided(getattr(command, field), weigh):
@@ -117,7 +121,7 @@ def parts_of(command: Divided, image: Image) -> Iterator[Divided]:
 
 
 def refused_part(part: Divided, refused: Refused) -> Answer:
-    """Return what a part is answered that was refused as a whole."""
+    """Return the answer to a part that was refused as a whole."""
     why = refused.reason, refused.message
     match part:
         case CreateTopics():
@@ -153,7 +157,8 @@ def _divided(items: Sequence[Item], weigh: Callable[[Item], int]) -> Iterator[tu
         more = weigh(item)
         if part and weight + more > WEIGHT_MAX:
             yield tuple(part)
-            part, weight = [], 0
+            part = []
+            weight = 0
         part.append(item)
         weight += more
     yield tuple(part)

@@ -1,7 +1,7 @@
-"""Where the replicas of new partitions go. Pure, and without chance: the same image gives the same answer.
+"""Places the replicas of new partitions. Pure, and without chance: the same image gives the same answer.
 
-Replicas are chosen one after the other, each time the broker that is best by these wishes, the first wish that
-tells two brokers apart deciding:
+Replicas are chosen one after the other, each time the broker that is best by these wishes; the first wish that tells
+two brokers apart decides:
 
 preferred leader -- an available broker; fewest preferred leaders of this topic, so that the leaders of one topic are
     even within one; fewest in the whole cluster, so that a hundred one-partition topics spread too; fewest replicas
@@ -16,8 +16,8 @@ Kafka), but never so many that the partition could not elect a leader now: a maj
 Brokers without a rack count as one rack of their own, as in Kafka. Racks of unequal size win over even replicas: a
 small rack's brokers hold more, because surviving the loss of a rack is worth more than even disks.
 
-A host is what brokers name as theirs in `advertised.listeners`. A machine with several cores is used by several
-brokers, which fall together: two replicas of a partition share a host only where there are fewer hosts than replicas.
+A broker's host is the one in its `advertised.listeners`. A machine with several cores is used by several brokers,
+which fall together: two replicas of a partition share a host only if there are fewer hosts than replicas.
 
 Not here: moving replicas that exist (reassignment, repair), weights for brokers of unequal size, and the third voter of
 a partition of two replicas (`witnesses`).
@@ -37,7 +37,7 @@ __all__ = ["COUNTED_AT_ONCE", "PLACED_AT_ONCE", "Candidate", "candidates_of", "p
 PLACED_AT_ONCE = 100
 """Partitions between two yields: 15 to 20 us each on three brokers."""
 COUNTED_AT_ONCE = 500
-"""Partitions that there are already, between two yields: 1 to 2 us each."""
+"""Existing partitions between two yields: 1 to 2 us each."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -135,7 +135,8 @@ class _Spread:
     def next_partition(self, replication_factor: int) -> tuple[int, ...]:
         leader = min(self._available, key=self._leader_wishes)
         chosen = [leader]
-        hosts, racks = Counter([leader.host]), Counter([leader.rack])
+        hosts = Counter([leader.host])
+        racks = Counter([leader.rack])
         while len(chosen) < replication_factor:
             follower = min(
                 (candidate for candidate in self._all if candidate not in chosen),
@@ -151,14 +152,16 @@ class _Spread:
 
     def _leader_wishes(self, candidate: Candidate) -> tuple[int, ...]:
         node_id = candidate.node_id
-        # All counts of the whole cluster include what this topic has added so far.
-        leaders, replicas = self._leaders[node_id], self._replicas[node_id]
+        # All counts of the whole cluster include the additions of this topic so far.
+        leaders = self._leaders[node_id]
+        replicas = self._replicas[node_id]
         return leaders, candidate.leaders + leaders, replicas, candidate.replicas + replicas, node_id
 
     def _follower_wishes(
         self, candidate: Candidate, leader: Candidate, hosts: Counter[str], racks: Counter[str | None]
     ) -> tuple[int, ...]:
         node_id = candidate.node_id
-        replicas, together = self._replicas[node_id], self._together[leader.node_id, node_id]
+        replicas = self._replicas[node_id]
+        together = self._together[leader.node_id, node_id]
         taken = hosts[candidate.host], racks[candidate.rack]
         return not candidate.available, *taken, replicas, candidate.replicas + replicas, together, node_id

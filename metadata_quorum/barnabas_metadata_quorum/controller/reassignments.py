@@ -1,28 +1,28 @@
-"""Moving partitions to other brokers: what is allowed, and the records that start, alter, cancel and end it. Pure.
+"""Moves of partitions to other brokers: the rules, and the records of each step. Pure.
 
-A move is written down as what should be (`PartitionMoved`); the leader of the partition's group leads it there and
-reports, and only then are the replicas that were to go taken out of the image (`FinishMoves`). Until that moment they
-keep their data: they may have been voters a moment ago, and a cancelled move may want them back.
+The record of a move says where the partition should be (`PartitionMoved`); the leader of the partition's group leads it
+there and reports, and only then are the replicas that were to go taken out of the image (`FinishMoves`). Until that
+moment they keep their data: they may have been voters a moment ago, and a cancelled move may want them back.
 
-What is asked is checked as Kafka checks it (KIP-455, KIP-860), partition by partition, and with Kafka's words:
+A request is checked as Kafka checks it (KIP-455, KIP-860), partition by partition, and with Kafka's words:
 
 * a target names registered brokers, at least one, none twice; they need not be up;
 * a partition that is on its way already gets a new target, and cancelling that returns it to where it was *before the
   first*: `original` does not change as long as it moves;
-* a target that is where the partition is anyway does nothing; another order only changes who leads by preference.
+* a target that is where the partition is anyway does nothing; another order only changes the preferred leader.
 
 A partition that is to have two replicas is to have a witness, too (`witnesses`), and any other number of replicas none:
-whoever asks where the replicas should be is given one as it is best for that. To ask for the replicas that are there
-anyway is therefore how a witness is added or replaced. A change of the witness alone is a move from where the replicas
-are to where they are; it cannot be called off, only asked for again.
+each request chooses the best witness for its target. A request for the present replicas is therefore how a witness is
+added or replaced. A change of the witness alone is a move from where the replicas are to where they are; it cannot be
+called off, only asked for again.
 
-Where we differ: a move that is called off is a move, too. Kafka drops the replicas that were being added at once; here
-one of them may be a voter by then, so the partition goes back step by step, and is listed until it has arrived. It
-cannot be called off a second time.
+*Where Barnabas differs.* A move that is called off is a move, too. Kafka drops the replicas that were being added at
+once; here one of them may be a voter by then, so the partition goes back step by step, and is listed until it has
+arrived. It cannot be called off a second time.
 
-A finished move ends what `PartitionPlacement.founders` says, for the reason that is given there.
+A finished move ends the `PartitionPlacement.founders`, for the reason that is given there.
 
-Not here: choosing targets (whoever asks does), the steps of a move (`voters.steps`), throttling.
+Not here: choosing targets (the caller does), the steps of a move (`voters.steps`), throttling.
 """
 
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def finish_moves(image: Image, command: FinishMoves) -> tuple[Record, ...]:
 def _checked(
     image: Image, draft: ImageBuilder, wanted: Reassignment, epoch: int, may_change_factor: bool
 ) -> PartitionMoved | None:
-    """Return the record, None when nothing is to be done, or raise `Refused`."""
+    """Return the record, or None if there is nothing to do, or raise `Refused`."""
     named = image.topic_named(wanted.topic)
     if named is None:
         raise Refused(RefusalReason.UNKNOWN_TOPIC, f"Unable to find a topic named {wanted.topic}.")
@@ -99,9 +99,11 @@ def _checked(
     if wanted.replicas is None:
         if partition.move is None or partition.move.target == original:
             raise Refused(RefusalReason.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-        target, known = original, (*partition.former_witnesses, partition.witness)
+        target = original
+        known = (*partition.former_witnesses, partition.witness)
     else:
-        target, known = wanted.replicas, (partition.witness, *partition.former_witnesses)
+        target = wanted.replicas
+        known = (partition.witness, *partition.former_witnesses)
         _check_target(draft, target, len(original), may_change_factor)
     witnessing = [node_id for node_id in known if node_id != NOBODY]
     candidates = candidates_of(draft.brokers, draft.loads)
@@ -121,7 +123,16 @@ def _on_its_way(
     replicas = (*target, *(node_id for node_id in partition.replicas if node_id not in target))
     before = dict.fromkeys((*partition.former_witnesses, partition.witness))
     former = tuple(node_id for node_id in before if node_id not in {witness, NOBODY})
-    return PartitionMoved(*place, epoch, replicas, target, move.original, witness, has_founders, former)
+    return PartitionMoved(
+        *place,
+        epoch,
+        replicas,
+        target=target,
+        original=move.original,
+        witness=witness,
+        has_founders=has_founders,
+        former_witnesses=former,
+    )
 
 
 def _check_target(draft: ImageBuilder, target: Sequence[int], factor: int, may_change_factor: bool) -> None:

@@ -1,9 +1,9 @@
-"""When each broker was last heard: the part of the controller's state that is not replicated. Pure.
+"""The last heartbeat of each broker: the controller's state that is not replicated. Pure.
 
-It lives only while a node is the active controller. A new controller knows nothing of what was heard before it, so
-every broker's session starts when the controller first looks; nobody is fenced for a silence that was another
-controller's. The same holds for a controller that did not run for a while (a stopped process, a sleeping laptop):
-it could not hear, so that time counts against nobody.
+It lives only while a node is the active controller. A new controller knows nothing of earlier heartbeats, so every
+broker's session starts when the controller first looks; nobody is fenced for a silence that was another controller's.
+The same holds for a controller that did not run for a while (a stopped process, a sleeping laptop): it could not hear,
+so that time counts against nobody.
 
 A lost link does not fence. Partitions elect new leaders within a fraction of a second by themselves, so a fence only
 hides the broker from clients and from placement, and both can wait for the session: a short blip of links then

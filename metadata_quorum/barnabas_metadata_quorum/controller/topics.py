@@ -59,7 +59,7 @@ __all__ = [
 
 PARTITIONS_PER_COMMAND_MAX = 10_000  # Kafka's MAX_PARTITIONS_PER_BATCH; so also the largest topic
 TOPIC_ID_BYTES = 16
-AUTOMATIC_REPLICAS = 3  # what survives the loss of a broker without anybody noticing
+AUTOMATIC_REPLICAS = 3  # they survive the loss of a broker without anybody noticing
 TWO_REPLICAS = (
     "2 replicas keep the data when a broker is lost, but the partition stops until it is back: "
     "there is no third broker for a witness; reassign the topic when there is one, or use 3 replicas"
@@ -69,13 +69,13 @@ Assignments = tuple[tuple[int, ...], ...]
 
 
 class ClusterLimits(NamedTuple):
-    """What a cluster may have, the internal topics not counted when they are made."""
+    """The topics and partitions that a cluster may have; internal topics are made in spite of it."""
 
     topics_max: int
     partitions_max: int
 
     def check(self, draft: ImageBuilder, name: str, *, topics: int, partitions: int) -> None:
-        """Let nobody make so many more than there are, by the name of the topic for which.
+        """Refuse so many more of them; `name` is the topic that they are for.
 
         Raises:
             Refused: POLICY_VIOLATION.
@@ -93,7 +93,7 @@ class ClusterLimits(NamedTuple):
 
 
 def check_asked_for(counts: Iterable[int]) -> None:
-    """Let nobody make more partitions in one command than that may.
+    """Refuse a command that makes more partitions than one command may.
 
     Raises:
         Refused: POLICY_VIOLATION.
@@ -143,7 +143,7 @@ def create_topics(
 
 
 def partitions_asked_for(topic: NewTopic) -> int:
-    """Return how many partitions a topic is to have, at least."""
+    """Return the number of partitions that a topic is to have, at least."""
     return max(len(topic.assignments), topic.partition_count, 1)
 
 
@@ -171,7 +171,14 @@ def _checked_creation(
     witnesses = yield from _witnesses_of(draft, assignments, observers_of(configs))
     yield from pause_after(len(assignments))
     directories = _directories_of(draft, assignments, witnesses)
-    return TopicCreated(topic.topic_id, topic.name, assignments, configs, directories, witnesses)
+    return TopicCreated(
+        topic_id=topic.topic_id,
+        name=topic.name,
+        assignments=assignments,
+        configs=configs,
+        directories=directories,
+        witnesses=witnesses,
+    )
 
 
 def _check_name(draft: ImageBuilder, name: str) -> None:
@@ -292,7 +299,7 @@ def create_partitions(
 
 
 def growth(image: Image, wanted: NewPartitions) -> int:
-    """Return by how many partitions a topic is to grow."""
+    """Return the number of partitions by which a topic is to grow."""
     topic = image.topic_named(wanted.name)
     return 0 if topic is None else max(0, wanted.count - len(topic.partitions))
 
@@ -411,7 +418,7 @@ def delete_topics(image: Image, command: DeleteTopics) -> tuple[list[Record], tu
 
 
 def manual_complaint(draft: ImageBuilder, replicas: Sequence[int]) -> str | None:
-    """Return what is wrong with the replicas that somebody chose for a partition of a topic that exists, or None."""
+    """Return the complaint about replicas chosen by hand for a partition of a topic that exists, or None."""
     unknown = [node_id for node_id in replicas if node_id not in draft.brokers]
     twice = [node_id for node_id, times in Counter(replicas).items() if times > 1]
     if not replicas:
@@ -426,7 +433,7 @@ def manual_complaint(draft: ImageBuilder, replicas: Sequence[int]) -> str | None
 def _witnesses_of(
     draft: ImageBuilder, assignments: Assignments, observers: Sequence[int], existing: Iterable[int] = ()
 ) -> Generator[None, None, tuple[int, ...]]:
-    """Return the witnesses of new partitions, as `place_witnesses` does, which all have as many replicas."""
+    """Return the witnesses of new partitions with equally many replicas, as `place_witnesses` does."""
     if not needs_witness(assignments[0]):
         return ()
     candidates = candidates_of(draft.brokers, draft.loads)

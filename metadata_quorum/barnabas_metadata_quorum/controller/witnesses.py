@@ -1,26 +1,26 @@
-"""Which broker votes beside the two replicas of a partition. Pure, and without chance: the same image, the same answer.
+"""Chooses the broker that votes beside two replicas. Pure, and without chance: the same image, the same answer.
 
 Two voters are a majority only together, so a partition of two replicas would stop with either of them. A *witness*, a
 third voter on another broker, keeps only what one of the two still lacks, and serves nobody: with it the partition
-survives the loss of any one broker, for the disk space of two. Who has more replicas than two, or one, needs none.
+survives the loss of any one broker, for the disk space of two. Other numbers of replicas need none.
 
-A witness is on an available broker that is no replica of the partition and does not observe its topic, for who is to be
-read from needs all of the data. Of those it is the best by these wishes, the first one that tells two brokers apart
-deciding:
+A witness is on an available broker that is no replica of the partition and does not observe its topic, because readers
+of an observer need all of the data. Of those it is the best by these wishes; the first one that tells two brokers apart
+decides:
 
 host, rack -- none of the replicas' hosts, then none of their racks. Brokers without a rack share one, as in
     `placement`.
 new partitions -- fewest witnesses of this topic, then of all; fewest replicas of all. A witness is sent everything that
     is written, so it costs the network and the journal what a replica does.
-partitions that exist -- who is the witness, then who was it before the move that is under way; then a broker that is no
+partitions that exist -- the present witness, then the one before the move that is under way; then a broker that is no
     replica, because a replica has to leave the group before it can come back as a witness; then as above.
 
-Ties go to the lower node id. Where nobody can be the witness a new partition has none, and one that exists keeps the
-one that it has, be its broker down, unless that is to be a replica now.
+Ties go to the lower node id. If no broker can be the witness, a new partition has none. A partition that exists then
+keeps its witness, even if that broker is down, unless that is to be a replica now.
 
-A witness is chosen when a partition is created and whenever somebody asks where it should be, also if that is where it
-is: so a topic that was created on two brokers gets its witness, and one on a broker that is lost is replaced. Not here:
-doing that unasked, as nothing replaces a replica unasked either.
+A witness is chosen when a partition is created and whenever a request says where it should be, even if it is there
+already: so a topic that was created on two brokers gets its witness, and a witness on a broker that is lost is
+replaced. Not here: doing that unasked, as nothing replaces a replica unasked either.
 """
 
 from collections import Counter
@@ -53,12 +53,13 @@ def place_witnesses(
     Args:
         assignments: The replicas of the new partitions.
         candidates: All brokers; their counts include the partitions that the topic has already.
-        observers: Who observes the topic.
+        observers: Brokers that observe the topic.
         existing: The witnesses of those partitions.
     """
     if not any(map(needs_witness, assignments)):
         return ()
-    of_topic, added = Counter(existing), Counter[int]()
+    of_topic = Counter(existing)
+    added = Counter[int]()
     witnesses = []
     for index, replicas in enumerate(assignments, 1):
         if not index % PLACED_AT_ONCE:
@@ -92,14 +93,14 @@ def next_witness(
     candidates: Sequence[Candidate],
     observers: Collection[int] = (),
 ) -> int:
-    """Return who should be the witness of a partition that goes to `target`, or `NOBODY`.
+    """Return the witness that a partition should have which goes to `target`, or `NOBODY`.
 
     Args:
-        target: Who should be its replicas.
-        replicas: Who is one, or was before the move that is under way.
-        known: Who is its witness, or was before the move that is under way, the one to prefer first.
+        target: Its replicas in the end.
+        replicas: Its replicas now, and before the move that is under way.
+        known: Its witnesses now and before the move that is under way, the preferred one first.
         candidates: All brokers.
-        observers: Who observes the topic.
+        observers: Brokers that observe the topic.
     """
     if not needs_witness(target):
         return NOBODY

@@ -1,4 +1,4 @@
-"""Metadata records to and from the frames of the log: one record batch per atomic change. Pure.
+"""Encodes metadata records as frames of the log: one record batch per atomic change. Pure.
 
 A frame of the metadata log is an ordinary data frame (records/builder.py): each record's value is one encoded
 metadata record, keys are null. So the tools that read partitions read the metadata log as well.

@@ -1,17 +1,17 @@
-"""The cluster's state at one point of the metadata log: immutable, versioned, the same on every node. Pure.
+"""The cluster's state at one point of the metadata log: immutable and versioned. Pure.
 
 `Image.version` is the number of records ever applied, which is also the offset of the next one: an image at version
 v holds exactly the records below offset v. Two nodes at one version hold equal images, because applying a record
 uses nothing but the record and the image before it.
 
-A batch of records is applied through one `ImageBuilder`, which copies what the batch writes to the first time that it
-does: a fencing copies only the brokers, a new topic a thousandth of the topics (`tables`). So it is with the partitions
-of a topic of which a batch moves many: one copy for all of them.
+A batch of records is applied through one `ImageBuilder`, which copies each collection when the batch first writes to
+it: a fencing copies only the brokers, a new topic a thousandth of the topics (`tables`). If a batch moves many
+partitions of a topic, their list is copied once for all of them.
 
 An image never changes, so it may be read from any task or thread, kept for as long as one likes, and compared by
 identity: `old.topics is new.topics` says that no topic changed.
 
-Not here: who leads a partition. Groups elect their own leaders; see `leaders/table.py`.
+Not here: the leaders of partitions. Groups elect their own leaders; see `leaders/table.py`.
 """
 
 from collections import Counter
@@ -60,8 +60,8 @@ __all__ = [
     "topic_changes",
 ]
 
-# How long the answers to commands are remembered for retries. A retry follows within the timeout of its request
-# (seconds), in which a controller carries out tens of commands; both limits are part of the format: every node must
+# The answers to commands that are remembered for retries. A retry follows within the timeout of its request
+# (seconds), in which a controller carries out tens of commands. Both limits are part of the format: every node must
 # forget the same answers at the same version.
 ANSWERS_MAX = 256
 ANSWERS_BYTES_MAX = 4 << 20
@@ -95,7 +95,7 @@ class Broker(msgspec.Struct, frozen=True):
 class Founders(msgspec.Struct, frozen=True):
     """The voters with which a partition's group began.
 
-    `directories` are those that they had then, shared by all partitions that were created together.
+    `directories` are theirs at that time, shared by all partitions that were created together.
     """
 
     voters: tuple[int, ...]
@@ -104,25 +104,25 @@ class Founders(msgspec.Struct, frozen=True):
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Where a partition is going, and where it returns to if that is cancelled. Both are equal once it was."""
+    """The replicas that a partition moves to, and those it returns to if that is cancelled: then both are equal."""
 
     target: tuple[int, ...]
     original: tuple[int, ...]
 
 
 class PartitionPlacement(msgspec.Struct, frozen=True):
-    """`replicas` is everybody who holds it or is about to; the first one is the preferred leader.
+    """The brokers of one partition. `replicas` hold it, or are about to; the first one is the preferred leader.
 
-    `witness` is who votes beside them, or should. `former_witnesses` did before the move that is under way, or in the
-    course of it: they may vote still, so like replicas that are to go they keep what they have until it is over. The
-    first one is who it was before the move, if that was another.
+    `witness` votes beside them, or should. `former_witnesses` did before the move that is under way, or in the course
+    of it: they may vote still, so like replicas that are to go they keep their data until it is over. The first of them
+    is the witness before the move, if that was another broker.
 
     A partition that stands still has no `move`. One that is on its way keeps its old replicas in `replicas` until its
     group's leader has reported that none of them is a member any more: until then none of their data may go.
 
-    `founders` tells a replica without data what its group began with. They are gone once a move was finished: from
-    then on a broker may have been a member, have left and deleted everything, and be one again, and to begin anew
-    would be to forget what it has promised.
+    `founders` tells a replica without data the members with which its group began. They are gone once a move was
+    finished: from then on a broker may have been a member, have left and deleted everything, and be a member again. If
+    it began anew it would forget its promises.
     """
 
     replicas: tuple[int, ...]
@@ -134,12 +134,12 @@ class PartitionPlacement(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Who should hold it in the end."""
+        """The replicas in the end."""
         return self.replicas if self.move is None else self.move.target
 
     @property
     def adding(self) -> tuple[int, ...]:
-        """Who was not a replica before the move that is under way."""
+        """The replicas that were none before the move that is under way."""
         if self.move is None:
             return ()
         return tuple(node_id for node_id in self.move.target if node_id not in self.move.original)
@@ -157,14 +157,14 @@ class PartitionPlacement(msgspec.Struct, frozen=True):
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """Everybody who votes or may still do; `Topic.hosts_of` knows the observers, too."""
+        """All brokers that vote or may still vote; `Topic.hosts_of` knows the observers, too."""
         if not self.former_witnesses:
             return self.voters
         return tuple(dict.fromkeys((*self.voters, *self.former_witnesses)))
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """One topic; `partitions[p]` is partition p. `configs` holds only what was set for this topic."""
+    """One topic; `partitions[p]` is partition p. `configs` holds only the configurations that were set for it."""
 
     topic_id: bytes
     name: str
@@ -173,7 +173,7 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def observers(self) -> tuple[int, ...]:
-        """Who keeps a copy of every partition of which it is no replica: to be read, never to lead."""
+        """Brokers that keep a copy of every partition of which they are no replica: to be read, never to lead."""
         return observers_of(self.configs)
 
     def hosts_of(self, index: int) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class BrokerLoad(NamedTuple):
-    """How many replicas a broker is meant to hold, how many of them to lead, and of how many more it is the witness."""
+    """The number of replicas that a broker should hold, those it should lead, and partitions it is the witness of."""
 
     replicas: int
     leaders: int
@@ -221,12 +221,14 @@ class _CopyOnWrite(Generic[Key, Value]):
     __slots__ = ("_copied", "now")
 
     def __init__(self, shared: Mapping[Key, Value]) -> None:
-        self.now, self._copied = shared, False
+        self.now = shared
+        self._copied = False
 
     def own(self) -> dict[Key, Value]:
         """Return a dictionary that may be written to."""
         if not self._copied:
-            self.now, self._copied = dict(self.now), True
+            self.now = dict(self.now)
+            self._copied = True
         assert isinstance(self.now, dict)
         return self.now
 
@@ -243,7 +245,7 @@ class ImageBuilder:
         self._version = image.version
         self._brokers = _CopyOnWrite(image.brokers)
         self._topics = TableDraft(image.topics)
-        self._moved: dict[bytes, list[PartitionPlacement]] = {}  # all partitions of topics of which some have moved
+        self._moved: dict[bytes, list[PartitionPlacement]] = {}  # all partitions of topics of which some moved
         self._topic_ids = TableDraft(image.topic_ids)
         self._loads = _CopyOnWrite(image.loads)
         self._next_producer_id = image.next_producer_id
@@ -335,13 +337,13 @@ class ImageBuilder:
         previous = self._brokers.now.get(record.node_id)
         assert previous is None or record.epoch > previous.epoch
         self._brokers.own()[record.node_id] = Broker(
-            record.node_id,
-            record.incarnation,
-            record.epoch,
-            record.host,
-            record.port,
-            record.rack,
-            record.directory_id,
+            node_id=record.node_id,
+            incarnation=record.incarnation,
+            epoch=record.epoch,
+            host=record.host,
+            port=record.port,
+            rack=record.rack,
+            directory_id=record.directory_id,
         )
 
     def _create(self, record: TopicCreated) -> None:
@@ -362,23 +364,25 @@ class ImageBuilder:
     def _move(self, record: PartitionMoved) -> None:
         partitions = self._moved.get(record.topic_id)
         if partitions is None:
-            partitions = self._moved[record.topic_id] = list(self._topics.now[record.topic_id].partitions)
+            partitions = list(self._topics.now[record.topic_id].partitions)
+            self._moved[record.topic_id] = partitions
         before = partitions[record.partition]
         after = PartitionPlacement(
-            record.replicas,
-            Move(record.target, record.original) if record.target else None,
-            record.witness,
-            before.founders if record.has_founders else None,
-            record.epoch,
-            record.former_witnesses,
+            replicas=record.replicas,
+            move=Move(record.target, record.original) if record.target else None,
+            witness=record.witness,
+            founders=before.founders if record.has_founders else None,
+            epoch=record.epoch,
+            former_witnesses=record.former_witnesses,
         )
         partitions[record.partition] = after
         self._count((before,), -1)
         self._count((after,), 1)
 
     def _put_down(self) -> None:
-        """Let the topics say what has moved."""
-        moved, self._moved = self._moved, {}
+        """Give the topics their moved partitions."""
+        moved = self._moved
+        self._moved = {}
         for topic_id, partitions in moved.items():
             topic = self._topics.now[topic_id]
             self._topics.put(topic_id, msgspec.structs.replace(topic, partitions=tuple(partitions)))
@@ -389,8 +393,11 @@ class ImageBuilder:
         self._count(topic.partitions, -1)
 
     def _count(self, partitions: tuple[PartitionPlacement, ...], step: int) -> None:
-        loads, nothing = self._loads.own(), BrokerLoad(0, 0)
-        replicas, leaders, witnesses = Counter[int](), Counter[int](), Counter[int]()
+        loads = self._loads.own()
+        nothing = BrokerLoad(0, 0)
+        replicas = Counter[int]()
+        leaders = Counter[int]()
+        witnesses = Counter[int]()
         # Those that were created together are few different ones (`_founded`).
         times = Counter(map(id, partitions))
         for partition in {id(partition): partition for partition in partitions}.values():
@@ -402,12 +409,13 @@ class ImageBuilder:
         del witnesses[NOBODY]
         for node_id in replicas | witnesses:
             load = loads.get(node_id, nothing)
-            loads[node_id] = now = BrokerLoad(
+            now = BrokerLoad(
                 load.replicas + step * replicas[node_id],
                 load.leaders + step * leaders[node_id],
                 load.witnesses + step * witnesses[node_id],
             )
-            # A broker with nothing has no entry, so that equal states are equal images whatever led to them.
+            loads[node_id] = now
+            # A broker with nothing has no entry, so that equal states are equal images whatever their history.
             if now == nothing:
                 del loads[node_id]
 
@@ -431,7 +439,8 @@ def _founded(record: TopicCreated | PartitionsAdded) -> tuple[PartitionPlacement
             replicas, witness = place
             voters = replicas if witness == NOBODY else (*replicas, witness)
             founders = Founders(voters, witness, record.directories)
-            partition = known[place] = PartitionPlacement(replicas, None, witness, founders)
+            partition = PartitionPlacement(replicas, None, witness, founders)
+            known[place] = partition
         partitions.append(partition)
     return tuple(partitions)
 
@@ -450,7 +459,7 @@ def apply_all(image: Image, records: Iterable[Record]) -> Image:
 
 
 class TopicChanges(NamedTuple):
-    """What a broker must reconcile between two images.
+    """The differences between two images that a broker must reconcile.
 
     `changed`: topics that have more partitions, or partitions elsewhere, as they are now.
     """

@@ -1,22 +1,22 @@
-"""The records of the metadata log: what is stored and replicated. Pure.
+"""The records of the metadata log, which are stored and replicated. Pure.
 
 Each is a msgpack map with a `type` and a `version` beside its own fields. The rules that let versions meet:
 
 * A field may be added with a default without a new version: old nodes skip names that they do not know. So add
   one this way only if ignoring it is harmless.
-* Anything that must not be ignored raises the record's version, or is a new type.
+* A change that must not be ignored raises the record's version, or is a new type.
 * A node that meets a type or version it does not know cannot hold the same image as the others any more. It stops
-  with `UnknownRecordError`, which says what it met; an upgrade is the cure, and its log is intact.
+  with `UnknownRecordError`, which names the record; an upgrade is the cure, and its log is intact.
 
 Records say what *is* now, never what to compute: applying them needs no clock, no chance and no configuration.
 Several records in one frame are one atomic change.
 
-Version 2 of three types came with directories and moves: who registers, and who founds a partition, is named with the
-directory that holds its data. Read from version 1, a directory is `UNKNOWN_DIRECTORY`. Version 2 of a move came with
-witnesses: who reads past the former ones would let them delete what they may still have to vote with.
+Version 2 of three types came with directories and moves: a registration, and the founders of a partition, name the
+directories that hold their data. In a record of version 1, a directory is `UNKNOWN_DIRECTORY`. Version 2 of a move came
+with witnesses: a node that ignored the former ones would let them delete data with which they may still have to vote.
 
-Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; `UnknownRecordError` is
-what an older node will answer when they come.
+Not here: ACLs, SCRAM credentials, client quotas and feature levels have no record types yet; an older node will answer
+`UnknownRecordError` when they come.
 """
 
 from collections.abc import Mapping
@@ -57,13 +57,13 @@ class UnknownRecordError(BarnabasError):
 
 
 class _Record(msgspec.Struct, frozen=True, tag_field="type"):
-    """What all records share on the wire."""
+    """A record as a tagged msgpack map."""
 
 
 class BrokerRegistered(_Record, frozen=True, tag="broker_registered"):
     """A broker process joined, fenced. `epoch` is this record's own offset, so epochs only grow.
 
-    `directory_id` names the disk that it came with: another one under the same node id has lost what the first one had.
+    `directory_id` names the disk that it came with: another disk under the same node id lacks the data of the first.
     """
 
     node_id: int
@@ -85,7 +85,7 @@ class BrokerUnfenced(_Record, frozen=True, tag="broker_unfenced"):
 
 
 class BrokerFenced(_Record, frozen=True, tag="broker_fenced"):
-    """The broker is not to be shown to clients; `cause` is for the person who asks why."""
+    """The broker is not to be shown to clients; `cause` is for a person."""
 
     node_id: int
     epoch: int
@@ -105,8 +105,8 @@ class TopicCreated(_Record, frozen=True, tag="topic_created"):
     """A whole topic: `assignments[p]` are the node ids of partition p, the preferred leader first.
 
     `directories` are those of all brokers named, at this moment: together with the assignment they are the voters that
-    found each partition's group. `witnesses[p]` votes in partition p beside its replicas, `NOBODY` if none does; empty
-    means that no partition has one.
+    found each partition's group. `witnesses[p]` votes in partition p beside its replicas, or is `NOBODY`; no
+    partition has a witness if the tuple is empty.
     """
 
     topic_id: bytes
@@ -119,7 +119,7 @@ class TopicCreated(_Record, frozen=True, tag="topic_created"):
 
 
 class PartitionsAdded(_Record, frozen=True, tag="partitions_added"):
-    """A topic grows: `assignments` and the rest are those of the new partitions, which follow the ones that it has."""
+    """More partitions of a topic: `assignments` and the rest are theirs; they follow the ones that it has."""
 
     topic_id: bytes
     assignments: tuple[tuple[int, ...], ...]
@@ -129,13 +129,13 @@ class PartitionsAdded(_Record, frozen=True, tag="partitions_added"):
 
 
 class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
-    """Where one partition is, and where it is going: all of it, not what changed.
+    """The whole placement of one partition, and of its move, not only the change.
 
-    `replicas` are everybody who holds it or is about to. While it is on its way, `target` is where it is going and
-    `original` where it returns to if that is cancelled; both are empty when it stands still. `epoch` is this record's
-    own offset, by which whoever carries the move out says which move it has finished. Without `has_founders` a replica
-    that has nothing is nobody until the partition's leader brings it in; once that is so, it stays so. `witness` is who
-    should vote beside the replicas, and `former_witnesses` are those that may still do while it is on its way.
+    `replicas` hold it, or are about to. While it is on its way, `target` are its replicas in the end and `original`
+    those it returns to if the move is cancelled; both are empty when it stands still. `epoch` is this record's own
+    offset, by which the group's leader says which move it has finished. Without `has_founders` a replica that has
+    nothing is nobody until the partition's leader brings it in; once that is so, it stays so. `witness` should vote
+    beside the replicas, and `former_witnesses` may still vote while it is on its way.
     """
 
     topic_id: bytes
@@ -151,7 +151,7 @@ class PartitionMoved(_Record, frozen=True, tag="partition_moved"):
 
 
 class TopicConfigured(_Record, frozen=True, tag="topic_configured"):
-    """What is set for a topic from now on: all of it, not what changed."""
+    """All configurations that are set for a topic from now on, not only the change."""
 
     topic_id: bytes
     configs: Mapping[str, str]
@@ -211,7 +211,7 @@ VERSIONS: Mapping[str, int] = {
 
 
 class _Envelope(msgspec.Struct):
-    """The two fields that are read before anything else is believed."""
+    """The two fields that are read before all others."""
 
     type: str
     version: int

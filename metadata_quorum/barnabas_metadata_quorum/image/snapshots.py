@@ -1,4 +1,4 @@
-"""The whole image as bytes and back: versioned, checksummed, in terms of records. Pure.
+"""Encodes the whole image as bytes, and decodes it: versioned, checksummed, in terms of records. Pure.
 
     "BMDS" | u16 format | u32 crc32c of everything behind it | u64 image version | u64 raft index | u64 raft term |
     u32 size, cluster id | then for each record: u32 size, encoded record
@@ -119,13 +119,13 @@ def _records_of(image: Image) -> Iterator[Record]:
     """Yield records that turn an empty image into `image`, but for its version."""
     for _, broker in sorted(image.brokers.items()):
         yield BrokerRegistered(
-            broker.node_id,
-            broker.incarnation,
-            broker.epoch,
-            broker.host,
-            broker.port,
-            broker.rack,
-            broker.directory_id,
+            node_id=broker.node_id,
+            incarnation=broker.incarnation,
+            epoch=broker.epoch,
+            host=broker.host,
+            port=broker.port,
+            rack=broker.rack,
+            directory_id=broker.directory_id,
         )
         if broker.has_served:
             yield BrokerUnfenced(broker.node_id, broker.epoch)
@@ -143,7 +143,7 @@ def _records_of(image: Image) -> Iterator[Record]:
 
 
 def _records_of_topic(topic: Topic) -> Iterator[Record]:
-    """Yield the partitions as they were founded, in runs of those that share their directories, then what has moved."""
+    """Yield the partitions as they were founded, in runs that share their directories, then those that have moved."""
     founders = [
         partition.founders or Founders(partition.replicas, NOBODY, _NO_DIRECTORIES) for partition in topic.partitions
     ]
@@ -157,21 +157,29 @@ def _records_of_topic(topic: Topic) -> Iterator[Record]:
         if created:
             yield PartitionsAdded(topic.topic_id, assignments, directories, witnesses)
         else:
-            yield TopicCreated(topic.topic_id, topic.name, assignments, topic.configs, directories, witnesses)
+            yield TopicCreated(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                assignments=assignments,
+                configs=topic.configs,
+                directories=directories,
+                witnesses=witnesses,
+            )
         created = True
     for index, partition in enumerate(topic.partitions):
-        voters, witness = founders[index].voters, founders[index].witness
+        voters = founders[index].voters
+        witness = founders[index].witness
         as_founded = tuple(voter for voter in voters if voter != witness)
         if partition != PartitionPlacement(as_founded, None, witness, founders[index]):
             target, original = (partition.move.target, partition.move.original) if partition.move else ((), ())
             yield PartitionMoved(
-                topic.topic_id,
-                index,
-                partition.epoch,
-                partition.replicas,
-                target,
-                original,
-                partition.witness,
-                partition.founders is not None,
-                partition.former_witnesses,
+                topic_id=topic.topic_id,
+                partition=index,
+                epoch=partition.epoch,
+                replicas=partition.replicas,
+                target=target,
+                original=original,
+                witness=partition.witness,
+                has_founders=partition.founders is not None,
+                former_witnesses=partition.former_witnesses,
             )

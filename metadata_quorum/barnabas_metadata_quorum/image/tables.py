@@ -1,12 +1,13 @@
-"""A table of very many entries of which each version is kept whole, and shares what is equal with the one before. Pure.
+"""A table of very many entries whose versions share equal parts. Pure.
 
 A dictionary of 100,000 topics takes 10 to 30 ms to copy, and as long to compare with another, because every key and
-every value has to be touched. A `Table` has `BUCKETS` small ones. The next version of it copies the list of them and
-those few that are written to, and what two versions do not have in common is looked for only where they do not share.
+every value has to be touched. A `Table` has `BUCKETS` small ones. The next version copies the list of them and the few
+buckets that are written to; a comparison of two versions looks only at the buckets that they do not share.
 
 Iteration goes bucket by bucket, in each of them in the order of insertion. So equal tables that were written in the
-same order list their entries equally, provided that a key's bucket follows from the key alone (`by_last_bytes`); where
-nobody iterates, `hash` may choose it, which nobody can foresee: who chooses the keys could fill one bucket else.
+same order list their entries equally, provided that a key's bucket follows from the key alone (`by_last_bytes`). If
+nobody iterates, `hash` may choose it, which nobody can foresee: otherwise a client that chooses the keys could fill one
+bucket.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,13 +33,15 @@ class Table(Mapping[Key, Value]):
 
     def __init__(self, number_of: Callable[[Any], int], entries: Mapping[Key, Value] | None = None) -> None:
         """`number_of` gives any number for a key; its last bits are the bucket."""
-        self._number_of, self._count = number_of, 0
+        self._number_of = number_of
+        self._count = 0
         self._buckets: list[dict[Key, Value]] = [_NOTHING] * BUCKETS
         if entries:
             draft = TableDraft(self)
             for key, value in entries.items():
                 draft.put(key, value)
-            self._buckets, self._count = draft.now._buckets, draft.now._count
+            self._buckets = draft.now._buckets
+            self._count = draft.now._count
 
     def __getitem__(self, key: Key) -> Value:
         return self._buckets[self._number_of(key) % BUCKETS][key]
@@ -77,7 +80,8 @@ class TableDraft(Generic[Key, Value]):
     __slots__ = ("_owned", "now")
 
     def __init__(self, table: Table[Key, Value]) -> None:
-        self.now, self._owned = table, set[int]()
+        self.now = table
+        self._owned = set[int]()
 
     def put(self, key: Key, value: Value) -> None:
         bucket = self._own(key)
@@ -95,8 +99,10 @@ class TableDraft(Generic[Key, Value]):
         if not self._owned:
             before = self.now
             self.now = Table(before._number_of)
-            self.now._buckets, self.now._count = before._buckets.copy(), before._count
-        buckets, number = self.now._buckets, self.now._number_of(key) % BUCKETS
+            self.now._buckets = before._buckets.copy()
+            self.now._count = before._count
+        buckets = self.now._buckets
+        number = self.now._number_of(key) % BUCKETS
         if number not in self._owned:
             self._owned.add(number)
             buckets[number] = buckets[number].copy()
@@ -106,7 +112,7 @@ class TableDraft(Generic[Key, Value]):
 def differing(
     old: Mapping[Key, Value], new: Mapping[Key, Value]
 ) -> Iterator[tuple[Mapping[Key, Value], Mapping[Key, Value]]]:
-    """Yield pairs of parts of both, in their order, that hold among them every entry which the two do not share."""
+    """Yield pairs of parts of both, in order; together the pairs hold every entry that the two do not share."""
     if isinstance(old, Table) and isinstance(new, Table) and old._number_of is new._number_of:
         yield from ((mine, other) for mine, other in zip(old._buckets, new._buckets, strict=True) if mine is not other)
     else:
@@ -114,4 +120,4 @@ def differing(
 
 
 _NOTHING: dict[Any, Any] = {}
-"""What every bucket is before something is put there; never written to."""
+"""The bucket without entries, for all buckets at first; never written to."""

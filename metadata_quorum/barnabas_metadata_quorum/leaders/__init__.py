@@ -1,1 +1,1 @@
-"""Who leads which partition, and how every node hears of it."""
+"""The leaders of all partitions: a table, and how every node learns of them."""

@@ -1,31 +1,31 @@
-"""How all nodes learn who leads which partition: leaders say so themselves, to everybody, at once.
+"""Tells every node who leads which partition: leaders say so themselves, at once.
 
 `announce` changes this node's own table immediately and collects the news of one loop iteration into few posts:
 a node that starts leading a thousand partitions sends two messages to each other node, not a thousand. When a node
-becomes live it gets everything that this node leads, so whoever was away, or has been restarted, needs no more than
+becomes live it gets everything that this node leads, so a node that was away, or has been restarted, needs no more than
 that from each live leader. For that the table is gone through in slices, each in an iteration of the loop of its own.
 
-*Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So what was said
-is checked. Every `CHECK_S`, as long as some node has not confirmed it, this node posts to that one the digest of
-what it leads (`LeaderTable.digest_of`), behind everything that it posted before. The other one compares it with the
-digest of what it holds about this node, and answers whether they are equal. If they are, that is the end of it until
-something changes here; else it gets everything again, and also where nobody leads. News of third nodes can make two
-digests differ for a moment or, if nodes cannot reach each other, for longer; so for the same digest the time to the
-next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest, when all nodes are there, there is no
-post and no timer.
+*Posts may be lost*: with a link, when one is congested, or when the other node has too many to serve. So they are
+checked. Every `CHECK_S`, as long as some node has not confirmed it, this node posts to that one the digest of its
+leaderships (`LeaderTable.digest_of`), behind everything that it posted before. The other one compares it with the
+digest of its own entries about this node, and answers whether they are equal. If they are, that is the end of it until
+something changes here; otherwise it gets everything again, and also the partitions without a leader. News of third
+nodes can make two digests differ for a moment or, if nodes cannot reach each other, for longer; so for the same digest
+the time to the next check doubles each time, up to `CHECKS_APART_MAX` times `CHECK_S`. At rest, when all nodes are
+there, there is no post and no timer.
 
 A node that is not live is asked like the others: TCP may reach one whose datagrams do not come through, and clients
 may reach one that its peers take for silent. A node that is down costs a timer, and a post that the links drop, at
 each of those times until it is back.
 
-Within a term, news is numbered by its leader (`version`), so a later in-sync set wins over an earlier one whatever
-way they take. The numbers need not survive a restart: a restarted node leads only in a later term.
+Within a term, news is numbered by its leader (`version`), so a later in-sync set wins over an earlier one by any way.
+The numbers need not survive a restart: a restarted node leads only in a later term.
 
 Entries of deleted topics go when the image says so.
 
 Limits: one entry per announced partition and loop iteration; `ANNOUNCEMENTS_PER_POST` entries (about 25 KB) in one
-post, which whoever gets it takes in in one go; per node and check one post of some 20 bytes, one such answer, and what
-this node leads, if they differ.
+post, which its receiver takes in in one go; per node and check one post of some 20 bytes, one such answer, and all
+leaderships of this node if they differ.
 """
 
 import asyncio
@@ -45,11 +45,13 @@ from .table import NO_LEADER, Announcement, LeaderTable, PartitionKey, decode_an
 
 __all__ = ["LeaderAnnouncer"]
 
-METHOD, CHECK, CHECKED = "leaders", "leaders.check", "leaders.checked"
+METHOD = "leaders"
+CHECK = "leaders.check"
+CHECKED = "leaders.checked"
 CHECK_S = 2.0
 CHECKS_APART_MAX = 32
 ANNOUNCEMENTS_PER_POST = 500  # To take one in takes 5 to 6 us.
-LOOKED_PER_ITERATION = 500  # of the table, for what a node gets that is to have everything
+LOOKED_PER_ITERATION = 500  # entries of the table, for a node that is to have everything
 SWEPT_PER_ITERATION = 500
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ _checked_decoder: msgspec.msgpack.Decoder[tuple[int, bool]] = msgspec.msgpack.De
 
 
 class NodeLinks(Protocol):
-    """The part of `Links` that is used here."""
+    """The part of `Links` that an announcer uses."""
 
     on_peer: list[Callable[[int, bool], None]]
 
@@ -70,23 +72,27 @@ class NodeLinks(Protocol):
 
 
 class ImageSource(Protocol):
-    """The part of `MetadataService` that is used here."""
+    """The part of `MetadataService` that an announcer uses."""
 
     def subscribe(self, subscriber: Callable[[Image, Image], None]) -> None: ...
 
 
 class _Unsure:
-    """A node that has not confirmed what this node leads: what it was asked last, and when it is asked again."""
+    """A node that has not confirmed this node's leaderships: the last question to it, and the turns to the next."""
 
     __slots__ = ("digest", "turns_apart", "turns_left")
 
     def __init__(self) -> None:
-        self.digest, self.turns_apart, self.turns_left = -1, 1, 0
+        self.digest = -1
+        self.turns_apart = 1
+        self.turns_left = 0
 
     def is_due(self, digest: int) -> bool:
         """Count one turn; tell whether to ask now. News is asked about at the next turn."""
         if digest != self.digest:
-            self.digest, self.turns_apart, self.turns_left = digest, 1, 1
+            self.digest = digest
+            self.turns_apart = 1
+            self.turns_left = 1
             return True
         self.turns_left -= 1
         if self.turns_left > 0:
@@ -96,17 +102,18 @@ class _Unsure:
 
 
 class LeaderAnnouncer:
-    """This node's leader table, what it adds to those of others, and what it hears from them."""
+    """This node's leader table, its news to other nodes, and their news."""
 
     def __init__(self, node_id: int, peers: Collection[int], links: NodeLinks, images: ImageSource) -> None:
         self.table = LeaderTable()
-        self._node_id, self._links = node_id, links
+        self._node_id = node_id
+        self._links = links
         self._peers = sorted(set(peers) - {node_id})
         self._version = 0
         self._news: dict[PartitionKey, Announcement] = {}
         self._subscribers: list[Subscriber] = []
         self._unsure: dict[int, _Unsure] = {}
-        # Who is to have everything: what of it is still to be looked at, and whose leaderships that is.
+        # Nodes that are to have everything: the keys that are still to be looked at, and whose leaderships they get.
         self._catching_up: dict[int, tuple[Iterator[PartitionKey], tuple[int, ...]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -123,7 +130,14 @@ class LeaderAnnouncer:
         """
         assert leader_id in {self._node_id, NO_LEADER}
         self._version += 1
-        news = Announcement(topic_id, partition, term, self._version, leader_id, isr)
+        news = Announcement(
+            topic_id=topic_id,
+            partition=partition,
+            term=term,
+            version=self._version,
+            leader_id=leader_id,
+            isr=isr,
+        )
         if not self.table.merge(news):
             return  # A later term is known here already: the caller has not heard of it yet.
         if not self._news:
@@ -132,8 +146,16 @@ class LeaderAnnouncer:
         self._tell([(topic_id, partition)])
 
     def learn(self, topic_id: bytes, partition: int, term: int, leader_id: int, isr: tuple[int, ...]) -> None:
-        """Take in what this node's own replica knows from Raft, sooner than the leader's announcement comes."""
-        if self.table.merge(Announcement(topic_id, partition, term, 0, leader_id, isr)):
+        """Take in the news of this node's own replica, which Raft brings sooner than the leader's announcement."""
+        news = Announcement(
+            topic_id=topic_id,
+            partition=partition,
+            term=term,
+            version=0,
+            leader_id=leader_id,
+            isr=isr,
+        )
+        if self.table.merge(news):
             self._tell([(topic_id, partition)])
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -166,7 +188,8 @@ class LeaderAnnouncer:
         call_each(self._subscribers, lambda subscriber: subscriber(changed))
 
     def _flush(self) -> None:
-        news, self._news = list(self._news.values()), {}
+        news = list(self._news.values())
+        self._news = {}
         self._post(self._peers, news)
         self._doubt(self._peers)
 
@@ -185,7 +208,7 @@ class LeaderAnnouncer:
         self._doubt([peer])
 
     def _post_all(self, peer: int, *leader_ids: int) -> None:
-        """Tell `peer` everything that these lead, in an iteration of the loop each some, the first at once."""
+        """Tell `peer` all leaderships of these, some in each iteration of the loop, the first at once."""
         is_at_it = bool(self._catching_up)
         self._catching_up[peer] = iter(self.table.keys()), leader_ids
         if not is_at_it:
@@ -203,7 +226,7 @@ class LeaderAnnouncer:
             asyncio.get_running_loop().call_soon(self._post_some)
 
     def _doubt(self, peers: Iterable[int]) -> None:
-        """Have these nodes asked, from the next turn on, whether they hold what this node leads."""
+        """Ask these nodes, from the next turn on, whether they know this node's leaderships."""
         if self._closed:
             return
         for peer in peers:
@@ -212,7 +235,7 @@ class LeaderAnnouncer:
             self._timer = asyncio.get_running_loop().call_later(CHECK_S, self.check)
 
     def check(self) -> None:
-        """Take one turn: ask those whose turn it is. Called by the timer."""
+        """Take one turn: ask the nodes that are due. Called by the timer."""
         self._stop_timer()
         digest = self.table.digest_of(self._node_id)
         body = msgspec.msgpack.encode(digest)
@@ -222,7 +245,7 @@ class LeaderAnnouncer:
         self._doubt(())
 
     async def _on_check(self, source: int, body: bytes) -> bytes:
-        """Say whether this node holds of `source` what that one holds."""
+        """Say whether this node holds the same about `source` as that node does."""
         try:
             asked = _check_decoder.decode(body)
         except UNREADABLE as error:
@@ -239,7 +262,7 @@ class LeaderAnnouncer:
             logger.warning("node %d sent an answer about leaders that cannot be read: %s", source, error)
             return b""
         if source not in self._unsure or asked != self.table.digest_of(self._node_id):
-            return b""  # More was said meanwhile: it is asked about that.
+            return b""  # More was said meanwhile: the next question is about that.
         if is_equal:
             del self._unsure[source]
         else:
@@ -267,7 +290,7 @@ class LeaderAnnouncer:
         self._sweep()
 
     def _sweep(self) -> None:
-        """Forget what was known of topics that are gone, a piece in each iteration of the loop."""
+        """Forget topics that are gone, a piece in each iteration of the loop."""
         gone = self.table.sweep(SWEPT_PER_ITERATION)
         for key in gone:
             self._news.pop(key, None)

@@ -1,20 +1,20 @@
-"""Who leads which partition, as far as this node has heard. Pure.
+"""The leaders of all partitions, as far as this node has heard. Pure.
 
 Groups elect their leaders themselves, so this table is hearsay: eventually right, never a promise. Its rules make
-all nodes end with the same table whatever order the news comes in, and however often:
+all nodes end with the same table, in any order of the news and with any repetition:
 
 * of two announcements for one partition the higher term wins: a term has one leader, and a later one deposes it;
 * within a term the higher `version` wins: only that term's leader numbers, so its newest in-sync set stands;
-* what any node relays carries the leader's own term and version, so relaying needs no trust;
+* relayed news carries the leader's own term and version, so relaying needs no trust;
 * a deleted topic's entries go with it, and news of it that comes late stays out: the ids of the last
   `DELETED_TOPICS_MAX` deletions are remembered, and ids are never used twice. A straggler that outlives even that
   costs one unused entry until the next restart.
 
 *Digests.* For each leader the table keeps one number, the sum of a hash of each entry that names it. Two tables with
-the same number hold the same about that leader, so a few bytes tell whether another node has heard all that it said.
+the same number hold the same about that leader, so a few bytes tell whether another node has heard all its news.
 
-A leader that is gone stays listed until its successor speaks; whoever needs to know combines this table with the
-brokers' fencing. `leader_id` -1 says that the announcer itself knows that nobody leads in that term any more.
+A leader that is gone stays listed until its successor speaks; the brokers' fencing says whether it is there.
+`leader_id` -1 says that the announcer itself knows that nobody leads in that term any more.
 """
 
 from collections import deque
@@ -45,7 +45,7 @@ PartitionKey = tuple[bytes, int]
 
 
 class Leadership(NamedTuple):
-    """One partition's leader in `term`; `version` numbers what that leader said within it."""
+    """One partition's leader in `term`; `version` numbers that leader's news within it."""
 
     term: int
     version: int
@@ -70,7 +70,7 @@ class LeaderTable:
     def __init__(self) -> None:
         self._leaders: dict[PartitionKey, Leadership] = {}
         self._partitions: dict[bytes, set[int]] = {}
-        self._led: dict[bytes, int] = {}  # how many partitions of a topic have a leader, by its id
+        self._led: dict[bytes, int] = {}  # number of partitions with a leader, by topic id
         self._deleted: dict[bytes, None] = {}
         self._going: deque[bytes] = deque()  # deleted topics that have entries yet
         self._digests: dict[int, int] = {}
@@ -89,7 +89,8 @@ class LeaderTable:
         known = self._leaders.get(key)
         if known is not None and (news.term, news.version) <= (known.term, known.version):
             return False
-        self._leaders[key] = now = Leadership(news.term, news.version, news.leader_id, news.isr)
+        now = Leadership(news.term, news.version, news.leader_id, news.isr)
+        self._leaders[key] = now
         was_led = False
         if known is None:
             self._partitions.setdefault(news.topic_id, set()).add(news.partition)
@@ -101,7 +102,7 @@ class LeaderTable:
         return True
 
     def count_led(self, topic_id: bytes) -> int:
-        """Return how many partitions of a topic have a leader, without a look at each."""
+        """Return the number of partitions of a topic that have a leader, without a look at each."""
         return self._led.get(topic_id, 0)
 
     def digest_of(self, leader_id: int) -> int:
@@ -125,7 +126,7 @@ class LeaderTable:
                 del self._deleted[next(iter(self._deleted))]
 
     def sweep(self, count_max: int) -> list[PartitionKey]:
-        """Drop entries of deleted topics, at most so many, and return which; fewer: there are no more."""
+        """Drop and return entries of deleted topics, at most so many; if it returns fewer, there are no more."""
         gone: list[PartitionKey] = []
         while self._going and len(gone) < count_max:
             topic_id = self._going[0]
@@ -140,7 +141,7 @@ class LeaderTable:
         return gone
 
     def led_by(self, node_ids: Collection[int], among: Iterable[PartitionKey]) -> Iterator[Announcement]:
-        """Yield what these lead `among` some partitions, ready to be announced."""
+        """Yield the leaderships of these nodes `among` some partitions, ready to be announced."""
         for topic_id, partition in among:
             leadership = self._leaders.get((topic_id, partition))
             if leadership is not None and leadership.leader_id in node_ids:
@@ -148,9 +149,6 @@ class LeaderTable:
 
     def keys(self) -> list[PartitionKey]:
         return list(self._leaders)
-
-    def count_led_by(self, node_id: int) -> int:
-        return sum(leadership.leader_id == node_id for leadership in self._leaders.values())
 
 
 _announcements: msgspec.msgpack.Decoder[list[Announcement]] = msgspec.msgpack.Decoder(list[Announcement])

@@ -1,1 +1,1 @@
-"""Who votes in the metadata quorum: how it is founded, and how its members change."""
+"""The members of the metadata quorum: how it is founded, and how they change."""

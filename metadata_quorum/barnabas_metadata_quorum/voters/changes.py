@@ -1,11 +1,11 @@
-"""What the leader of the metadata group does about its members: one change at a time, towards what is configured.
+"""Changes the members of the metadata group, one at a time, while this node leads.
 
-The group has no other controller to decide for it: whoever leads it compares its members with the nodes' configuration
+The group has no other controller to decide for it: its leader compares its members with the nodes' configuration
 and with the directories that brokers have registered with, and proposes the next change (`membership.next_change`).
 The rest is Raft's: a change waits until the last one is committed. Nothing is remembered, so a new leader goes on from
 there.
 
-`review` is called after each commit, and twice a second, because nobody says when a learner has caught up.
+`review` is called after each commit, and twice a second, because nothing signals that a learner has caught up.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,15 +22,18 @@ __all__ = ["VoterChanges", "status_of"]
 
 
 class VoterChanges:
-    """See the module. `waiting` says in words what the next change waits for; empty if there is none."""
+    """See the module. `waiting` says in words why the next change waits; empty if there is none."""
 
     def __init__(self, membership: Membership, is_live: Callable[[int], bool], on_fact: Callable[[Fact], None]) -> None:
-        self._membership, self._is_live, self._on_fact = membership, is_live, on_fact
+        self._membership = membership
+        self._is_live = is_live
+        self._on_fact = on_fact
         self.waiting = ""
 
     def review(self, group: RaftGroup, directories: Mapping[int, bytes]) -> None:
-        """Do what can be done now in a group that this node leads, confirmed."""
-        current, me = group.log.configuration, self._membership
+        """Propose the next change, if there is one now, in a group that this node leads, confirmed."""
+        current = group.log.configuration
+        me = self._membership
         if group.log.configuration_index > group.commit_index:
             return
         live = {node_id for node_id in current.node_ids | me.voters | me.learners if self._is_live(node_id)}
@@ -44,12 +47,12 @@ class VoterChanges:
         try:
             group.change(change)
         except (ChangeInProgressError, NotLeaderError, StorageFailedError):
-            return  # The next review, or whoever else leads by then, goes on from here.
+            return  # The next review, here or at the next leader, goes on from here.
         self._wait("", group.core.term)
         self._on_fact(Fact("members changing", group.core.term, words_of(current, change)))
 
     def end(self) -> None:
-        """This node does not lead any more."""
+        """Forget it all: this node does not lead any more."""
         self.waiting = ""
 
     def _wait(self, reason: str, term: int) -> None:
@@ -59,7 +62,7 @@ class VoterChanges:
 
 
 def words_of(before: Configuration, after: Configuration) -> str:
-    """Say what a change does, for the event history."""
+    """Describe a change, for the event history."""
     parts = [
         ("voters", sorted(before.voter_ids), sorted(after.voter_ids)),
         ("learners", sorted(before.learner_ids), sorted(after.learner_ids)),
@@ -69,7 +72,7 @@ def words_of(before: Configuration, after: Configuration) -> str:
 
 
 def status_of(configuration: Configuration, waiting: str) -> dict[str, Any]:
-    """Return who belongs to the group as this node knows it, as plain values."""
+    """Return the members of the group as this node knows them, as plain values."""
     return {
         "voters": {str(member.node_id): member.directory_id.hex() for member in configuration.voters},
         "learners": sorted(configuration.learner_ids),

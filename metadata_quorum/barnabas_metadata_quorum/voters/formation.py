@@ -1,21 +1,21 @@
-"""How a new metadata group comes to be: which controllers, with which directories, found it.
+"""Founds a new metadata group: with all controllers, and with the directories that they have.
 
 A controller without a log cannot tell whether its cluster is new or its own disk is. If it is the disk, then it has
-forgotten what it voted for and acknowledged, and must not count as the voter that it was. So a node without a log
-begins as nobody: it follows who leads and answers who asks, but it stands for nothing, and its votes and
-acknowledgements count only with its own directory. Two ways lead on from there.
+forgotten its votes and acknowledgements, and must not count as the voter that it was. So a node without a log begins as
+nobody: it follows a leader and answers questions, but it stands for nothing, and its votes and acknowledgements count
+only with its own directory. Two ways lead on from there.
 
 *The group exists.* The node registers as a broker, with its new directory; the leader removes the member that was lost
-and brings in the new one (`membership`). All that is done here is to find out from the others who leads (`leader_id`):
-a leader tells nothing to a disk that it does not know.
+and brings in the new one (`membership`). This module only finds out from the others who leads (`leader_id`): a leader
+tells nothing to a disk that it does not know.
 
 *The group is new.* The controller with the lowest id asks all nodes what they have. Only if **every** controller has
 answered, in one round, that it has nothing, they found the group: they, with the directories that they have shown.
 That configuration is given to all of them before the first of them stands, so no two of them ever begin with different
-ones; from there on the group is one like those of partitions. Who has missed it asks for it: it is for those that are
-in it with their very directory, so whoever takes it has lost nothing.
+ones; from there on the group is one like those of partitions. A node that has missed it asks for it: it is valid only
+for its members with their very directories, so such a node has lost nothing.
 
-Why all. What was ever acknowledged is on a majority of controllers. As long as fewer than a majority of disks are
+*Why all.* A majority of controllers has all that was ever acknowledged. As long as fewer than a majority of disks are
 lost, one of those that are left has it, and says no. Asking a majority would not do: it may be those without.
 
 *Fewer controllers than nodes*: the others only learn, and a group without its controllers' disks is lost. Still they
@@ -24,7 +24,7 @@ not answer are waited for `LEARNERS_S`, and not for longer: a new cluster must n
 
 Limits: a node without a log asks each other node once in `RETRY_S`, and whenever a link changes; `ASK_S` for an answer.
 
-Not here: what an operator can do when the disks of a majority are gone (docs/moving.md).
+Not here: the ways out for an operator when the disks of a majority are gone (docs/moving.md).
 """
 
 import asyncio
@@ -51,11 +51,11 @@ FORMAT = 1
 ASK_S = 1.0
 RETRY_S = 0.5
 LEARNERS_S = 2.0
-PATIENT_S = 3.0  # before it is worth telling an operator that somebody is waited for
+PATIENT_S = 3.0  # before an operator is told that this node waits
 
 
 class NodeLinks(Protocol):
-    """The part of `Links` that the service and this use."""
+    """The part of `Links` that the service and its formation use."""
 
     on_peer: list[Callable[[int, bool], None]]
 
@@ -65,7 +65,7 @@ class NodeLinks(Protocol):
 
 
 class FoundingLog(Protocol):
-    """What is read here of the group's log."""
+    """The part of the group's log that is read here."""
 
     @property
     def configuration(self) -> Configuration: ...
@@ -79,7 +79,7 @@ class FoundingLog(Protocol):
 
 
 class FoundedGroup(Protocol):
-    """What is used here of the group itself."""
+    """The part of the group that is used here."""
 
     @property
     def leader_id(self) -> int | None: ...
@@ -87,7 +87,7 @@ class FoundedGroup(Protocol):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a node has: its directory, whether it has nothing; and if it knows, the founders, and who leads."""
+    """A node's state: its directory, whether it has nothing; and, if known, the founders and the leader."""
 
     directory_id: bytes
     has_nothing: bool
@@ -98,8 +98,8 @@ class Answer(msgspec.Struct, frozen=True):
 class Formation:
     """One node's part. Made before the links start; `run` when the group has been added, until it has members.
 
-    `changed` fires when a link has changed; `on_fact` gets what an operator should know. `leader_id`: who leads the
-    group, as the others say, while this node belongs to none.
+    `changed` fires when a link has changed; `on_fact` gets news for an operator. `leader_id` is the group's leader, as
+    the others say, while this node belongs to no group.
     """
 
     def __init__(
@@ -111,11 +111,16 @@ class Formation:
         monotonic_ms: Callable[[], int],
         on_fact: Callable[[Fact], None],
     ) -> None:
-        self._membership, self._links, self._log, self._changed = membership, links, log, changed
-        self._monotonic_ms, self._on_fact = monotonic_ms, on_fact
+        self._membership = membership
+        self._links = links
+        self._log = log
+        self._changed = changed
+        self._monotonic_ms = monotonic_ms
+        self._on_fact = on_fact
         self._others = sorted((membership.voters | membership.learners) - {membership.node_id})
         self._group: FoundedGroup | None = None
-        self.waiting = self._told = ""
+        self.waiting = ""
+        self._told = ""
         self.leader_id: int | None = None
         links.serve(METHOD, self._serve)
 
@@ -138,11 +143,13 @@ class Formation:
                     await self._found(answers)
             if not self._has_begun() and self._live() == asked:
                 await self._pause()
-        self.waiting, self.leader_id = "", None
+        self.waiting = ""
+        self.leader_id = None
 
     def _note_leader(self, answers: Mapping[int, Answer]) -> None:
         told = [answer.leader_id for answer in answers.values() if answer.leader_id is not None]
-        before, self.leader_id = self.leader_id, max(told, key=told.count, default=None)
+        before = self.leader_id
+        self.leader_id = max(told, key=told.count, default=None)
         if self.leader_id != before:
             self._changed.fire()
 
@@ -157,7 +164,7 @@ class Formation:
         return [node_id for node_id in self._others if self._links.is_live(node_id)]
 
     async def _ask(self, node_ids: Collection[int], configuration: Configuration) -> dict[int, Answer]:
-        """Ask all of these at once what they have; give them `configuration`, unless that is nobody."""
+        """Ask all of these at once for their state; give them `configuration`, unless that is nobody."""
         body: bytes = msgpack.packb([FORMAT, configuration.encode() if configuration.voters else b""])
         async with asyncio.TaskGroup() as tasks:
             asking = {node_id: tasks.create_task(self._ask_one(node_id, body)) for node_id in node_ids}
@@ -171,7 +178,7 @@ class Formation:
             return None  # It is asked again.
 
     async def _serve(self, source: int, body: bytes) -> bytes:
-        """Take what the group is founded with, if this node waits for that; say what there is here."""
+        """Take the founders of the group, if this node waits for them; answer with this node's state."""
         if source < 0:
             raise Refused(RefusalReason.INVALID_REQUEST, "only nodes found a metadata group")
         given = _decode_question(body)
@@ -190,10 +197,10 @@ class Formation:
         return not self._log.last_index and not self._has_begun()
 
     def _begin_with(self, configuration: Configuration, *, stand: bool) -> bool:
-        """Begin with the founders if this very directory is one of them, or learns from them."""
+        """Begin with the founders if this very directory is among them, or learns from them."""
         me = self._membership.member
         belongs = me in configuration.voters or configuration.has_learner(me)
-        # What follows the founders in a log that has its beginning is of the group that they founded.
+        # Entries behind the founders, in a log that has its beginning, are of the group that they founded.
         if self._group is None or self._has_begun() or self._log.first_index > 1 or not belongs:
             return False
         self._group.begin_with(configuration, stand=stand)
@@ -206,7 +213,8 @@ class Formation:
 
     def _why_not(self, answers: Mapping[int, Answer], waited_ms: int) -> str:
         """Say why this node does not found the group now; nothing if it does."""
-        me, group = self._membership, self._group
+        me = self._membership
+        group = self._group
         having = sorted(node_id for node_id, answer in answers.items() if not answer.has_nothing)
         if having and not me.voters.intersection(having) and me.node_id in me.voters:
             return (

@@ -1,12 +1,12 @@
-"""Who takes part in the metadata quorum: what is configured, what a group begins with, and what to change next. Pure.
+"""The members of the metadata quorum: those configured, the founders, and the next change. Pure.
 
-The nodes' configuration (`controller.quorum.voters`) says who *should* vote. Who does vote is in the group's own log,
-as in every other group: nodes with the directories that they were counted with. A group begins with `founders`, which
-name each controller's directory (`formation`); after that its leader walks, one change at a time, to what is configured
-(`steps`). That is how a controller whose disk was replaced is removed and brought in again, and also how one
-is added.
+The nodes' configuration (`controller.quorum.voters`) says who *should* vote. The actual voters are in the group's own
+log, as in every other group: nodes with the directories that they were counted with. A group begins with `founders`,
+which name each controller's directory (`formation`); after that its leader walks, one change at a time, to the
+configured members (`steps`). That is how a controller whose disk was replaced is removed and brought in again, and also
+how one is added.
 
-*Logs from before directories were written down* name voters without them. Whoever leads such a group fills them in, one
+*Logs from before directories were written down* name voters without them. The leader of such a group fills them in, one
 voter at a time, at a moment when all voters are live and have everything. Until then the group takes any disk of a
 node for its voter.
 
@@ -25,7 +25,7 @@ __all__ = ["Membership", "founders", "next_change", "waits"]
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who this node is, and who should take part: the nodes with the controller role vote, all others learn."""
+    """This node, and the members that there should be: nodes with the controller role vote, all others learn."""
 
     node_id: int
     cluster_id: str
@@ -48,7 +48,7 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 def founders(membership: Membership, directories: Mapping[int, bytes]) -> Configuration:
-    """Return what a new group begins with; `directories` has every voter's, and those of learners that are known."""
+    """Return the members of a new group; `directories` has every voter's, and the known ones of learners."""
 
     def members(node_ids: Collection[int]) -> tuple[Member, ...]:
         return tuple(Member(node_id, directories.get(node_id, UNKNOWN_DIRECTORY)) for node_id in sorted(node_ids))
@@ -64,7 +64,7 @@ def next_change(
     caught_up: Collection[int],
     live: Collection[int],
 ) -> Configuration | None:
-    """Return what the leader should change the committed configuration `current` to, if there is anything to do now.
+    """Return the configuration that the leader should change `current` to, or None if there is nothing to do now.
 
     Args:
         current: The committed configuration.
@@ -86,7 +86,7 @@ def waits(
     caught_up: Collection[int],
     live: Collection[int],
 ) -> str:
-    """Say in words what keeps the group from what is configured; empty if nothing does, or something is done now."""
+    """Say in words why the group is not as configured; empty if it is, or if something is done now."""
     known = _known(directories)
     return waits_for(current, membership.desired, known, _promotable(current, caught_up), live, membership.node_id)
 

@@ -1,32 +1,32 @@
-"""From the members that a group has to those that it should have, one step at a time. Pure.
+"""Leads a group from its members to those that it should have, step by step. Pure.
 
-`next_step` compares and names one configuration to change to; whoever leads the group proposes it, and asks again when
-it is committed. Nothing is remembered between steps: a new leader, a changed target or a cancelled move goes on from
-whatever the group is by then. Each step is one that `membership.check_change` allows.
+`next_step` compares and names one configuration to change to; the group's leader proposes it, and asks again when it is
+committed. Nothing is remembered between steps: a new leader, a changed target or a cancelled move goes on from the
+group's state by then. Each step is one that `membership.check_change` allows.
 
-*The way.* Whoever is to come is a learner first, all of them at once, for learners count in no majority. A learner that
+*The way.* A newcomer is a learner first, all of them at once, for learners count in no majority. A learner that
 has caught up becomes a voter; as soon as the group has a voter more than it should have in the end, one that is to go
 goes. So a group of three is three or four voters all the way, and where it grows or shrinks it never has fewer than the
 smaller of its beginning and its end. A voter that is not live goes first, then a witness, the leader last: where two
 replicas and their witness change places, the witness is a replica before a replica is the witness, and no record is
 ever left with one of them alone.
 
-*Who must not go yet.* No live voter is let go while the live ones among the rest would be no majority: the group would
-stop by its own hand. Voters that are not live are no reason to wait, they count for nothing.
+*Voters that must not go yet.* No live voter is let go while the live ones among the rest would be no majority: the
+group would stop by its own hand. Voters that are not live are no reason to wait, they count for nothing.
 
-*A lost disk.* A voter whose broker is registered with another directory is lost, whoever it was: nothing that it has
-promised will be kept. It cannot stay until its successor has caught up, because both have one node id, so it is removed
+*A lost disk.* A voter whose broker is registered with another directory is lost, the leader included: it will keep none
+of its promises. It cannot stay until its successor has caught up, because both have one node id, so it is removed
 first, and the group goes on with a voter less until then. A witness that is to be a replica, or the reverse, goes and
-comes back in the same way, but after everything else, one at a time. A witness's log has no beginning, so whoever was
-one is no member at all for a moment, before it is a learner: it has to hear that it may give up what it kept.
+comes back in the same way, but after everything else, one at a time. A witness's log has no beginning, so a former
+witness is no member at all for a moment, before it is a learner: it has to hear that it may give up its data.
 
 *A new witness* comes last, when all others are there, and votes at once: it keeps nothing that all full voters have, so
-there is nothing to catch up with. Only if one of them is away or behind would it have to take in what that one lacks,
-while the group may need its vote to commit anything; then it is a learner first, as everybody is.
+there is nothing to catch up with. If one of them is away or behind, the new witness has to take in what that one lacks
+while the group may need its vote to commit anything; then it is a learner first, like every newcomer.
 
 Observers are learners that stay.
 
-Not here: finding out who has caught up, and carrying steps out; choosing targets.
+Not here: finding out which learners have caught up, carrying steps out, choosing targets.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,7 +39,7 @@ __all__ = ["Desired", "is_reached", "next_step", "waits_for"]
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """Who should be in a group, as node ids. `voters` includes the witness; no observer is a voter."""
+    """The members that a group should have, as node ids. `voters` includes the witness; no observer is a voter."""
 
     voters: tuple[int, ...]
     observers: tuple[int, ...] = ()
@@ -54,15 +54,15 @@ def next_step(
     live: Collection[int],
     leader_id: int,
 ) -> Configuration | None:
-    """Return what to change to next; None when there is nothing to do, or nothing before something else has happened.
+    """Return the next configuration; None if there is nothing to do, or nothing before something else has happened.
 
     Args:
         current: The committed configuration.
-        desired: Where to go.
+        desired: The members in the end.
         directories: The directory of each registered broker; a broker that is not there is taken as it is.
         caught_up: Node ids of members that have everything: learners that could be voters now, and voters.
         live: Node ids of those that can be reached; `leader_id` is one of them.
-        leader_id: Who carries the step out.
+        leader_id: The node that carries the step out.
     """
     plan = _Plan(current, desired, directories)
     plan.joins_at_once = current.full_voter_ids - {leader_id} <= set(live) & set(caught_up)
@@ -74,7 +74,7 @@ def next_step(
         return with_learners
     ready = [node_id for node_id in plan.missing if node_id in live and plan.is_ready(node_id, caught_up)]
     leaving = [member for member in current.voters if plan.is_leaving(member)]
-    # Without anybody missing, who is left in `leaving` goes only to come back in another role.
+    # If nobody is missing, the members in `leaving` go only to come back in another role.
     surplus = len(current.voters) > len(desired.voters) or not plan.missing
     if leaving and surplus:
         going = _first_to_go(leaving, current.witnesses, live, leader_id)
@@ -104,7 +104,7 @@ def waits_for(
     live: Collection[int],
     leader_id: int,
 ) -> str:
-    """Say in words why `next_step` has none although the target is not reached; empty if it has one, or it is."""
+    """Say in words why there is no next step although the target is not reached; empty otherwise."""
     if is_reached(current, desired, directories) or next_step(
         current, desired, directories, caught_up, live, leader_id
     ):
@@ -127,11 +127,13 @@ def waits_for(
 class _Plan:
     """One comparison. `missing`: node ids that are to vote and do not, in the order of `desired`.
 
-    `joins_at_once`: nobody lacks what a witness that is new would have to keep.
+    `joins_at_once`: no voter lacks anything that a new witness would have to keep.
     """
 
     def __init__(self, current: Configuration, desired: Desired, directories: Mapping[int, bytes]) -> None:
-        self.current, self.desired, self.directories = current, desired, directories
+        self.current = current
+        self.desired = desired
+        self.directories = directories
         self.missing = [node_id for node_id in desired.voters if node_id not in current.voter_ids]
         self.joins_at_once = False
 
@@ -141,7 +143,7 @@ class _Plan:
         return not same_directory(member.directory_id, now)
 
     def is_leaving(self, voter: Member) -> bool:
-        """Tell whether this voter is to go, be it that it comes back in another role."""
+        """Tell whether this voter is to go, for good or to come back in another role."""
         if voter.node_id not in self.desired.voters:
             return True
         return (voter.node_id in self.current.witnesses) != (voter.node_id == self.desired.witness)

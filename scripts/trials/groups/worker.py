@@ -1,4 +1,4 @@
-"""Members of groups, in a process of their own: `group_rounds.py` and `group_scale.py` start it and read its lines.
+"""Members of groups, in a process of their own: `rounds.py` and `scale.py` start it and read its lines.
 
 Each member is a `Consumer` that does what an ordinary service does: it asks for records, deals with them, commits, and
 asks again. Everything that it lives through is a line of JSON on standard output: partitions given and taken, records

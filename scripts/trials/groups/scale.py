@@ -1,7 +1,7 @@
 """Many groups, and one large group: do they settle, and do they hold when a coordinator dies?
 
 First 1,000 groups of one member each, all reading one small topic; then one group of 100 members over 200 partitions.
-The members are `Consumer`s, many to a process (`group_worker.py`), each of which commits every few seconds. Measured is
+The members are `Consumer`s, many to a process (`worker.py`), each of which commits every few seconds. Measured is
 how long it takes until every member owns its share and has committed. Then the broker that coordinates the group (of
 many groups: most of them) gets SIGKILL, and measured are the longest wait of any member for a commit, and how many
 groups rebalanced, which none should: its members and their partitions are all still there.
@@ -17,10 +17,11 @@ from collections.abc import Callable
 
 from machines.cluster_handle import ClusterHandle, cluster
 
-from .group_rounds import coordinators_of
-from .group_watch import Workers, check_owners
-from .group_worker import Job
-from .kill_rounds import create_topic, wait_whole
+from trials.kill_rounds import create_topic, wait_whole
+
+from .rounds import coordinators_of
+from .watch import Workers, check_owners
+from .worker import Job
 
 MANY, LARGE = "many", "large"
 ASK_S = 3.0  # between two commits of a member

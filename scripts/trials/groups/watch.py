@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 
 from machines.modules import module_command, module_environment
 
-from .group_worker import Job
+from .worker import Job
 
 LEAVE_LIMIT_S = 60.0
 Line = dict[str, Any]
@@ -57,7 +57,7 @@ class Workers:
 
     def start(self, job: Job) -> None:
         process = subprocess.Popen(
-            module_command("trials.group_worker"),
+            module_command("trials.groups.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

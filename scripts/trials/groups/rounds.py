@@ -5,7 +5,7 @@ commit after every handful. A round kills with SIGKILL the broker that coordinat
 back at work when a commit that it began after the kill has succeeded; a partition is, when a record that was
 acknowledged after the kill has been handed out. The pause of a round is the longest of all these.
 
-A second client asks for the committed offsets all the while. What must hold is in `group_watch.py`.
+A second client asks for the committed offsets all the while. What must hold is in `watch.py`.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from machines.cluster_handle import ClusterHandle, cluster
 from barnabas_clients.admin.client import Admin
 from barnabas_clients.errors import ClientError
 from barnabas_clients.protocol.errors import KafkaError
+from trials.kill_rounds import Load, create_topic, wait_whole
 
-from .group_watch import Observation, Workers, check_commits, check_owners, check_whole
-from .group_worker import Job
-from .kill_rounds import Load, create_topic, wait_whole
+from .watch import Observation, Workers, check_commits, check_owners, check_whole
+from .worker import Job
 
 TOPIC, GROUP, PARTITIONS, RECORD_BYTES = "group-rounds", "busy", 12, 200
 RECORDS_PER_SECOND = 1_000

@@ -1,0 +1,91 @@
+"""Measures what brokers and a well-behaved client go through while something is done to them.
+
+A stage is three brokers with default settings, the client beside them (`beside`), and the watch of the machine
+(`machine`). `hostile.run` plays scenes on it, `hostile.largest` asks the largest requests.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from machines import cluster_handle
+
+from .costs import BrokerCosts, Cost
+from .judge import judge
+from .machine import Machine
+from .processes import Told
+
+__all__ = ["FAILED", "Measured", "Stage", "stage"]
+
+CLIENT_PER_S = 50
+END_LIMIT_S = 150.0
+FAILED = 1
+
+Result = TypeVar("Result")
+
+
+class Measured(NamedTuple):
+    """What something cost, and what of that is beyond the limits.
+
+    `client` is what the client beside tells, `idle_ms` how late an idle process was woken at most.
+    """
+
+    took_s: float
+    client: dict[str, Any]
+    costs: Sequence[Cost]
+    idle_ms: float
+    complaints: list[str]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a broker has."""
+        return any(not cost.alive for cost in self.costs)
+
+
+class Stage:
+    """One cluster and its company. `is_timed`: the verdict is about callbacks and pauses as well."""
+
+    def __init__(
+        self, cluster: cluster_handle.ClusterHandle, beside: Told, machine: Machine, *, is_timed: bool
+    ) -> None:
+        status = cluster.status()
+        self.brokers = [("127.0.0.1", int(one["port"])) for one in status["brokers"]]
+        self.peers = [("127.0.0.1", int(one["peer_port"])) for one in status["brokers"]]
+        self._costs = BrokerCosts(cluster.data)
+        self._beside = beside
+        self._machine = machine
+        self._is_timed = is_timed
+
+    def measure(self, act: Callable[[], Result], *, settle_s: float = 0.0) -> tuple[Result, Measured]:
+        """Return what `act` returns and what it cost; `settle_s` is how long the brokers are watched behind it."""
+        was_forgotten = self._costs.forget() if self._is_timed else True
+        self._costs.begin()
+        self._beside.ask()
+        self._machine.take()
+        began = time.monotonic()
+        result = act()
+        took_s = time.monotonic() - began
+        time.sleep(settle_s)
+        kept = self._machine.take()
+        client = self._beside.ask()
+        costs = self._costs.take(kept.stills)
+        complaints = judge(client, costs, timed=self._is_timed)
+        if not was_forgotten:
+            complaints.append("the brokers still remembered what was before it when it began")
+        return result, Measured(took_s, client, costs, kept.idle_ms, complaints)
+
+    def end(self) -> list[str]:
+        """Let the client finish; return its errors."""
+        return [f"the client at the end: {text}" for text in self._beside.ask("end", END_LIMIT_S)["errors"]]
+
+
+@contextmanager
+def stage(*, keep: bool, is_timed: bool = True) -> Iterator[Stage]:
+    """Start all of it, and leave neither process nor file behind; `keep` leaves the files."""
+    with (
+        cluster_handle.cluster(keep=keep) as cluster,
+        Told("beside", cluster.bootstrap, CLIENT_PER_S) as beside,
+        Machine() as machine,
+    ):
+        yield Stage(cluster, beside, machine, is_timed=is_timed)
