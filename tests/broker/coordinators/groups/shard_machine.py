@@ -237,13 +237,13 @@ class ShardMachine(RuleBasedStateMachine):
         if not self.shard.runtime.is_rewriting:
             self.shard.runtime.is_rewriting = True
             with self.world.step():
-                self.world.coordinator.rewrite(self.shard.runtime)
+                self.world.coordinator.runtime.rewrite(self.shard.runtime)
 
     @precondition(knows)
     @rule(turns=st.integers(1, 3))
     def upkeep_looks_at_everything(self, turns: int) -> None:
         with self.world.step():
-            self.world.coordinator.host.spawn(self.world.coordinator._upkeep.round())
+            self.world.coordinator.host.spawn(self.world.coordinator.expiry.round())
         self.world.breathe(turns)
 
     @rule(topic=st.sampled_from(TOPICS), is_known_at_once=st.booleans())
@@ -252,7 +252,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.make_topic(topic)
         if is_known_at_once:
             with self.world.step():
-                self.world.coordinator._upkeep.forget_topics([(topic, old_id)])
+                self.world.coordinator.expiry.forget_topics([(topic, old_id)])
 
     # Leaders.
 
@@ -359,4 +359,4 @@ def make_small(patch: Any) -> None:
     patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.coordinators.runtime.rewriting.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
-    patch.setattr("barnabas_broker.coordinators.groups.coordinator.STANDBY_ENTRIES", 2)
+    patch.setattr("barnabas_broker.coordinators.runtime.coordinator.STANDBY_ENTRIES", 2)

@@ -1,4 +1,4 @@
-"""One replica of an offsets partition, with the real `Partition` and `Coordinator` on it; the rest is played by a test.
+"""One replica of an offsets partition with the real coordinator on it; a test plays the rest.
 
 Nothing happens by itself: the test says when something commits, when tasks take a step (`breathe`), when time passes
 (`advance`), who leads. The loop is the current one while a step runs, and does not turn: what a step makes ready
@@ -19,7 +19,7 @@ from typing import Any, cast
 from broker.coordinators.state_machine.recount import recount
 
 from barnabas_broker.config.broker import BrokerConfig
-from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.hosted_group import HostedGroup
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
@@ -260,7 +260,7 @@ class World:
         partitions = SimpleNamespace(
             observers={}, topics={OFFSETS_TOPIC: SimpleNamespace(topic=self.topic, partitions={0: self.partition})}
         )
-        self.coordinator = Coordinator(
+        self.coordinator = GroupCoordinator(
             config,
             cast("Any", SimpleNamespace(image=SimpleNamespace(topics=self.topic_ids))),
             cast("Any", partitions),
@@ -269,7 +269,7 @@ class World:
             Clocks(lambda: self.now_ms, self.wall_ms),
             self.failures.append,
         )
-        self.observer = self.coordinator.attach(self.partition)
+        self.observer = self.coordinator.runtime.attach(self.partition)
         self.partition.observer = self.observer
 
     def wall_ms(self) -> int:
@@ -300,7 +300,7 @@ class World:
     @property
     def shard(self) -> GroupShard | None:
         """The shard that serves now."""
-        runtime = self.coordinator.shards.get(0)
+        runtime = self.coordinator.runtime.shards.get(0)
         return runtime.shard if runtime is not None and runtime.state is ShardState.ACTIVE else None
 
     def win(self) -> None:

@@ -67,12 +67,12 @@ MUTANTS = {  # what is broken: (module, the text, the text instead)
         "",
     ),
     "an offset that is in use expires": (
-        "coordinators.groups.upkeep",
+        "coordinators.groups.expiry",
         "if place in known and not (coming and",
         "if place in known and not (False and",
     ),
     "a group that is in use expires": (
-        "coordinators.groups.upkeep",
+        "coordinators.groups.expiry",
         "and not coming and not hosted.saves:",
         "and not hosted.saves:",
     ),
