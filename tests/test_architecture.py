@@ -53,6 +53,9 @@ ORDER = {  # folder: what is in it, in floors; each may import what stands on a 
         " < coordinators < server < node < main testing < cli"
     ),
     "barnabas_broker.coordinators": "runtime producer_ids < groups",
+    "barnabas_broker.coordinators.runtime": (
+        "append_errors contracts shard_host < standby under_way upkeep < shard < rewriting < coordinator"
+    ),
     "barnabas_broker.server": "cold_window transient_bytes < connections < context < handlers < dispatch",
     "barnabas_broker.cli": "lines output quick_start < errors pipes < admin times < commands < parser < entry",
     "barnabas_clients": (
@@ -223,6 +226,17 @@ def test_no_import_goes_round_in_a_circle(folder: str) -> None:
     while ends := {importer for importer, _ in edges} - {imported for _, imported in edges}:
         edges = {edge for edge in edges if edge[0] not in ends}
     assert not edges
+
+
+def test_the_coordinator_runtime_knows_none_of_its_users() -> None:
+    """It serves groups now, and transactions and share groups later: what records mean is the coordinators' own."""
+    runtime = {"barnabas_broker.coordinators.runtime"}
+    paths = [path for path in FILES if within(dotted(path), runtime)]
+    named = {name for path in paths for name in imports(path) if within(name, {"barnabas_broker.coordinators"})}
+    assert not {name for name in named if not within(name, runtime)}
+    of_users = re.compile(r"\b(groups?|members?|heartbeats?|transactions?|__\w+_(offsets|state))\b")
+    text = "".join(path.read_text() for path in paths).replace("partition.group.", "")  # the Raft group
+    assert not of_users.findall(text)
 
 
 def test_every_named_pure_module_exists() -> None:

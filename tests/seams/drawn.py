@@ -19,6 +19,7 @@ AT_LEAST = 5
 
 CLIENTS = "clients/barnabas_clients"
 LINKS, MULTIRAFT = "raftlog/barnabas_raftlog/links", "raftlog/barnabas_raftlog/multiraft"
+COORDINATORS = "broker/barnabas_broker/coordinators"
 HANDLERS = "broker/barnabas_broker/server/handlers"
 SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests that drive them, nearest first
     "sender": (f"{CLIENTS}/producer/sender.py", ("tests/clients/producer", "tests/clients/live")),
@@ -26,7 +27,11 @@ SEAMS: dict[str, tuple[str, tuple[str, ...]]] = {  # name: files, and the tests 
         f"{CLIENTS}/consumer/fetcher.py",
         ("tests/clients/consumer/test_fetching.py", "tests/clients/consumer", "tests/clients"),
     ),
-    "shard": ("broker/barnabas_broker/coordinators/groups/shard.py", ("tests/broker/coordinators/groups",)),
+    "runtime": (
+        f"{COORDINATORS}/runtime/*.py",
+        ("tests/broker/coordinators/runtime", "tests/broker/coordinators/groups"),
+    ),
+    "shard": (f"{COORDINATORS}/groups/shard.py", ("tests/broker/coordinators/groups",)),
     "links": (f"{LINKS}/links.py", ("tests/raftlog/links", "tests/raftlog/multiraft", "tests/metadata_quorum")),
     "outbox": (f"{MULTIRAFT}/outbox.py", ("tests/raftlog/multiraft",)),
     "promises": (f"{MULTIRAFT}/promises.py", ("tests/raftlog/multiraft",)),

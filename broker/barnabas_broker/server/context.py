@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from barnabas_broker.config.broker import BrokerConfig
-from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.leadership.cut_off import somebody_else
 from barnabas_broker.leadership.pings import Pings
@@ -105,7 +105,9 @@ class BrokerContext:
         self.meter = meter or LoopMeter()
         self.timers = Timers(clock, self.meter)
         clocks = Clocks(clock, partitions.wall_ms)
-        self.coordinator = Coordinator(config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter)
+        self.coordinator = GroupCoordinator(
+            config, metadata, partitions, events, self.timers, clocks, on_fatal, self.meter
+        )
         interval_ms = config.log_retention_check_interval_ms
         self.retention = Retention(partitions, events, self.timers, self.spawn, interval_ms)
         self.compaction = Compaction(partitions, events, self.timers, self.spawn, config)

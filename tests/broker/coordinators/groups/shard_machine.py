@@ -19,7 +19,7 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.steps import at_once
 
-from .shard_world import Member, Outcome, Said, World, said_in, truth_of
+from .shard_world import Member, Outcome, Said, World
 
 GROUPS = ("g", "h")
 TOPICS = ("t", "u")
@@ -48,7 +48,7 @@ class Stored(Outcome):
         if self.code is None:
             written: Said = {}
             for entry in self.entries:
-                written |= said_in(entry)
+                written |= self.world.said_in(entry)
             assert written == self.said
 
     def __call__(self, code: ErrorCode) -> None:
@@ -159,16 +159,18 @@ class ShardMachine(RuleBasedStateMachine):
     @precondition(serves)
     @rule(group_id=st.sampled_from(GROUPS))
     def a_group_is_deleted(self, group_id: str) -> None:
-        hosted, log = self.hosted(group_id), self.world.log
+        hosted = self.hosted(group_id)
+        log = self.world.log
         if hosted is None or hosted.group.state is not GroupState.EMPTY:
             return
-        begin, live = log.last_index, {name for name in truth_of(self.world.all_entries()) if name.group_id == group_id}
+        begin = log.last_index
+        live = {name for name in self.world.truth_of(self.world.all_entries()) if name.group_id == group_id}
         stored = Stored(self.world, {})
         with self.world.step():
             self.shard.remove_group(hosted, stored)
         self.asked_for += (entries := log.entries[begin + 1 - log.first_index :])
         if stored.code is None:
-            stored.said = {name: value for entry in entries for name, value in said_in(entry).items()}
+            stored.said = {name: value for entry in entries for name, value in self.world.said_in(entry).items()}
             assert live <= stored.said.keys(), "not covered by the deletion"
             assert not any(stored.said.values())
             stored.appended()
@@ -237,13 +239,13 @@ class ShardMachine(RuleBasedStateMachine):
         if not self.shard.runtime.is_rewriting:
             self.shard.runtime.is_rewriting = True
             with self.world.step():
-                self.world.coordinator.rewrite(self.shard.runtime)
+                self.world.coordinator.runtime.rewrite(self.shard.runtime)
 
     @precondition(knows)
     @rule(turns=st.integers(1, 3))
     def upkeep_looks_at_everything(self, turns: int) -> None:
         with self.world.step():
-            self.world.coordinator.host.spawn(self.world.coordinator._upkeep.round())
+            self.world.coordinator.host.spawn(self.world.coordinator.expiry.round())
         self.world.breathe(turns)
 
     @rule(topic=st.sampled_from(TOPICS), is_known_at_once=st.booleans())
@@ -252,7 +254,7 @@ class ShardMachine(RuleBasedStateMachine):
         self.make_topic(topic)
         if is_known_at_once:
             with self.world.step():
-                self.world.coordinator._upkeep.forget_topics([(topic, old_id)])
+                self.world.coordinator.expiry.forget_topics([(topic, old_id)])
 
     # Leaders.
 
@@ -290,8 +292,8 @@ class ShardMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.world.raft.leads)
     @rule()
-    def another_one_compacts(self) -> None:
-        self.world.compact_elsewhere()
+    def another_one_rewrites(self) -> None:
+        self.world.rewrite_elsewhere()
 
     @precondition(knows)
     @rule(length_ms=st.sampled_from([0, SESSION_MS]))
@@ -324,8 +326,8 @@ class ShardMachine(RuleBasedStateMachine):
         for position in range(same, len(entries)):
             entry = entries[position]
             if entry.term % 2 and not any(entry is one for one in self.asked_for):  # By this node's upkeep.
-                before = truth_of(entries[:position])
-                for name, value in said_in(entry).items():
+                before = self.world.truth_of(entries[:position])
+                for name, value in self.world.said_in(entry).items():
                     if value is None and (last := before.get(name)) is not None:
                         assert self._has_outlived_its_use(last), f"{name} was in use: {last}"
         self.looked_at = entries
@@ -359,4 +361,4 @@ def make_small(patch: Any) -> None:
     patch.setattr("barnabas_broker.coordinators.groups.shard.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.coordinators.runtime.rewriting.BATCH_BYTES_MAX", 150)
     patch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
-    patch.setattr("barnabas_broker.coordinators.groups.coordinator.STANDBY_ENTRIES", 2)
+    patch.setattr("barnabas_broker.coordinators.runtime.coordinator.STANDBY_ENTRIES", 2)

@@ -79,8 +79,8 @@ def test_a_coordinator_that_is_loading_says_so_and_keeps_members_calm(
 
     async def enter(cluster: Cluster, state: ShardState) -> None:
         coordinator = cluster.nodes[client.coordinator_id].broker.coordinator
-        coordinator.load_s = 0.0 if state is ShardState.LOADING else 0.5
-        for runtime in coordinator.shards.values():
+        coordinator.runtime.load_s = 0.0 if state is ShardState.LOADING else 0.5
+        for runtime in coordinator.runtime.shards.values():
             if client.group_id in runtime.shard.groups:
                 runtime.state = state
 

@@ -178,7 +178,7 @@ class TestLongRecords:
         assert (len(names), yields) == (APPLIED_STEP + 2, 1)
         saved, end = shard.saved("g"), world.log.last_index
         with world.step():
-            world.coordinator.rewrite(shard.runtime)
+            world.coordinator.runtime.rewrite(shard.runtime)
         for _ in range(200):
             world.breathe()
             world.commit()

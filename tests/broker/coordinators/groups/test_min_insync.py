@@ -36,7 +36,7 @@ async def ask_for_three(cluster: Cluster) -> None:
 
 async def until_committed(cluster: Cluster, leader_id: int, offset: int) -> int:
     """Wait until that is committed; return how many answers are held back."""
-    runtime = cluster.nodes[leader_id].broker.coordinator.shards[0]
+    runtime = cluster.nodes[leader_id].broker.coordinator.runtime.shards[0]
     while (value := runtime.shard.offsets.get(OffsetKey("g", "t", 0))) is None or value.offset != offset:
         await cluster.leaders_changed(0.05)
     return len(runtime.partition._short)
@@ -44,7 +44,7 @@ async def until_committed(cluster: Cluster, leader_id: int, offset: int) -> int:
 
 async def hand_over(cluster: Cluster, leader_id: int, next_id: int) -> None:
     old = replica(cluster, leader_id)
-    while 0 not in cluster.nodes[next_id].broker.coordinator.shards:
+    while 0 not in cluster.nodes[next_id].broker.coordinator.runtime.shards:
         if (
             old.can_serve and not old.is_handing_over
         ):  # One that has just stood still is not sure, and hands nothing on.

@@ -66,7 +66,7 @@ def commit_offset(
 def look_round(world: World) -> None:
     """Have one round of upkeep."""
     with world.step():
-        world.coordinator.host.spawn(world.coordinator._upkeep.round())
+        world.coordinator.host.spawn(world.coordinator.expiry.round())
     world.breathe(5)
 
 
@@ -290,7 +290,7 @@ class TestDeletionWhileSomethingIsUnderWay:
         world.topic_ids[new_id] = None
         outcome = commit_offset(world, shard, 12, topic_id=new_id)
         with world.step():
-            world.coordinator._upkeep.forget_topics([("t", old_id)])
+            world.coordinator.expiry.forget_topics([("t", old_id)])
         world.breathe(5)
         world.commit()
         assert outcome.code is NONE
@@ -503,7 +503,7 @@ class TestLimits:
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         begun = list[ShardRuntime[GroupTable, GroupShard]]()
-        monkeypatch.setattr(world.coordinator, "rewrite", begun.append)
+        monkeypatch.setattr(world.coordinator.runtime, "rewrite", begun.append)
         shard = world.lead()
         world.log.size_bytes = REWRITE_BYTES + 1
         for offset in range(5):

@@ -3,10 +3,10 @@
 import pytest
 from broker.wire_client import Wire
 
-from barnabas_broker.coordinators.groups import coordinator as coordinator_module
-from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.state_machine.location import OFFSETS_TOPIC
 from barnabas_broker.coordinators.groups.table import GroupTable
+from barnabas_broker.coordinators.runtime import coordinator as coordinator_module
 from barnabas_broker.coordinators.runtime.standby import Standby
 from barnabas_broker.partition.partition import Partition
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -17,7 +17,7 @@ from .group_client import GroupClient, rebalance
 LAG = 3
 
 
-def replicas(cluster: Cluster) -> list[tuple[Coordinator, Partition]]:
+def replicas(cluster: Cluster) -> list[tuple[GroupCoordinator, Partition]]:
     return [
         (node.broker.coordinator, partition)
         for node in cluster.nodes.values()
@@ -41,13 +41,13 @@ async def check(cluster: Cluster) -> int:
     read_ahead = 0
     for coordinator, partition in replicas(cluster):
         expected = await whole(partition)
-        runtime = coordinator.shards.get(partition.index)
+        runtime = coordinator.runtime.shards.get(partition.index)
         if runtime is not None:
             assert await coordinator.find_shard("g") is runtime.shard
             assert known(runtime.standby.table) == known(expected)
             continue
         observer = partition.observer
-        assert isinstance(observer, coordinator_module._Replica)
+        assert isinstance(observer, coordinator_module.Replica)
         if observer._reading is not None:
             await observer._reading
         standby = observer._standby

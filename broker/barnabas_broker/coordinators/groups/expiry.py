@@ -1,9 +1,9 @@
-"""What goes from the coordinator's log by itself: expired offsets, unused groups, deleted topics.
+"""Deletes what has outlived its use: expired offsets, unused groups, and the offsets of deleted topics.
 
-Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. What
-has outlived its use (`groups.offsets.expired`) gets a tombstone; a group without members and without offsets goes with
-its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names what went, because to a
-consumer that comes back it looks like a loss.
+Every `offsets.retention.check.interval.ms` all groups of this broker are looked at, a few milliseconds at a time. An
+offset that has outlived its use (`state_machine.offsets.expired`) gets a tombstone; a group without members and without
+offsets goes with its last one, or in the next round if it had more than `LOOKED_STEP` of them. An event names what
+went, because to a consumer that comes back it looks like a loss.
 
 *What is under way* is in use: an offset that somebody has just committed anew is not expired, though the old one is
 still what is committed, and is not the deleted topic's either, if there is another topic of that name by now. A
@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from barnabas_broker.coordinators.runtime.shard import ShardState
 from barnabas_broker.coordinators.runtime.shard_host import ShardHost
-from barnabas_broker.timing.deadlines import Deadline
 from barnabas_broker.timing.slices import Slices
 from barnabas_metadata_quorum.service import MetadataService
 
@@ -28,14 +27,14 @@ from .state_machine.offsets import Membership, expired
 from .state_machine.records import NO_TOPIC_ID, OffsetKey
 from .state_machine.states import GroupState
 
-__all__ = ["Upkeep"]
+__all__ = ["Expiry"]
 
 LOOKED_STEP = 500  # offsets of a group between two looks at the clock
 Place = tuple[str, int]  # topic and partition
 
 
-class Upkeep:
-    """See the module. One round at a time; it begins when this broker first leads an offsets partition."""
+class Expiry:
+    """See the module. `round` is called by the runtime's upkeep, one round at a time."""
 
     def __init__(
         self,
@@ -43,27 +42,14 @@ class Upkeep:
         tell_group: TellGroup,
         metadata: MetadataService,
         shards: Callable[[], list[GroupShard]],
-        interval_ms: int,
         retention_ms: int,
     ) -> None:
         self._host = host
         self._tell_group = tell_group
         self._metadata = metadata
         self._shards = shards
-        self._interval_ms, self._retention_ms = interval_ms, retention_ms
-        self._deadline: Deadline[Callable[[], None]] | None = None
-        self._is_started = False
+        self._retention_ms = retention_ms
         self._missing: set[bytes] = set()
-
-    def start(self) -> None:
-        """Begin to look, unless that has been done."""
-        if not self._is_started:
-            self._is_started = True
-            self._schedule()
-
-    def close(self) -> None:
-        if self._deadline is not None:
-            self._host.timers.cancel(self._deadline)
 
     def forget_topics(self, topics: Sequence[tuple[str, bytes]]) -> None:
         """Delete the offsets of topics, given by name and id, that were just deleted."""
@@ -80,16 +66,6 @@ class Upkeep:
                 if hosted is not None and not hosted.is_deleting:
                     self._look_at(shard, hosted, places, missing, is_whole=is_whole)
         self._missing = missing
-
-    def _schedule(self) -> None:
-        self._deadline = self._host.timers.add(self._interval_ms, self._begin)
-
-    def _begin(self) -> None:
-        self._host.spawn(self._run())
-
-    async def _run(self) -> None:
-        await self.round()
-        self._schedule()
 
     async def _places_of(
         self, shard: GroupShard, group_ids: Sequence[str], slices: Slices
@@ -111,7 +87,8 @@ class Upkeep:
         self, shard: GroupShard, hosted: HostedGroup, places: Sequence[Place], missing: set[bytes], *, is_whole: bool
     ) -> None:
         coming = shard.under_way.of_owner(hosted.group_id)
-        known, topics = shard.offsets.of_group(hosted.group_id), self._metadata.image.topics
+        known = shard.offsets.of_group(hosted.group_id)
+        topics = self._metadata.image.topics
         offsets = {
             place: known[place]
             for place in places

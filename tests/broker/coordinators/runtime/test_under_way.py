@@ -2,17 +2,14 @@
 
 from functools import partial
 
+from broker.coordinators.runtime.numbers import Name
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.groups.state_machine.records import GroupKey, Name, OffsetKey
 from barnabas_broker.coordinators.runtime.under_way import UnderWay
 
-NAMES: list[Name] = [
-    GroupKey("g"),
-    GroupKey("h"),
-    *(OffsetKey(group, "t", index) for group in "gh" for index in (0, 1)),
-]
+OWNERS = ("g", "h")
+NAMES = [Name(owner, name) for owner in OWNERS for name in ("", "a", "b")]
 batches = st.tuples(st.just("add"), st.lists(st.sampled_from(NAMES), max_size=4))
 steps = st.lists(st.one_of(batches, st.tuples(st.sampled_from(["commit", "clear"]), st.integers(0, 3))), max_size=30)
 
@@ -20,9 +17,11 @@ steps = st.lists(st.one_of(batches, st.tuples(st.sampled_from(["commit", "clear"
 @settings(max_examples=100, deadline=None)
 @given(steps)
 def test_what_is_under_way_is_taken_in_once_and_in_order(taken: list[tuple[str, list[Name] | int]]) -> None:
-    under_way, last_index = UnderWay(), 0
+    under_way = UnderWay()
+    last_index = 0
     model: list[tuple[int, list[Name]]] = []
-    applied, expected = list[int](), list[int]()
+    applied = list[int]()
+    expected = list[int]()
     for act, argument in taken:
         if isinstance(argument, list):
             last_index += 2  # Control entries are nobody's here.
@@ -39,5 +38,5 @@ def test_what_is_under_way_is_taken_in_once_and_in_order(taken: list[tuple[str, 
         assert applied == expected
         names = {name for _, batch in model for name in batch}
         assert {name for name in NAMES if name in under_way} == names
-        for group_id in "gh":
-            assert set(under_way.of_owner(group_id)) == {name for name in names if name.group_id == group_id}
+        for owner in OWNERS:
+            assert set(under_way.of_owner(owner)) == {name for name in names if name.owner == owner}

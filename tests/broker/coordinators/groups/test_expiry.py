@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas_broker.coordinators.groups import upkeep as coordinator_upkeep
-from barnabas_broker.coordinators.groups.coordinator import Coordinator
+from barnabas_broker.coordinators.groups import expiry as expiry_module
+from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.runtime.shard import REWRITE_BYTES
 from barnabas_broker.testing import Cluster, RunningCluster
@@ -33,7 +33,7 @@ def brokers() -> Iterator[RunningCluster]:
         yield cluster
 
 
-def coordinators(cluster: Cluster) -> list[Coordinator]:
+def coordinators(cluster: Cluster) -> list[GroupCoordinator]:
     return [node.broker.coordinator for node in cluster.nodes.values()]
 
 
@@ -43,7 +43,7 @@ def let_pass(brokers: RunningCluster, minutes: float) -> None:
     async def look(cluster: Cluster) -> None:
         for coordinator in coordinators(cluster):
             coordinator.host.wall_ms = later(coordinator.host.wall_ms, int(minutes * MINUTE_MS))
-            await coordinator._upkeep.round()
+            await coordinator.expiry.round()
             for shard in coordinator.active_shards():
                 assert await shard.runtime.wait_committed()
 
@@ -89,7 +89,7 @@ def test_offsets_of_a_group_that_nobody_uses_expire_and_the_group_with_them(
 def test_many_offsets_of_a_group_expire_a_part_at_a_time_and_the_group_in_the_next_round(
     brokers: RunningCluster, client: GroupClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator_upkeep, "LOOKED_STEP", 2)
+    monkeypatch.setattr(expiry_module, "LOOKED_STEP", 2)
     client.commit(topic, {0: 5, 1: 6, 2: 7, 3: 8})
     let_pass(brokers, RETENTION_MINUTES - 1)
     client.commit(topic, {1: 7, 3: 9})
@@ -167,11 +167,11 @@ def test_offsets_of_a_topic_that_was_missed_go_in_the_second_round(
 
     async def forget_nothing(cluster: Cluster) -> None:
         for coordinator in coordinators(cluster):
-            coordinator._upkeep.forget_topics = lambda topics: None  # type: ignore[method-assign]
+            coordinator.expiry.forget_topics = lambda topics: None  # type: ignore[method-assign]
 
     async def remember(cluster: Cluster) -> None:
         for coordinator in coordinators(cluster):
-            del coordinator._upkeep.forget_topics
+            del coordinator.expiry.forget_topics
 
     brokers.run(forget_nothing)
     client.find().ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10_000), 5)

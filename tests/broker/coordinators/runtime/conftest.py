@@ -1,0 +1,17 @@
+"""A world of numbers for each test, in which every slice of time is over at once."""
+
+from collections.abc import Iterator
+
+import pytest
+from broker.coordinators.runtime.numbers import NumberWorld
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[NumberWorld]:
+    monkeypatch.setattr("barnabas_broker.timing.slices.SLICE_S", 0)
+    world = NumberWorld()
+    try:
+        yield world
+        world.check()
+    finally:
+        world.close()

@@ -1,0 +1,12 @@
+"""Whatever happens to a partition, its shard knows what the log says, and no more is promised."""
+
+import pytest
+from broker.coordinators.runtime.number_machine import NumberMachine, make_small
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+
+@pytest.mark.slow
+def test_a_shard_knows_what_the_log_says_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+    run_state_machine_as_test(NumberMachine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))

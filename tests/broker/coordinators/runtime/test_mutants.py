@@ -1,0 +1,68 @@
+"""The machine of numbers must catch these. If it does not, it is the machine that is broken.
+
+Each is one mistake between a shard and its log.
+
+Not here, because it changes nothing: a rewriting that does not wait until what it has written is committed. Its cut
+comes behind that in the log, and so in every outcome; waiting only bounds what is on its way.
+"""
+
+import pytest
+from broker.coordinators.mutants import mutant
+from broker.coordinators.runtime.number_machine import NumberMachine, make_small
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+MUTANTS = {  # what is broken: (module, the text, the text instead)
+    "rewriting writes what has a newer record under way": (
+        "coordinators.runtime.shard",
+        "if name in self.under_way:",
+        "if False:",
+    ),
+    "what is committed counts when it may be answered": (
+        "partition.partition",
+        "if self.observer is not None and not self.is_witness:",
+        "if self.observer is not None and not self.min_insync > copies_of_committed(self.group.configuration):",
+    ),
+    "a later leader's entries are taken for one's own": (
+        "coordinators.runtime.shard",
+        " and self.partition.log.term_at(commit_index) == self.term:",
+        ":",
+    ),
+    "what is known is said to be more": (
+        "coordinators.runtime.shard",
+        "return self.standby\n",
+        "self.standby.applied_index += 1\n        return self.standby\n",
+    ),
+    "rewriting does not wait for what is under way": (
+        "coordinators.runtime.rewriting",
+        "    if not await runtime.wait_committed():\n        return False\n    slices",
+        "    slices",
+    ),
+    "a log that was cut is read on as if nothing had gone": (
+        "coordinators.runtime.standby",
+        "            self._forget()\n            self.applied_index",
+        "            self.applied_index",
+    ),
+    "no deadline begins anew after a stall": (
+        "coordinators.runtime.shard",
+        "            self.in_slices(self.shard.recover_in_steps())\n",
+        "            pass\n",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_machine_catches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+    # Finding is enough here: shrinking is for readers.
+    wanted = settings(
+        max_examples=1_000,
+        stateful_step_count=50,
+        deadline=None,
+        phases=[Phase.generate],
+        database=None,
+        derandomize=True,
+    )
+    with mutant(*MUTANTS[name]), pytest.raises(BaseException):  # noqa: B017, PT011 - any way of noticing is good
+        run_state_machine_as_test(NumberMachine, settings=wanted)
