@@ -42,7 +42,7 @@ from barnabas_metadata_quorum.controller.controller import ControllerConfig
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
-from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
+from barnabas_metadata_quorum.service import Membership, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.catch_up.receiving import CatchUp
 from barnabas_raftlog.catch_up.repair import SegmentRepair
@@ -93,71 +93,21 @@ class Node:
             TooFewDescriptorsError: this process may not open enough files.
             StorageFailedError: the data directory is in use, is another node's, or is damaged as a whole.
         """
-        config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
-        self.descriptors = share(environment.descriptors(), config.max_connections)
-        address = config.nodes[config.node_id]
+        environment = self._environment
+        self.descriptors = share(environment.descriptors(), self.config.max_connections)
         incarnation = int.from_bytes(environment.random_bytes(7), "big")
         rng = random.Random(incarnation)
-        self.links = Links(
-            config.cluster_id,
-            config.node_id,
-            incarnation,
-            NodeAddress(*address),
-            {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
-            secret=config.cluster_secret.encode() or None,
-            clock=environment.monotonic_ms,
-            rng=rng,
-            random_bytes=environment.random_bytes,
-            new_datagrams=environment.new_datagrams,
-            liveness_timeout_ms=config.raft_election_timeout_ms,
-            delay=environment.link_delay or configured_delay(config),
-            meter=self.meter,
-        )
-        self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
-        self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)
-        self._write_worker = environment.new_worker(loop, "segments")
-        self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
+        self._make_links(incarnation, rng)
         await self._open_storage()
-        self.storage.on_recovered = self._on_storage_recovered
-        self.storage.hampered.on_news = self._on_storage_hampered
-        self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, loop.call_later)
-        self.storage.on_room = self.no_room.on_room
-        self.links.is_busy = self.storage.host.is_busy
-        self.scrub = Scrub(
-            self.storage,
-            environment.wall_ms,
-            self._on_fact,
-            rate_bytes=config.log_scrub_rate_bytes,
-            period_ms=config.log_scrub_interval_hours * 3_600_000,
-        )
-        timing = Timing(
-            election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
-        )
-        self.multiraft = MultiRaft(
-            *(config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact),
-            meter=self.meter,
-        )
-        self.catch_up = CatchUp(
-            config.node_id,
-            self.links,
-            self.multiraft,
-            environment.monotonic_ms,
-            config.replica_catchup_rate_bytes,
-            self._on_fact,
-            self.fail,
-        )
-        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
+        self._watch_storage()
+        self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
-        await self.listener.bind(*config.listener)
+        await self.listener.bind(*self.config.listener)
         self._assemble(incarnation)
         await self.links.start()
         await self.metadata.start()
-        self.partitions.on_image(Image(config.cluster_id), self.metadata.image)
-        parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
-        for part in parts:
-            task = loop.create_task(part)
-            task.add_done_callback(self._on_done)
-            self._tasks.append(task)
+        self.partitions.on_image(Image(self.config.cluster_id), self.metadata.image)
+        self._run_parts()
         self._tell_limits()
 
     def _limits(self) -> Limits:
@@ -241,10 +191,33 @@ class Node:
 
     # Inside.
 
+    def _make_links(self, incarnation: int, rng: random.Random) -> None:
+        config, environment = self.config, self._environment
+        self.links = Links(
+            config.cluster_id,
+            config.node_id,
+            incarnation,
+            NodeAddress(*config.nodes[config.node_id]),
+            {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
+            secret=config.cluster_secret.encode() or None,
+            clock=environment.monotonic_ms,
+            rng=rng,
+            random_bytes=environment.random_bytes,
+            new_datagrams=environment.new_datagrams,
+            liveness_timeout_ms=config.raft_election_timeout_ms,
+            delay=environment.link_delay or configured_delay(config),
+            meter=self.meter,
+        )
+        self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
+
     async def _open_storage(self) -> None:
-        config = self.config
+        config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
+        self._sync_worker = environment.new_worker(loop, "journal")
+        self._syncer = environment.new_syncer(loop)
+        self._write_worker = environment.new_worker(loop, "segments")
+        self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
         self.storage = await Storage.open(
-            self._environment.files,
+            environment.files,
             config.log_dir,
             StorageConfig(
                 journal_file_bytes=config.log_journal_file_bytes,
@@ -261,14 +234,57 @@ class Node:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             on_failed=self._on_storage_failed,
-            boot_id=self._environment.boot_id(),
-            new_id=lambda: str(self._environment.new_id()),
+            boot_id=environment.boot_id(),
+            new_id=lambda: str(environment.new_id()),
         )
+
+    def _watch_storage(self) -> None:
+        """Say what becomes of the disk, and look for damage on it."""
+        config, environment = self.config, self._environment
+        self.storage.on_recovered = self._on_storage_recovered
+        self.storage.hampered.on_news = self._on_storage_hampered
+        call_later = asyncio.get_running_loop().call_later
+        self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, call_later)
+        self.storage.on_room = self.no_room.on_room
+        self.links.is_busy = self.storage.host.is_busy
+        self.scrub = Scrub(
+            self.storage,
+            environment.wall_ms,
+            self._on_fact,
+            rate_bytes=config.log_scrub_rate_bytes,
+            period_ms=config.log_scrub_interval_hours * 3_600_000,
+        )
+
+    def _make_groups(self, rng: random.Random) -> None:
+        """Make the Raft groups, and what fills replicas and segments from those of other nodes."""
+        config, environment = self.config, self._environment
+        self.multiraft = MultiRaft(
+            config.node_id,
+            self.storage,
+            self.links,
+            Timing(
+                election_timeout_ms=config.raft_election_timeout_ms,
+                heartbeat_interval_ms=config.raft_heartbeat_interval_ms,
+            ),
+            environment.monotonic_ms,
+            rng,
+            self._on_fact,
+            meter=self.meter,
+        )
+        self.catch_up = CatchUp(
+            config.node_id,
+            self.links,
+            self.multiraft,
+            environment.monotonic_ms,
+            config.replica_catchup_rate_bytes,
+            self._on_fact,
+            self.fail,
+        )
+        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
 
     def _assemble(self, incarnation: int) -> None:
         config = self.config
         nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
-        log = self.storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
         host, port = config.advertised
         environment = self._environment
         clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
@@ -276,7 +292,7 @@ class Node:
             Membership(config.node_id, config.cluster_id, voters, nodes - voters, self.storage.directory_id),
             self.multiraft,
             self.links,
-            log,
+            open_log(self.storage),
             SnapshotStore(environment.files, config.log_dir, self._write_worker),
             broker=BrokerIdentity(
                 incarnation, host, port or self.listener.port, config.broker_rack or None, self.storage.directory_id
@@ -293,12 +309,12 @@ class Node:
             new_id=environment.new_id,
             meter=self.meter,
         )
-        self.announcer = announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
+        self.announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
         self.partitions = Partitions(
             config,
             self.storage,
             self.multiraft,
-            announcer,
+            self.announcer,
             clocks,
             self.links,
             self.metadata.submit,
@@ -342,6 +358,13 @@ class Node:
         self.links.key_of = tokens.key
         self.links.serve_admins(ISSUE, tokens.issue)
         self.links.serve_newcomers(JOIN, tokens.join)
+
+    def _run_parts(self) -> None:
+        parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
+        for part in parts:
+            task = asyncio.get_running_loop().create_task(part)
+            task.add_done_callback(self._on_done)
+            self._tasks.append(task)
 
     async def _let_clients_in(self) -> None:
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)

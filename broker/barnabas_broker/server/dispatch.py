@@ -241,8 +241,7 @@ class Dispatcher:
 
     def _take_turns(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
         key = exchange.api_key
-        is_sent = key == PRODUCE
-        work = Work(exchange, steps, self._broker.on_fatal, outlives=is_sent, is_prompt=is_sent, name=APIS[key].name)
+        work = Work(exchange, steps, self._broker.on_fatal, is_produce=key == PRODUCE, name=APIS[key].name)
         exchange.turns.begin(work)
 
     def _finish_in_steps(

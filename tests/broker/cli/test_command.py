@@ -28,10 +28,12 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 # The command with stand-ins for brokers.
 DRIVER = f"""
 import functools, sys
-from barnabas_broker import cli, cli_cluster, supervisor
+from barnabas_broker.cli import entry
+from barnabas_broker.cli.commands import cluster
+from barnabas_broker.local_cluster.plan import Request
 plans, arguments = sys.argv[1].split(), sys.argv[2:]
-cli_cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
-sys.exit(cli.main(arguments))
+cluster.Request = functools.partial(Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
+sys.exit(entry.main(arguments))
 """
 
 
@@ -103,7 +105,9 @@ def test_python_without_assertions_is_refused() -> None:
 
 @pytest.mark.slow
 def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
-    code = "import sys; from barnabas_broker import cli; cli.main(['--help']); print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from barnabas_broker.cli.entry import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "typer" in loaded
@@ -113,7 +117,7 @@ def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
 @pytest.mark.slow
 def test_starting_a_cluster_loads_nothing_heavy_before_the_brokers_run() -> None:
     refused = "['cluster', 'start', '--data', '/etc/passwd', '--brokers', '3', '--detach']"
-    code = f"import sys; from barnabas_broker import cli; cli.main({refused}); print(*sys.modules)"
+    code = f"import sys; from barnabas_broker.cli import entry; entry.main({refused}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     heavy = {"typer", "pydantic", "rich", "asyncio", "uvloop", "msgspec", "msgpack", "concurrent", "barnabas_clients"}

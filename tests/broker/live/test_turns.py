@@ -58,7 +58,7 @@ class _Scene:
         self.failures: list[str] = []
 
     def begin(
-        self, name: str, steps: int, *, raises: bool = False, outlives: bool = False, is_small: bool = True
+        self, name: str, steps: int, *, raises: bool = False, is_produce: bool = False, is_small: bool = True
     ) -> _Exchange:
         exchange = _Exchange(is_small=is_small)
 
@@ -73,7 +73,7 @@ class _Scene:
             finally:
                 self.done.append(name.upper())
 
-        self.turns.begin(Work(exchange, work(), lambda error: self.failures.append(str(error)), outlives=outlives))
+        self.turns.begin(Work(exchange, work(), lambda error: self.failures.append(str(error)), is_produce=is_produce))
         return exchange
 
     @property
@@ -136,7 +136,7 @@ def test_what_a_producer_sent_lets_nobody_go_first() -> None:
 
     async def act() -> None:
         scene.begin("a", 7)
-        scene.turns.begin(Work(kept, work(), lambda _: None, is_prompt=True))
+        scene.turns.begin(Work(kept, work(), lambda _: None, is_produce=True))
         await _idle()
 
     run(act())
@@ -183,16 +183,16 @@ def test_a_turn_is_measured_by_the_name_of_its_work() -> None:
     assert told == ["turn: Metadata"]
 
 
-def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it() -> None:
+def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_is_a_produce() -> None:
     scene = _Scene()
 
     async def act() -> None:
-        for name, outlives in (("a", False), ("b", True)):
-            scene.begin(name, 4, outlives=outlives).is_gone = True
+        for name, is_produce in (("a", False), ("b", True)):
+            scene.begin(name, 4, is_produce=is_produce).is_gone = True
         await _idle()
 
     run(act())
-    assert scene.story == "aaabbb" + "A" + "bB"
+    assert scene.story == "aaabbb" + "bB" + "A"
 
 
 def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
