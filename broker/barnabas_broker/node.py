@@ -103,7 +103,9 @@ class Node:
         self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
         await self.listener.bind(*self.config.listener)
-        self._assemble(incarnation)
+        clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
+        self._make_metadata(incarnation, clocks)
+        self._make_broker(clocks)
         await self.links.start()
         await self.metadata.start()
         self.partitions.on_image(Image(self.config.cluster_id), self.metadata.image)
@@ -125,7 +127,8 @@ class Node:
 
     def _tell_limits(self) -> None:
         """Say so where clients may not open as many connections as was configured."""
-        mine, wanted = self.descriptors, self.config.max_connections
+        mine = self.descriptors
+        wanted = self.config.max_connections
         if mine.connections < wanted:
             text = f"{mine.connections} and not max.connections={wanted}: this process may open {mine.limit} files, and"
             self.events.add(
@@ -192,7 +195,8 @@ class Node:
     # Inside.
 
     def _make_links(self, incarnation: int, rng: random.Random) -> None:
-        config, environment = self.config, self._environment
+        config = self.config
+        environment = self._environment
         self.links = Links(
             config.cluster_id,
             config.node_id,
@@ -211,7 +215,9 @@ class Node:
         self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
 
     async def _open_storage(self) -> None:
-        config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
+        config = self.config
+        environment = self._environment
+        loop = asyncio.get_running_loop()
         self._sync_worker = environment.new_worker(loop, "journal")
         self._syncer = environment.new_syncer(loop)
         self._write_worker = environment.new_worker(loop, "segments")
@@ -240,7 +246,8 @@ class Node:
 
     def _watch_storage(self) -> None:
         """Say what becomes of the disk, and look for damage on it."""
-        config, environment = self.config, self._environment
+        config = self.config
+        environment = self._environment
         self.storage.on_recovered = self._on_storage_recovered
         self.storage.hampered.on_news = self._on_storage_hampered
         call_later = asyncio.get_running_loop().call_later
@@ -257,7 +264,8 @@ class Node:
 
     def _make_groups(self, rng: random.Random) -> None:
         """Make the Raft groups, and what fills replicas and segments from those of other nodes."""
-        config, environment = self.config, self._environment
+        config = self.config
+        environment = self._environment
         self.multiraft = MultiRaft(
             config.node_id,
             self.storage,
@@ -282,20 +290,28 @@ class Node:
         )
         self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.host, config.log_dir)
 
-    def _assemble(self, incarnation: int) -> None:
+    def _make_metadata(self, incarnation: int, clocks: Clocks) -> None:
         config = self.config
-        nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
+        voters = frozenset(config.voters)
         host, port = config.advertised
-        environment = self._environment
-        clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
         self.metadata = MetadataService(
-            Membership(config.node_id, config.cluster_id, voters, nodes - voters, self.storage.directory_id),
+            Membership(
+                node_id=config.node_id,
+                cluster_id=config.cluster_id,
+                voters=voters,
+                learners=frozenset(config.cluster_nodes) - voters,
+                directory_id=self.storage.directory_id,
+            ),
             self.multiraft,
             self.links,
             open_log(self.storage),
-            SnapshotStore(environment.files, config.log_dir, self._write_worker),
+            SnapshotStore(self._environment.files, config.log_dir, self._write_worker),
             broker=BrokerIdentity(
-                incarnation, host, port or self.listener.port, config.broker_rack or None, self.storage.directory_id
+                incarnation=incarnation,
+                host=host,
+                port=port or self.listener.port,
+                rack=config.broker_rack or None,
+                directory_id=self.storage.directory_id,
             ),
             config=ControllerConfig(
                 default_partitions=config.num_partitions,
@@ -306,10 +322,14 @@ class Node:
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
-            new_id=environment.new_id,
+            new_id=self._environment.new_id,
             meter=self.meter,
         )
-        self.announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
+
+    def _make_broker(self, clocks: Clocks) -> None:
+        """Make what stands on the metadata: partitions, and what serves clients; have other nodes answered."""
+        config = self.config
+        self.announcer = LeaderAnnouncer(config.node_id, frozenset(config.cluster_nodes), self.links, self.metadata)
         self.partitions = Partitions(
             config,
             self.storage,
@@ -335,7 +355,7 @@ class Node:
             self.events,
             clock=clocks.monotonic_ms,
             on_fatal=self.fail,
-            new_id=environment.new_id,
+            new_id=self._environment.new_id,
             meter=self.meter,
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
@@ -497,7 +517,8 @@ class Node:
     def _counts(self) -> Generator[None, None, dict[str, Any]]:
         """Return what is counted over all partitions."""
         counts = dict.fromkeys(("leaders", "leaders_confirmed", "under_replicated", "replicas", "witnesses"), 0)
-        topics, looked_at = dict[str, int](), 0
+        topics = dict[str, int]()
+        looked_at = 0
         for hosted in list(self.partitions.topics_by_id.values()):
             topics[hosted.topic.name] = len(hosted.topic.partitions)
             for partition in list(hosted.partitions.values()):

@@ -195,6 +195,7 @@ class ProducerTable:
         """Note a batch that is in the log at `index`; it is not checked, the log is what it is."""
         assert index > self.applied_index
         self.applied_index = index
+        # By position: one for each batch of each replica.
         batch = ProducerBatch(
             index,
             epoch,

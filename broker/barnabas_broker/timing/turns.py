@@ -31,7 +31,8 @@ from .pieces import abandoned
 __all__ = ["Turns", "Work"]
 
 SLICE_S = 0.002
-ACTIVE_MAX, LARGE_MAX = 16, 4
+ACTIVE_MAX = 16
+LARGE_MAX = 4
 
 Steps: TypeAlias = Generator[None, None, None]
 
@@ -96,7 +97,8 @@ class Turns:
     def __init__(
         self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None, crowd: Crowd | None = None
     ) -> None:
-        self._clock, self._meter = clock, meter or LoopMeter()
+        self._clock = clock
+        self._meter = meter or LoopMeter()
         self._patience = Patience(crowd or Crowd(), self._meter, "turn", self._turn)
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()

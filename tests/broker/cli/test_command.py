@@ -151,9 +151,20 @@ def test_a_plain_start_is_read_as_typer_reads_it(
 
 @pytest.mark.parametrize(
     "words",
-    ["", "--help", "--data", "--data d --brokers", "--data d --brokers x", "--data d --detach=1", "--data d more",
-     "--data d --timeout 0", "--data --detach", "--datum d", "--brokers 3"],
-)  # fmt: skip
+    [
+        "",
+        "--help",
+        "--data",
+        "--data d --brokers",
+        "--data d --brokers x",
+        "--data d --detach=1",
+        "--data d more",
+        "--data d --timeout 0",
+        "--data --detach",
+        "--datum d",
+        "--brokers 3",
+    ],
+)
 def test_what_is_not_plain_is_left_to_typer(words: str) -> None:
     assert cli_start.read(words.split()) is None
 
@@ -274,8 +285,12 @@ def test_status_tells_the_living_from_the_dead(
     assert cli.main(["cluster", "status", "--data", str(directory), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [broker["state"] for broker in found["brokers"]] == [
-        "running", "fenced", "stopped", "unreachable", "starting"
-    ]  # fmt: skip
+        "running",
+        "fenced",
+        "stopped",
+        "unreachable",
+        "starting",
+    ]
     assert [broker["pid"] for broker in found["brokers"]][2] is None
     assert (found["ready"], found["bootstrap"]) == (False, files.bootstrap)
     assert found["brokers"][0]["leaders"] == 4

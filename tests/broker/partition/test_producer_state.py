@@ -235,7 +235,8 @@ def test_unreadable_blob_is_refused(blob: bytes) -> None:
 
 
 def test_a_table_is_read_in_pieces_and_written_as_ever() -> None:
-    table, count = ProducerTable(), 5 * PIECE // 2
+    table = ProducerTable()
+    count = 5 * PIECE // 2
     for pid in range(count):
         add(table, pid + 1, 0, pid=pid)
     table.commit_index = count
@@ -253,7 +254,8 @@ def test_what_is_too_short_or_too_long_is_no_table(blob: bytes) -> None:
 
 
 def test_so_many_producers_are_forgotten_at_once_and_the_others_next() -> None:
-    table, count = ProducerTable(), FORGOTTEN_AT_ONCE + 5
+    table = ProducerTable()
+    count = FORGOTTEN_AT_ONCE + 5
     for pid in range(count):
         add(table, pid + 1, 0, pid=pid)
     table.commit_index = count
