@@ -49,7 +49,8 @@ SWITCH_INTERVAL_S = 0.0005
 GC_THRESHOLDS = 7_000, 0, 2_000_000
 # Nearly all that a start makes stays. To look at a million objects takes half a second, in the midst of elections.
 GC_THRESHOLDS_STARTING = 10_000_000, 20, 100
-FAILED, BROKEN = 1, 70
+FAILED = 1
+BROKEN = 70
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(config: BrokerConfig, ready_fd: int | None) -> int:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
         if stop.is_set():

@@ -42,7 +42,7 @@ from barnabas_metadata_quorum.controller.controller import ControllerConfig
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.leaders.announcer import LeaderAnnouncer
 from barnabas_metadata_quorum.registration import BrokerIdentity
-from barnabas_metadata_quorum.service import SEGMENT_BYTES, Membership, MetadataService
+from barnabas_metadata_quorum.service import Membership, MetadataService, open_log
 from barnabas_metadata_quorum.snapshot_store import SnapshotStore
 from barnabas_raftlog.catch_up.receiving import CatchUp
 from barnabas_raftlog.catch_up.repair import SegmentRepair
@@ -94,69 +94,23 @@ class Node:
             TooFewDescriptorsError: this process may not open enough files.
             StorageFailedError: the data directory is in use, is another node's, or is damaged as a whole.
         """
-        config, environment, loop = self.config, self._environment, asyncio.get_running_loop()
-        self.descriptors = share(environment.descriptors(), config.max_connections)
-        address = config.nodes[config.node_id]
+        environment = self._environment
+        self.descriptors = share(environment.descriptors(), self.config.max_connections)
         incarnation = int.from_bytes(environment.random_bytes(7), "big")
         rng = random.Random(incarnation)
-        self.links = Links(
-            config.cluster_id,
-            config.node_id,
-            incarnation,
-            NodeAddress(*address),
-            {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
-            secret=config.cluster_secret.encode() or None,
-            clock=environment.monotonic_ms,
-            rng=rng,
-            random_bytes=environment.random_bytes,
-            new_datagrams=environment.new_datagrams,
-            liveness_timeout_ms=config.raft_election_timeout_ms,
-            delay=environment.link_delay or configured_delay(config),
-            meter=self.meter,
-        )
-        self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
-        self._sync_worker, self._syncer = environment.new_worker(loop, "journal"), environment.new_syncer(loop)
-        self._write_worker = environment.new_worker(loop, "segments")
-        self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
+        self._make_links(incarnation, rng)
         await self._open_storage()
-        self.storage.on_recovered = self._on_storage_recovered
-        self.storage.hampered.on_news = self._on_storage_hampered
-        self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, loop.call_later)
-        self.storage.on_room = self.no_room.on_room
-        self.links.is_busy = self.storage.shared.is_busy
-        self.scrub = Scrub(
-            self.storage,
-            environment.wall_ms,
-            self._on_fact,
-            rate_bytes=config.log_scrub_rate_bytes,
-            period_ms=config.log_scrub_interval_hours * 3_600_000,
-        )
-        timing = Timing(
-            election_timeout_ms=config.raft_election_timeout_ms, heartbeat_interval_ms=config.raft_heartbeat_interval_ms
-        )
-        self.multiraft = MultiRaft(
-            *(config.node_id, self.storage, self.links, timing, environment.monotonic_ms, rng, self._on_fact),
-            meter=self.meter,
-        )
-        self.catch_up = CatchUp(
-            config.node_id,
-            self.links,
-            self.multiraft,
-            environment.monotonic_ms,
-            config.replica_catchup_rate_bytes,
-            self._on_fact,
-            self.fail,
-        )
-        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
+        self._watch_storage()
+        self._make_groups(rng)
         self.listener = Listener(self._limits(), self._serve, self.meter)
-        await self.listener.bind(*config.listener)
-        self._assemble(incarnation)
+        await self.listener.bind(*self.config.listener)
+        clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
+        self._make_metadata(incarnation, clocks)
+        self._make_broker(clocks)
         await self.links.start()
         await self.metadata.start()
-        self.partitions.on_image(Image(config.cluster_id), self.metadata.image)
-        parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
-        for part in parts:
-            self._tasks.spawn(part)
+        self.partitions.on_image(Image(self.config.cluster_id), self.metadata.image)
+        self._run_parts()
         self._tell_limits()
 
     def _limits(self) -> Limits:
@@ -174,7 +128,8 @@ class Node:
 
     def _tell_limits(self) -> None:
         """Say so where clients may not open as many connections as was configured."""
-        mine, wanted = self.descriptors, self.config.max_connections
+        mine = self.descriptors
+        wanted = self.config.max_connections
         if mine.connections < wanted:
             text = f"{mine.connections} and not max.connections={wanted}: this process may open {mine.limit} files, and"
             self.events.add(
@@ -238,10 +193,36 @@ class Node:
 
     # Inside.
 
+    def _make_links(self, incarnation: int, rng: random.Random) -> None:
+        config = self.config
+        environment = self._environment
+        self.links = Links(
+            config.cluster_id,
+            config.node_id,
+            incarnation,
+            NodeAddress(*config.nodes[config.node_id]),
+            {node_id: NodeAddress(*peer) for node_id, peer in config.nodes.items()},
+            secret=config.cluster_secret.encode() or None,
+            clock=environment.monotonic_ms,
+            rng=rng,
+            random_bytes=environment.random_bytes,
+            new_datagrams=environment.new_datagrams,
+            liveness_timeout_ms=config.raft_election_timeout_ms,
+            delay=environment.link_delay or configured_delay(config),
+            meter=self.meter,
+        )
+        self.links.on_fact = lambda fact: self.events.add_fact("links", fact)
+
     async def _open_storage(self) -> None:
         config = self.config
+        environment = self._environment
+        loop = asyncio.get_running_loop()
+        self._sync_worker = environment.new_worker(loop, "journal")
+        self._syncer = environment.new_syncer(loop)
+        self._write_worker = environment.new_worker(loop, "segments")
+        self._checkpoint_worker = environment.new_worker(loop, "checkpoints")
         self.storage = await Storage.open(
-            self._environment.files,
+            environment.files,
             config.log_dir,
             StorageConfig(
                 journal_file_bytes=config.log_journal_file_bytes,
@@ -258,25 +239,78 @@ class Node:
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             on_failed=self._on_storage_failed,
-            boot_id=self._environment.boot_id(),
-            new_id=lambda: str(self._environment.new_id()),
+            boot_id=environment.boot_id(),
+            new_id=lambda: str(environment.new_id()),
         )
 
-    def _assemble(self, incarnation: int) -> None:
+    def _watch_storage(self) -> None:
+        """Say what becomes of the disk, and look for damage on it."""
         config = self.config
-        nodes, voters = frozenset(config.cluster_nodes), frozenset(config.voters)
-        log = self.storage.open_log(METADATA_GROUP, "metadata", "fsync", segment_bytes=SEGMENT_BYTES)
-        host, port = config.advertised
         environment = self._environment
-        clocks = Clocks(environment.monotonic_ms, environment.wall_ms)
+        self.storage.on_recovered = self._on_storage_recovered
+        self.storage.hampered.on_news = self._on_storage_hampered
+        call_later = asyncio.get_running_loop().call_later
+        self.no_room = NoRoom(self._led, self._able_to_lead, self._on_room_event, call_later)
+        self.storage.on_room = self.no_room.on_room
+        self.links.is_busy = self.storage.shared.is_busy
+        self.scrub = Scrub(
+            self.storage,
+            environment.wall_ms,
+            self._on_fact,
+            rate_bytes=config.log_scrub_rate_bytes,
+            period_ms=config.log_scrub_interval_hours * 3_600_000,
+        )
+
+    def _make_groups(self, rng: random.Random) -> None:
+        """Make the Raft groups, and what fills replicas and segments from those of other nodes."""
+        config = self.config
+        environment = self._environment
+        self.multiraft = MultiRaft(
+            config.node_id,
+            self.storage,
+            self.links,
+            Timing(
+                election_timeout_ms=config.raft_election_timeout_ms,
+                heartbeat_interval_ms=config.raft_heartbeat_interval_ms,
+            ),
+            environment.monotonic_ms,
+            rng,
+            self._on_fact,
+            meter=self.meter,
+        )
+        self.catch_up = CatchUp(
+            config.node_id,
+            self.links,
+            self.multiraft,
+            environment.monotonic_ms,
+            config.replica_catchup_rate_bytes,
+            self._on_fact,
+            self.fail,
+        )
+        self.scrub.repair = SegmentRepair(self.links, self.multiraft.groups, self.storage.shared, config.log_dir)
+
+    def _make_metadata(self, incarnation: int, clocks: Clocks) -> None:
+        config = self.config
+        voters = frozenset(config.voters)
+        host, port = config.advertised
         self.metadata = MetadataService(
-            Membership(config.node_id, config.cluster_id, voters, nodes - voters, self.storage.directory_id),
+            Membership(
+                node_id=config.node_id,
+                cluster_id=config.cluster_id,
+                voters=voters,
+                learners=frozenset(config.cluster_nodes) - voters,
+                directory_id=self.storage.directory_id,
+            ),
             self.multiraft,
             self.links,
-            log,
-            SnapshotStore(environment.files, config.log_dir, self._write_worker),
+            open_log(self.storage),
+            SnapshotStore(self._environment.files, config.log_dir, self._write_worker),
             broker=BrokerIdentity(
-                incarnation, host, port or self.listener.port, config.broker_rack or None, self.storage.directory_id
+                incarnation=incarnation,
+                host=host,
+                port=port or self.listener.port,
+                rack=config.broker_rack or None,
+                directory_id=self.storage.directory_id,
             ),
             config=ControllerConfig(
                 default_partitions=config.num_partitions,
@@ -287,15 +321,19 @@ class Node:
             ),
             clocks=clocks,
             on_fact=self._on_metadata_fact,
-            new_id=environment.new_id,
+            new_id=self._environment.new_id,
             meter=self.meter,
         )
-        self.announcer = announcer = LeaderAnnouncer(config.node_id, nodes, self.links, self.metadata)
+
+    def _make_broker(self, clocks: Clocks) -> None:
+        """Make what stands on the metadata: partitions, and what serves clients; have other nodes answered."""
+        config = self.config
+        self.announcer = LeaderAnnouncer(config.node_id, frozenset(config.cluster_nodes), self.links, self.metadata)
         self.partitions = Partitions(
             config,
             self.storage,
             self.multiraft,
-            announcer,
+            self.announcer,
             clocks,
             self.links,
             self.metadata.submit,
@@ -316,7 +354,7 @@ class Node:
             self.events,
             clock=clocks.monotonic_ms,
             on_fatal=self.fail,
-            new_id=environment.new_id,
+            new_id=self._environment.new_id,
             meter=self.meter,
         )
         self.metadata.subscribe(self.broker.coordinator.on_image)
@@ -339,6 +377,11 @@ class Node:
         self.links.key_of = tokens.key
         self.links.serve_admins(ISSUE, tokens.issue)
         self.links.serve_newcomers(JOIN, tokens.join)
+
+    def _run_parts(self) -> None:
+        parts = (self.multiraft.run(), self.links.wait(), self.metadata.wait(), self._let_clients_in(), self._scrub())
+        for part in parts:
+            self._tasks.spawn(part)
 
     async def _let_clients_in(self) -> None:
         await self.metadata.wait_until(self._is_member, 365 * 86_400.0)
@@ -467,7 +510,8 @@ class Node:
     def _counts(self) -> Generator[None, None, dict[str, Any]]:
         """Return what is counted over all partitions."""
         counts = dict.fromkeys(("leaders", "leaders_confirmed", "under_replicated", "replicas", "witnesses"), 0)
-        topics, looked_at = dict[str, int](), 0
+        topics = dict[str, int]()
+        looked_at = 0
         for hosted in list(self.partitions.topics_by_id.values()):
             topics[hosted.topic.name] = len(hosted.topic.partitions)
             for partition in list(hosted.partitions.values()):

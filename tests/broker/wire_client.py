@@ -151,7 +151,8 @@ def fetch_request(
 
 def offsets_of(records: bytes | memoryview) -> list[int]:
     """Return the base offset of each batch in fetched records."""
-    offsets, position = [], 0
+    offsets = []
+    position = 0
     while position < len(records):
         header = batch_header.verify(
             memoryview(records)[position:][: batch_header.parse_header(records, position).size_bytes]

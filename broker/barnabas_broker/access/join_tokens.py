@@ -27,9 +27,11 @@ from barnabas_raftlog.links.handshake import NEWCOMER_MAX, NEWCOMER_MIN
 
 __all__ = ["ISSUE", "JOIN", "JoinToken", "JoinTokens", "TokenError", "combine", "key_of"]
 
-ISSUE, JOIN = "issue token", "join"
+ISSUE = "issue token"
+JOIN = "join"
 PREFIX = "barnabas-join."
-SALT_BYTES, KEY_BYTES = 16, 32
+SALT_BYTES = 16
+KEY_BYTES = 32
 TOKENS_MAX = 16
 SECRET_BYTES_MAX = 1024
 VALID_S_MAX = 86_400
@@ -96,7 +98,9 @@ class JoinTokens:
     """The tokens of one broker that have not been redeemed. Owned by the node."""
 
     def __init__(self, secret: bytes | None, now_ms: Callable[[], int], on_event: Callable[[str, str], None]) -> None:
-        self._secret, self._now_ms, self._on_event = secret, now_ms, on_event
+        self._secret = secret
+        self._now_ms = now_ms
+        self._on_event = on_event
         self._issued: dict[int, _Issued] = {}  # by number, oldest first
         self._next = NEWCOMER_MAX
 

@@ -48,7 +48,8 @@ def parse_topics(words: Sequence[str]) -> tuple[list[str], list[TopicPartition]]
     Raises:
         CommandError: what follows a colon is no list of partition numbers.
     """
-    topics, partitions = [], []
+    topics = []
+    partitions = []
     for word in words:
         topic, colon, numbers = word.partition(":")
         if not colon:

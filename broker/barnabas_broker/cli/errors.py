@@ -12,7 +12,8 @@ from .output import complain
 
 __all__ = ["CommandError", "guarded", "report", "typed"]
 
-FAILED, INTERRUPTED = 1, 130
+FAILED = 1
+INTERRUPTED = 130
 
 
 class CommandError(BarnabasError):

@@ -111,12 +111,12 @@ def parse_json(line: bytes) -> LineRecord:
     except UNREADABLE as error:
         raise LineError(f"no JSON object in UTF-8: {error}") from error
     return LineRecord(
-        _bytes(found.key),
-        _bytes(found.value),
-        [(name, _bytes(value)) for name, value in found.headers],
-        found.partition,
+        key=_bytes(found.key),
+        value=_bytes(found.value),
+        headers=[(name, _bytes(value)) for name, value in found.headers],
+        partition=found.partition,
         # -1 is how a record says that it has none; the new one gets its own.
-        None if found.timestamp_ms is None or found.timestamp_ms < 0 else found.timestamp_ms,
+        timestamp_ms=None if found.timestamp_ms is None or found.timestamp_ms < 0 else found.timestamp_ms,
     )
 
 

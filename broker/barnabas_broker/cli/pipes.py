@@ -73,9 +73,11 @@ class BlockingThread:
 
         def work() -> None:
             try:
-                result, error = call(), None
+                result = call()
+                error = None
             except (OSError, LineError) as failure:
-                result, error = None, failure
+                result = None
+                error = failure
             try:
                 loop.call_soon_threadsafe(settle, error, result)
             except RuntimeError:
@@ -109,7 +111,8 @@ def blocks_of_lines(fd: int, line_bytes_max: int) -> Iterator[list[bytes]]:
         *lines, last = rest.split(b"\n")
         lines.insert(0, b"".join(pieces))
         number += len(lines)
-        pieces, pending_bytes = [last], len(last)
+        pieces = [last]
+        pending_bytes = len(last)
         yield lines
     if pending_bytes:
         yield [b"".join(pieces)]

@@ -24,8 +24,10 @@ __all__ = ["Address", "BrokerConfig", "ConfigError", "Setting", "is_wildcard", "
 
 SettingValue = str | int | bool
 _NODES_PREFIX = "cluster.nodes."
-_MIB, _GIB = 1 << 20, 1 << 30
-_INT_MAX, _LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
+_MIB = 1 << 20
+_GIB = 1 << 30
+_INT_MAX = (1 << 31) - 1
+_LONG_MAX = (1 << 63) - 1
 # Kafka has these in several units; the finest that is given counts. We keep one.
 _COARSER_UNITS = (
     ("log.retention.hours", "log.retention.ms", 3_600_000),
@@ -143,9 +145,10 @@ class BrokerConfig:
         3_600_000, "How far a timestamp may be ahead of this broker's clock.", low=0, high=_LONG_MAX
     )
     log_cleanup_policy: str = _text(
-        "delete", "What happens to old data of topics that say nothing: delete, compact, both, or nothing if empty.",
+        "delete",
+        "What happens to old data of topics that say nothing: delete, compact, both, or nothing if empty.",
         choices=("delete", "compact", "compact,delete", "delete,compact", ""),
-    )  # fmt: skip
+    )
     log_cleaner_backoff_ms: int = _number(15_000, "How often it is looked for what can be compacted.", low=1)
     log_cleaner_dedupe_buffer_size: int = _number(
         32 * _MIB, "Memory for the keys of the partition that is being compacted, 192 bytes each.", low=1 << 10
@@ -393,7 +396,8 @@ class BrokerConfig:
         """Return a file that `from_toml` reads back as an equal configuration; defaults are left out."""
         lines = []
         for field in dataclasses.fields(self):
-            value, name = getattr(self, field.name), field.name.replace("_", ".")
+            value = getattr(self, field.name)
+            name = field.name.replace("_", ".")
             if field.metadata["kind"] is dict:
                 lines += [f"{_NODES_PREFIX}{key} = {quoted(text)}" for key, text in sorted(value.items())]
             elif value != field.default:
@@ -452,8 +456,11 @@ def _flatten(tables: Mapping[str, Any], prefix: str) -> dict[str, SettingValue]:
 
 
 def _check(field: "dataclasses.Field[Any]", value: object) -> None:
-    name, meta = field.name.replace("_", "."), field.metadata
-    low, high, choices = meta.get("low"), meta.get("high"), meta.get("choices")
+    name = field.name.replace("_", ".")
+    meta = field.metadata
+    low = meta.get("low")
+    high = meta.get("high")
+    choices = meta.get("choices")
     if not isinstance(value, Mapping if meta["kind"] is dict else meta["kind"]):
         raise ConfigError(f"{name} is {value!r}, not {meta['kind'].__name__}")
     if choices and value not in choices:

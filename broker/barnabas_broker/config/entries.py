@@ -52,7 +52,8 @@ def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) 
     entries = []
     for name, known in TOPIC_CONFIGS.items():
         places: list[tuple[str, str | None, int]] = []
-        kept, behind = kept_by_itself(topic, name), BEHIND_TOPICS.get(name)
+        kept = kept_by_itself(topic, name)
+        behind = BEHIND_TOPICS.get(name)
         if name in configs:
             places.append((name, configs[name], ConfigSource.TOPIC))
         if kept is not None:
@@ -62,9 +63,18 @@ def topic_entries(topic: str, configs: Mapping[str, str], config: BrokerConfig) 
         else:
             places += _places(_SETTINGS[behind], config)
         _, value, source = places[0]
-        is_fixed = kept is not None or name in FIXED
-        row = (name, value, source, _TYPES[known.type], False, known.documentation, is_fixed, tuple(places))
-        entries.append(ConfigEntry(*row))
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=source,
+                type=_TYPES[known.type],
+                is_sensitive=False,
+                documentation=known.documentation,
+                is_read_only=kept is not None or name in FIXED,
+                synonyms=tuple(places),
+            )
+        )
     return entries
 
 
@@ -72,7 +82,16 @@ def witness_entries(witnesses: Mapping[str, str]) -> list[ConfigEntry]:
     """Return the entries that say which brokers are a topic's witnesses, from `encode_witnesses`."""
     documentation = "The brokers that vote beside two replicas and serve nobody, as partition:broker."
     return [
-        ConfigEntry(name, text, ConfigSource.DEFAULT, _TYPES["LIST"], False, documentation, True, ())
+        ConfigEntry(
+            name=name,
+            value=text,
+            source=ConfigSource.DEFAULT,
+            type=_TYPES["LIST"],
+            is_sensitive=False,
+            documentation=documentation,
+            is_read_only=True,
+            synonyms=(),
+        )
         for name, text in witnesses.items()
     ]
 
@@ -83,8 +102,18 @@ def broker_entries(config: BrokerConfig) -> list[ConfigEntry]:
     for name, setting in _SETTINGS.items():
         places = _places(setting, config)
         _, value, source = places[0]
-        secret = name in _SECRETS
-        entries.append(ConfigEntry(name, value, source, _type_of(setting), secret, setting.doc, True, tuple(places)))
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=source,
+                type=_type_of(setting),
+                is_sensitive=name in _SECRETS,
+                documentation=setting.doc,
+                is_read_only=True,
+                synonyms=tuple(places),
+            )
+        )
     return entries
 
 

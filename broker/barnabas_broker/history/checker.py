@@ -118,7 +118,8 @@ class Checker:
 
     def _on_partition(self, event: DeclaredPartition) -> None:
         partition = self._partition(event)
-        partition.is_dense, partition.is_compacted = event.dense, event.compacted
+        partition.is_dense = event.dense
+        partition.is_compacted = event.compacted
 
     def _on_producer(self, event: DeclaredProducer) -> None:
         self._producer(event.producer).is_idempotent = event.idempotent

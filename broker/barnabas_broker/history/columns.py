@@ -36,7 +36,8 @@ class Column:
         """Yield (position, value) of what stands in [start, end), in order. Costs chunks that exist, not the range."""
         if end <= start:
             return
-        first, last = start // CHUNK, (end - 1) // CHUNK
+        first = start // CHUNK
+        last = (end - 1) // CHUNK
         if last - first < len(self._chunks):
             numbers = [number for number in range(first, last + 1) if number in self._chunks]
         else:

@@ -66,7 +66,8 @@ class HistoryError(BarnabasError, ValueError):
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(f"line {line}: {text}")
-        self.line, self.text = line, text
+        self.line = line
+        self.text = text
 
 
 class Timed(

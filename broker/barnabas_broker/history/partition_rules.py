@@ -27,7 +27,10 @@ from .violations import Report, Rule
 __all__ = ["PartitionRules", "ProducerRules"]
 
 # What is known of a record, as bits. 0: invoked.
-ACKNOWLEDGED, FAILED, UNKNOWN, READ = 1, 2, 4, 8
+ACKNOWLEDGED = 1
+FAILED = 2
+UNKNOWN = 4
+READ = 8
 FATES = ACKNOWLEDGED | FAILED | UNKNOWN
 
 
@@ -46,8 +49,12 @@ class _Stream:
     __slots__ = ("digests", "last_offset", "last_sequence", "name", "number", "offsets", "producer", "states")
 
     def __init__(self, number: int, name: str, producer: ProducerRules) -> None:
-        self.number, self.name, self.producer = number, name, producer
-        self.states, self.digests, self.offsets = Column(), Column(), Column()
+        self.number = number
+        self.name = name
+        self.producer = producer
+        self.states = Column()
+        self.digests = Column()
+        self.offsets = Column()
         # The acknowledged record with the highest sequence number, and where it is.
         self.last_sequence = self.last_offset = -1
 
@@ -75,7 +82,8 @@ class PartitionRules:
 
     def __init__(self, name: str, report: Report) -> None:
         self.name = name
-        self.is_dense, self.is_compacted = True, False
+        self.is_dense = True
+        self.is_compacted = False
         self.acknowledged = self.read = self.consumed = 0
         self._report = report
         self._log_start = 0
@@ -83,7 +91,8 @@ class PartitionRules:
         self._streams: dict[str, _Stream] = {}
         self._by_number: list[_Stream] = []
         # By offset: whose record is there, and which.
-        self._stream_at, self._sequence_at = Column(), Column()
+        self._stream_at = Column()
+        self._sequence_at = Column()
         self._unplaced: set[_Unplaced] = set()
         self._sessions: dict[str, _Session] = {}
 
@@ -106,7 +115,8 @@ class PartitionRules:
 
     def on_acknowledged(self, event: Acknowledged) -> None:
         stream, state = self._settle(event, ACKNOWLEDGED)
-        sequence, offset = event.sequence, event.offset
+        sequence = event.sequence
+        offset = event.offset
         self.acknowledged += 1
         if state & READ:
             self.read += 1
@@ -124,7 +134,8 @@ class PartitionRules:
                 f"{stream.name} {sequence} acknowledged at {offset}, {stream.last_sequence} at {stream.last_offset}",
             )
         if is_later:
-            stream.last_sequence, stream.last_offset = sequence, offset
+            stream.last_sequence = sequence
+            stream.last_offset = offset
 
     def on_failed(self, event: Failed) -> None:
         stream, state = self._settle(event, FAILED)
@@ -210,13 +221,15 @@ class PartitionRules:
     def _report_lost(self, consumer: str, start: int, end: int) -> None:
         """Report every acknowledged record with its place in [start, end), where the consumer found nothing."""
         for offset, number in self._stream_at.within(start, end):
-            stream, sequence = self._by_number[number], self._sequence_at.get(offset)
+            stream = self._by_number[number]
+            sequence = self._sequence_at.get(offset)
             if stream.states.get(sequence) & ACKNOWLEDGED and stream.offsets.get(sequence) == offset:
                 text = f"{stream.name} {sequence}, acknowledged at {offset}, is not there for {consumer}"
                 self._report.add(Rule.LOST, self.name, text)
 
     def _judge_content(self, stream: _Stream, event: Consumed) -> None:
-        sent, got = stream.digests.get(event.sequence), _number(event.digest)
+        sent = stream.digests.get(event.sequence)
+        got = _number(event.digest)
         if got not in {sent, -1} and sent != -1:
             text = f"{stream.name} {event.sequence} at {event.offset} is not what was sent"
             self._report.add(Rule.CHANGED, self.name, text)
@@ -226,7 +239,8 @@ class PartitionRules:
         other = self._stream_at.get(event.offset)
         if other == -1:
             return
-        due, sequence = self._by_number[other], self._sequence_at.get(event.offset)
+        due = self._by_number[other]
+        sequence = self._sequence_at.get(event.offset)
         if (due, sequence) != (stream, event.sequence) and due.states.get(sequence) & ACKNOWLEDGED:
             text = f"{due.name} {sequence}, acknowledged at {event.offset}, is not there for {event.consumer}"
             self._report.add(Rule.LOST, self.name, text)

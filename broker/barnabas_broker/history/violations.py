@@ -52,4 +52,6 @@ class Report:
     def add(self, rule: Rule, subject: str, text: str) -> None:
         self.count += 1
         if len(self.kept) < VIOLATIONS_MAX:
-            self.kept.append(Violation(self.line, rule, subject, text, self.fault_line))
+            self.kept.append(
+                Violation(line=self.line, rule=rule, subject=subject, text=text, fault_line=self.fault_line)
+            )

@@ -19,7 +19,8 @@ class Absences:
     """What one node has noticed of the others. `session_ms`: after that long the controller fences who is silent."""
 
     def __init__(self, clock: Callable[[], int], session_ms: int) -> None:
-        self._clock, self._session_ms = clock, session_ms
+        self._clock = clock
+        self._session_ms = session_ms
         self._silent_since_ms: dict[int, int] = {}
         self._live_since_ms: dict[int, int] = {}
         self._fenced_since_ms: dict[int, int] = {}

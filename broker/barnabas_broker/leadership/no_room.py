@@ -79,7 +79,10 @@ class NoRoom:
         on_event: Callable[[str, str], None],
         call_later: CallLater,
     ) -> None:
-        self._led, self._able, self._on_event, self._call_later = led, able, on_event, call_later
+        self._led = led
+        self._able = able
+        self._on_event = on_event
+        self._call_later = call_later
         self._reason = ""  # why there is no room; empty if there is
         self._is_handing_on = self._is_waiting = self._is_closed = False
 
@@ -108,7 +111,8 @@ class NoRoom:
         if not self._is_handing_on:
             self._is_handing_on = True
             self._on_event("no room", f"{self._reason}: leaderships go to brokers that have room, and none comes here")
-        able, left = self._able(), TRANSFERS_PER_TURN
+        able = self._able()
+        left = TRANSFERS_PER_TURN
         for led in self._led():
             if not left:
                 break

@@ -54,8 +54,11 @@ class PreferredLeaders:
     ) -> None:
         self._meter = meter or LoopMeter()
         self._moving: Generator[None, None, bool] | None = None  # a turn that has begun
-        self._node_id, self._partitions, self._live_since_ms = node_id, partitions, live_since_ms
-        self._clock, self._interval_ms = clock, interval_ms
+        self._node_id = node_id
+        self._partitions = partitions
+        self._live_since_ms = live_since_ms
+        self._clock = clock
+        self._interval_ms = interval_ms
         self._timer: asyncio.TimerHandle | None = None
         self._closed = self._is_asked = False
 
@@ -75,7 +78,9 @@ class PreferredLeaders:
             self._timer = None
 
     def _turn(self) -> None:
-        self._timer, self._moving, self._is_asked = None, self.move(), False
+        self._timer = None
+        self._moving = self.move()
+        self._is_asked = False
         self._move_some()
 
     def _move_some(self) -> None:
@@ -93,7 +98,9 @@ class PreferredLeaders:
 
     def move(self) -> Generator[None, None, bool]:
         """Hand over what is due, in steps; return whether something that should move is still here."""
-        oldest_ms, moved, remain = self._clock() - self._interval_ms, 0, False
+        oldest_ms = self._clock() - self._interval_ms
+        moved = 0
+        remain = False
         for number, partition in enumerate(self._partitions(), 1):
             if not number % LOOKED_AT_ONCE:
                 yield

@@ -76,13 +76,20 @@ class ClusterFiles:
                 raise ClusterError(
                     f"{path} has format {found['format']}; this version reads formats up to {FORMAT_OF_SEVERAL_HOSTS}"
                 )
-            host, hosts = str(found["host"]), tuple(str(host) for host in found.get("hosts", ()))
+            host = str(found["host"])
+            hosts = tuple(str(one) for one in found.get("hosts", ()))
             if hosts and host not in hosts:
                 raise ValueError(f"host {host} is none of its hosts")
             return cls(
                 directory=directory,
                 cluster_id=str(found["cluster_id"]),
-                ports=PortPlan(host, int(found["port"]), int(found["peer_port"]), int(found["brokers"]), hosts),
+                ports=PortPlan(
+                    host=host,
+                    port=int(found["port"]),
+                    peer_port=int(found["peer_port"]),
+                    brokers=int(found["brokers"]),
+                    hosts=hosts,
+                ),
                 settings={str(name): str(value) for name, value in found["settings"].items()},
             )
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -40,11 +40,18 @@ def draw(config: BrokerConfig, valid_s: int) -> JoinToken:
     secret = config.cluster_secret.encode()
     if not 0 < len(secret) <= SECRET_BYTES_MAX:
         raise TokenError(f"a secret of {len(secret)} bytes cannot be handed on" if secret else "there is no secret")
-    salt, pad = os.urandom(SALT_BYTES), os.urandom(len(secret))
+    salt = os.urandom(SALT_BYTES)
+    pad = os.urandom(len(secret))
     body = msgpack.packb((salt, combine(secret, pad), valid_s))
-    address = config.nodes[config.node_id]
-    number = msgpack.unpackb(admin.ask(*address, ISSUE, body, TIMEOUT_S, secret=secret))
-    return JoinToken(config.cluster_id, *address, number, key_of(secret, salt), pad)
+    host, port = config.nodes[config.node_id]
+    return JoinToken(
+        cluster_id=config.cluster_id,
+        host=host,
+        port=port,
+        number=msgpack.unpackb(admin.ask(host, port, ISSUE, body, TIMEOUT_S, secret=secret)),
+        key=key_of(secret, salt),
+        pad=pad,
+    )
 
 
 def redeem(text: str, cluster_id: str) -> str:

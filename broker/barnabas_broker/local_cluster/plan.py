@@ -32,7 +32,8 @@ PORT_DEFAULT = 9092
 HOST_DEFAULT = "127.0.0.1"
 AUTO = "auto"
 VOTERS = "controller.quorum.voters"
-CONTROLLERS_MIN, CONTROLLERS_MAX = 3, 5
+CONTROLLERS_MIN = 3
+CONTROLLERS_MAX = 5
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of this control group, as a container sees it
 
 
@@ -99,7 +100,8 @@ def _new(request: Request) -> ClusterFiles:
         raise ClusterError(f"--data {directory} is not empty and holds no cluster; name an empty or a new directory")
     port = PORT_DEFAULT if request.port is None else request.port
     peer_port = port + PEER_PORT_DISTANCE if request.peer_port is None else request.peer_port
-    hosts, per_host = request.hosts or (), request.brokers_per_host
+    hosts = request.hosts or ()
+    per_host = request.brokers_per_host
     settings = dict(request.settings)
     host = request.host or HOST_DEFAULT
     if hosts:
@@ -116,12 +118,13 @@ def _new(request: Request) -> ClusterFiles:
         brokers = _number(per_host or "1", hosts) * max(1, len(hosts))
         if brokers > CONTROLLERS_MIN and VOTERS not in settings:
             settings[VOTERS] = ",".join(map(str, range(1, _controllers(brokers, len(hosts)) + 1)))
-    ports = PortPlan(host, port, peer_port, brokers, hosts)
+    ports = PortPlan(host=host, port=port, peer_port=peer_port, brokers=brokers, hosts=hosts)
     return ClusterFiles(directory, request.cluster_id or new_cluster_id(), ports, settings)
 
 
 def _known(request: Request) -> ClusterFiles:
-    directory, known = request.directory, ClusterFiles.load(request.directory)
+    directory = request.directory
+    known = ClusterFiles.load(request.directory)
     was = known.ports
     if request.cluster_id not in {None, known.cluster_id}:
         raise ClusterError(f"{directory} belongs to cluster {known.cluster_id}, not to {request.cluster_id}")
@@ -136,7 +139,8 @@ def _known(request: Request) -> ClusterFiles:
             f"{directory} is a cluster of {was.brokers_per_host} brokers on each host, "
             f"which --brokers-per-host {per_host} cannot change"
         )
-    hosts, host = was.hosts, request.host or was.host
+    hosts = was.hosts
+    host = request.host or was.host
     if request.hosts is not None:
         if len(request.hosts) != was.hosts_count:
             raise ClusterError(
@@ -152,7 +156,7 @@ def _known(request: Request) -> ClusterFiles:
             )
     port = request.port or was.port
     peer_port = request.peer_port or port + was.peer_port - was.port
-    ports = PortPlan(host, port, peer_port, was.brokers, hosts)
+    ports = PortPlan(host=host, port=port, peer_port=peer_port, brokers=was.brokers, hosts=hosts)
     return ClusterFiles(directory, known.cluster_id, ports, {**known.settings, **request.settings})
 
 

@@ -59,7 +59,8 @@ def is_ending(process: ProcessIdentity) -> bool:
         return False
     try:
         # In this order: a signal is pending no more a moment before the process is called exiting.
-        status, stat = Path(f"/proc/{process.pid}/status").read_text(), _stat(process.pid)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        stat = _stat(process.pid)
         is_same = _identity(process.pid, stat) == process
     except (FileNotFoundError, ProcessLookupError):
         return False

@@ -75,7 +75,8 @@ def _is_ours(files: ClusterFiles, node_id: int, answer: Mapping[str, Any]) -> bo
 
 
 def _broker(files: ClusterFiles, node_id: int, timeout_s: float) -> dict[str, Any]:
-    ports, is_local = files.ports, node_id in files.local_ids
+    ports = files.ports
+    is_local = node_id in files.local_ids
     process = files.process(node_id) if is_local else None
     found: dict[str, Any] = {
         "node_id": node_id,

@@ -86,7 +86,8 @@ def is_held_without(group: RaftGroup, log: PartitionLog, node_id: int) -> bool:
     that becomes true once this leader does not count that replica any more (`RaftGroup.discount`): from then on nothing
     is committed that the others do not hold.
     """
-    core, configuration = group.core, group.configuration
+    core = group.core
+    configuration = group.configuration
     others = configuration.voter_ids.difference(configuration.witnesses, {node_id})
     held = [log.durable_index] + [
         progress.match_index for peer, progress in core.progress.items() if peer in others and not progress.uncertain

@@ -77,7 +77,8 @@ class LogStarts:
 
     def commit(self, commit_index: int) -> bool:
         """Apply what is committed; return whether `offset` has moved."""
-        pending, before = self._pending, self.offset
+        pending = self._pending
+        before = self.offset
         while pending and pending[0][0] <= commit_index:
             self.offset = max(self.offset, pending.pop(0)[1])
         return self.offset > before

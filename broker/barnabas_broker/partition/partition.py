@@ -232,7 +232,8 @@ class Partition:
     def configure(self, settings: TopicSettings) -> None:
         """Go by `settings` from now on. What is on its way is not looked at again."""
         self.settings = settings
-        self.min_insync, self.message_bytes_max = settings.min_insync_replicas, settings.max_message_bytes
+        self.min_insync = settings.min_insync_replicas
+        self.message_bytes_max = settings.max_message_bytes
         self.timestamp_after_max_ms = settings.timestamp_after_max_ms
         if not self.is_witness:
             self.log.limit_segments(settings.segment_bytes)
@@ -255,7 +256,8 @@ class Partition:
             OutOfOrderSequenceError, InvalidProducerEpochError: the producer has to do something about it.
             StorageFailedError: nothing was appended; or so it was with a batch before this one.
         """
-        producers, producer_id = self.state.producers, header.producer_id
+        producers = self.state.producers
+        producer_id = header.producer_id
         if not self.is_leader:
             raise NotLeaderError(self.leader_id)
         # All that may pass comes before the sequence is judged: the batch before this one may have met with it.
@@ -463,7 +465,8 @@ class Partition:
         state.producers.commit_index = commit_index
         high_watermark = high_watermark_at(self.log, commit_index)
         assert high_watermark >= self.high_watermark
-        read_until, started_at = self.high_watermark, self.log.log_start_offset
+        read_until = self.high_watermark
+        started_at = self.log.log_start_offset
         self.high_watermark = high_watermark
         if state.starts.commit(commit_index):
             self._drop_prefix(commit_index)
@@ -494,7 +497,10 @@ class Partition:
     def on_leadership(self, term: int, leader_id: int | None, is_leader: bool, confirmed: bool) -> None:
         led_term = self._led_term if self.is_leader else 0
         was_confirmed = self.is_confirmed and led_term == term
-        self.term, self.leader_id, self.is_leader, self.is_confirmed = term, leader_id, is_leader, confirmed
+        self.term = term
+        self.leader_id = leader_id
+        self.is_leader = is_leader
+        self.is_confirmed = confirmed
         if self.observer is not None:
             self.observer.on_leadership(term, is_leader=is_leader, confirmed=confirmed)
         if led_term and (not is_leader or led_term != term):
@@ -541,7 +547,8 @@ class Partition:
     def _drop_prefix(self, commit_index: int) -> None:
         """Let the log start where that was committed, and forget what nobody needs any more."""
         # It lies beyond the log only where a loss of power took from a majority what was committed with it.
-        log, state = self.log, self.state
+        log = self.log
+        state = self.state
         offset = min(state.starts.offset, self.high_watermark)
         if log.has_segments_before(offset):
             # What is deleted cannot be replayed.
@@ -577,7 +584,8 @@ class Partition:
         self.host.review_soon(self)
 
     def _finish_short(self) -> None:
-        short, enough_index = self._short, self._enough_index()
+        short = self._short
+        enough_index = self._enough_index()
         self._short = [pair for pair in short if pair[0] > enough_index and not pair[1].is_closed]
         if len(self._short) < len(short):
             self.host.finish([waiter for index, waiter in short if index <= enough_index])

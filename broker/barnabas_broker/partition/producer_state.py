@@ -36,7 +36,6 @@ import msgpack
 
 from barnabas_raftlog.errors import BarnabasError, CorruptBatchError
 from barnabas_raftlog.raft.messages import Buffer
-from barnabas_raftlog.steps import at_once
 
 __all__ = [
     "ANY_ID",
@@ -196,6 +195,7 @@ class ProducerTable:
         """Note a batch that is in the log at `index`; it is not checked, the log is what it is."""
         assert index > self.applied_index
         self.applied_index = index
+        # By position: one for each batch of each replica.
         batch = ProducerBatch(
             index,
             epoch,
@@ -270,15 +270,6 @@ class ProducerTable:
         """Return what is known of the committed entries."""
         applied_index = min(self.applied_index, self.commit_index)
         return ProducerImage(dict(self._producers), applied_index, self.commit_index, self.forgotten_id_max)
-
-    @classmethod
-    def from_blob(cls, blob: Buffer) -> "ProducerTable":
-        """Read what `ProducerImage.to_blob` wrote; the same as `from_blob_in_steps`, at once.
-
-        Raises:
-            CorruptBatchError: the blob is of another version or is not one; replay the log instead.
-        """
-        return at_once(cls.from_blob_in_steps(blob))
 
     @classmethod
     def from_blob_in_steps(cls, blob: Buffer) -> "Generator[None, None, ProducerTable]":

@@ -95,7 +95,8 @@ class ReplicaState:
 
         Not the batches' own timestamps: a producer that loads records of ten years ago is not ten years old.
         """
-        producers, starts = self.producers, self.starts
+        producers = self.producers
+        starts = self.starts
         for entry in entries:
             index = entry.index
             if index <= producers.applied_index:
@@ -167,7 +168,8 @@ class ReplicaState:
             start_offset, producers = self._decoded(data)
         except BarnabasError:
             # Of another version. The log is what counts; without the table a repetition may pass for something new.
-            start_offset, producers = 0, ProducerTable()
+            start_offset = 0
+            producers = ProducerTable()
             producers.forgotten_id_max = ANY_ID
         producers.applied_index = max(producers.applied_index, index)
         producers.commit_index = index

@@ -52,7 +52,8 @@ class CommitWaiters(Generic[T]):
 
     def take_committed(self, commit_index: int) -> list[T]:
         """Remove and return whoever waited for an index up to `commit_index` (inclusive), in index order."""
-        queue, count = self._queue, 0
+        queue = self._queue
+        count = 0
         while count < len(queue) and queue[count][0] <= commit_index:
             count += 1
         taken = [waiter for _, waiter in queue[:count]]
@@ -95,7 +96,9 @@ class _Wait(Generic[T]):
     __slots__ = ("left_bytes", "step_bytes", "waiter")
 
     def __init__(self, waiter: T | None) -> None:
-        self.waiter, self.left_bytes, self.step_bytes = waiter, 0, 0
+        self.waiter = waiter
+        self.left_bytes = 0
+        self.step_bytes = 0
 
 
 class _Parked(Generic[T]):
@@ -217,7 +220,8 @@ class FetchWaiters(Generic[K, T]):
             return False
         parked.move_to_due(parked.eager)
         parked.move_to_due([entry[2] for entry in parked.heap or ()])
-        parked.eager, parked.heap = [], None
+        parked.eager = []
+        parked.heap = None
         return True
 
     def is_due(self, key: K) -> bool:

@@ -17,7 +17,8 @@ from barnabas_raftlog.errors import BarnabasError
 
 __all__ = ["Descriptors", "TooFewDescriptorsError", "share"]
 
-RESERVED_MIN, RESERVED_MAX = 128, 1_024
+RESERVED_MIN = 128
+RESERVED_MAX = 1_024
 CONNECTIONS_MIN = 32
 SEGMENT_FILES_MAX = 512
 BACKLOG_MAX = 1_024
@@ -51,5 +52,9 @@ def share(limit: int, connections_wanted: int) -> Descriptors:
     reserved = max(RESERVED_MIN, min(RESERVED_MAX, limit // 2))
     connections = min(connections_wanted, limit - reserved)
     return Descriptors(
-        limit, reserved, connections, min(SEGMENT_FILES_MAX, reserved // 2), min(BACKLOG_MAX, reserved // 2)
+        limit=limit,
+        reserved=reserved,
+        connections=connections,
+        segment_files=min(SEGMENT_FILES_MAX, reserved // 2),
+        backlog=min(BACKLOG_MAX, reserved // 2),
     )

@@ -34,7 +34,9 @@ class HeapUpkeep:
         processor_s: Callable[[], float] = time.process_time,
         release: Callable[[], bool] = give_back,
     ) -> None:
-        self._size_bytes, self._processor_s, self._release = size_bytes, processor_s, release
+        self._size_bytes = size_bytes
+        self._processor_s = processor_s
+        self._release = release
         self._used_s = processor_s()
         self._after_bytes = size_bytes() or 0
         self._timer: asyncio.TimerHandle | None = None
@@ -56,7 +58,8 @@ class HeapUpkeep:
 
     def look(self) -> None:
         """Look now, and again after `INTERVAL_S`."""
-        used_s, size = self._processor_s(), self._size_bytes()
+        used_s = self._processor_s()
+        size = self._size_bytes()
         is_quiet = used_s - self._used_s < QUIET * INTERVAL_S
         self._used_s = used_s
         if size is None:

@@ -47,7 +47,10 @@ class Compaction:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         config: BrokerConfig,
     ) -> None:
-        self._partitions, self._events, self._timers, self._spawn = partitions, events, timers, spawn
+        self._partitions = partitions
+        self._events = events
+        self._timers = timers
+        self._spawn = spawn
         self._interval_ms = config.log_cleaner_backoff_ms
         self._keys_max = max(1, config.log_cleaner_dedupe_buffer_size // KEY_BYTES)
         self._bytes_per_s = config.log_cleaner_io_max_bytes_per_second
@@ -67,7 +70,8 @@ class Compaction:
 
         Cancellation: what was written anew so far counts.
         """
-        slices, is_changed = Slices(), False
+        slices = Slices()
+        is_changed = False
         self._resumed_s = asyncio.get_running_loop().time()
         for partition in self._partitions:
             settings = partition.settings

@@ -34,7 +34,8 @@ METHOD = "replica failed"
 AGAIN_MS = 60_000
 RETRY_S = 1.0
 CALL_S = 5.0
-_YES, _NO = b"\1", b"\0"
+_YES = b"\1"
+_NO = b"\0"
 
 
 class NodeLinks(Protocol):
@@ -65,8 +66,12 @@ class FailedReplicas:
         now_ms: Callable[[], int],
         recreate: Callable[[GroupId, int], None],
     ) -> None:
-        self._node_id, self._links, self._now_ms = node_id, links, now_ms
-        self._leadership, self._find, self._recreate = leadership, find, recreate
+        self._node_id = node_id
+        self._links = links
+        self._now_ms = now_ms
+        self._leadership = leadership
+        self._find = find
+        self._recreate = recreate
         self._errors: dict[GroupId, StorageFailedError] = {}
         self._made_ms: dict[GroupId, int] = {}
         self._asking = Tasks(report)

@@ -22,7 +22,8 @@ class HostedTopic:
     __slots__ = ("partitions", "settings", "topic")
 
     def __init__(self, topic: Topic, settings: TopicSettings) -> None:
-        self.topic, self.settings = topic, settings
+        self.topic = topic
+        self.settings = settings
         self.partitions: dict[int, Partition] = {}
 
 

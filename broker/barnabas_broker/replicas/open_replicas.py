@@ -43,7 +43,9 @@ class OpenReplicas:
     """Owned by `Partitions`. `on_mended` is told that a replica which could not be read should be opened again."""
 
     def __init__(self, storage: LogStorage, wall_ms: Callable[[], int], on_mended: Callable[[GroupId], None]) -> None:
-        self._storage, self._wall_ms, self._on_mended = storage, wall_ms, on_mended
+        self._storage = storage
+        self._wall_ms = wall_ms
+        self._on_mended = on_mended
         self._opened: set[GroupId] = set()
         self._unreadable: dict[GroupId, PartitionLog] = {}
         self._mended: set[GroupId] = set()
@@ -70,7 +72,8 @@ class OpenReplicas:
         for group_id in self._storage.left_behind():
             if place_of(group_id)[0] not in topic_ids:
                 self._storage.forget(group_id)
-        self.is_new_allowed, late, self.late = True, self.late, {}
+        self.is_new_allowed = True
+        late, self.late = self.late, {}
         return bool(late)
 
     async def open(

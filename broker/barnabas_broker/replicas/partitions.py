@@ -164,7 +164,8 @@ class Partitions:
 
     def _add_parts(self, announcer: LeaderAnnouncer, links: PartitionLinks, submit: Submit) -> None:
         """Make what goes through the replicas here for a purpose of its own."""
-        config, now_ms = self._config, self.now_ms
+        config = self._config
+        now_ms = self.now_ms
         self.known_leaders = KnownLeaders(
             self.node_id,
             announcer,
@@ -270,16 +271,20 @@ class Partitions:
 
     def _adapt(self, hosted: HostedTopic, index: int) -> None:
         """Let a replica know where its partition should be; one that should not be here serves no more."""
-        partition, topic = hosted.partitions.get(index), hosted.topic
+        partition = hosted.partitions.get(index)
+        topic = hosted.topic
         if partition is None:
             return
-        placement, observers, settings = topic.partitions[index], topic.observers, hosted.settings
+        placement = topic.partitions[index]
+        observers = topic.observers
+        settings = hosted.settings
         is_configured = partition.settings is settings or partition.settings == settings
         if is_configured and partition.placement is placement and partition.observing == observers:
             return
         if not is_configured:
             partition.configure(settings)
-        partition.placement, partition.observing = placement, observers
+        partition.placement = placement
+        partition.observing = observers
         if self.node_id in topic.hosts_of(index):
             self.review_soon(partition)
         else:
@@ -332,7 +337,8 @@ class Partitions:
 
     async def _reconcile_one(self, topic: Topic, index: int, *, is_there: bool) -> bool:
         """Let one replica go that should, and make it if it should be; return whether there was anything to do."""
-        group_id, hosted = group_id_of(topic.topic_id, index), self.topics_by_id.get(topic.topic_id)
+        group_id = group_id_of(topic.topic_id, index)
+        hosted = self.topics_by_id.get(topic.topic_id)
         if hosted is not None:
             self._adapt(hosted, index)
         is_busy = False
@@ -363,7 +369,8 @@ class Partitions:
     async def _open(self, hosted: HostedTopic, index: int) -> None:
         topic = hosted.topic
         group_id = group_id_of(topic.topic_id, index)
-        settings, config = hosted.settings, self._config
+        settings = hosted.settings
+        config = self._config
         name = directory_of(topic, index)
         log, state = await self._replicas.open(group_id, name, settings.flush_mode, settings.segment_bytes)
         if self.topics_by_id.get(topic.topic_id) is not hosted or self._closing:
@@ -385,7 +392,8 @@ class Partitions:
         log.on_state_needed = partial(state.save, log)
         if topic.name in self.observers:
             partition.observer = self.observers[topic.name](partition)
-        founding, preferred = None, partition.replicas[0] == self.node_id
+        founding = None
+        preferred = partition.replicas[0] == self.node_id
         if not log.configuration.voters:  # Else it counts for nothing, and takes time to make.
             if self._replicas.is_new_allowed:
                 founding = self._founding(partition)

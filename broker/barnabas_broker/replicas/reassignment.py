@@ -64,7 +64,10 @@ class Moves:
         submit: Submit,
         on_fact: Callable[[GroupId, Fact], None],
     ) -> None:
-        self._node_id, self._is_live, self._submit, self._on_fact = node_id, is_live, submit, on_fact
+        self._node_id = node_id
+        self._is_live = is_live
+        self._submit = submit
+        self._on_fact = on_fact
         self._directories: Mapping[int, bytes] = {}
         self._settled: dict[GroupId, tuple[Configuration, Placement, tuple[int, ...]]] = {}
         self.waiting: dict[GroupId, str] = {}

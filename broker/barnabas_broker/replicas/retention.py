@@ -46,7 +46,9 @@ class _Moving:
     is_closed = False  # It waits until it is told, whoever gives up.
 
     def __init__(self, events: EventHistory, partition: Partition, cause: str) -> None:
-        self.events, self.partition, self.cause = events, partition, cause
+        self.events = events
+        self.partition = partition
+        self.cause = cause
 
     def on_committed(self) -> None:
         text = f"{self.cause}; the log starts at {self.partition.log.log_start_offset}"
@@ -67,7 +69,10 @@ class Retention:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         interval_ms: int,
     ) -> None:
-        self._partitions, self._events, self._timers, self._spawn = partitions, events, timers, spawn
+        self._partitions = partitions
+        self._events = events
+        self._timers = timers
+        self._spawn = spawn
         self._interval_ms = interval_ms
         self._deadline: Deadline[Callable[[], None]] | None = None
 
@@ -98,7 +103,8 @@ class Retention:
             await slices.yield_if_due()
 
     def _expire(self, partition: Partition) -> None:
-        settings, log = partition.settings, partition.log
+        settings = partition.settings
+        log = partition.log
         # Before leadership is confirmed, the high watermark may be older than what clients have seen.
         if settings is None or not partition.can_serve:
             return

@@ -15,7 +15,8 @@ the connection, with all other partitions, where now it costs its own partition 
 
 __all__ = ["BYTES_MAX", "FIRST_BYTES", "ColdWindow"]
 
-FIRST_BYTES, BYTES_MAX = 64 << 10, 16 << 20
+FIRST_BYTES = 64 << 10
+BYTES_MAX = 16 << 20
 GROWTH = 4
 
 
@@ -25,7 +26,8 @@ class ColdWindow:
     __slots__ = ("given_bytes", "size_bytes")
 
     def __init__(self) -> None:
-        self.size_bytes, self.given_bytes = FIRST_BYTES, 0
+        self.size_bytes = FIRST_BYTES
+        self.given_bytes = 0
 
     def look(self, left_bytes: int, unacknowledged_bytes: int) -> int:
         """Return how much may be given now; what is left in this process of earlier answers, and what in the kernel."""

@@ -80,9 +80,12 @@ REASONS_PER_SWEEP = 20
 SWEEP_MS = 5_000
 SWEEPS_STALLED = 6
 RATE_BYTES_MIN = 4 * 1024
-FED_AT_ONCE, SWEPT_AT_ONCE = 500, 1_000  # connections
+FED_AT_ONCE = 500  # connections
+SWEPT_AT_ONCE = 1_000  # likewise
 SENDING_S = 0.003  # of a turn of the loop for answers: one commit makes hundreds, 30 µs each, and they are waited for
-PROMPT_AT_ONCE, PROMPT_S, PROMPT_BYTES = 8, 0.001, 16 << 10
+PROMPT_AT_ONCE = 8
+PROMPT_S = 0.001
+PROMPT_BYTES = 16 << 10
 SENT_AT_ONCE_BYTES = 512 << 10  # of one connection; the system call copies them, at up to 10 ms a megabyte
 FREED_ALONE_BYTES = 4 << 20  # of a request; to give 100 MiB back to the kernel takes 5 to 10 ms
 SERVED_AT_ONCE = 64  # requests of one connection; few of them take more than 50 µs
@@ -116,9 +119,13 @@ class Limits:
         frame_bytes_max: int = 100 << 20,
         idle_ms: int = 600_000,
     ) -> None:
-        self.bytes_max, self.connections_max, self.exchanges_max = bytes_max, connections_max, exchanges_max
-        self.backlog, self.per_host_max = backlog, per_host_max
-        self.frame_bytes_max, self.idle_ms = frame_bytes_max, idle_ms
+        self.bytes_max = bytes_max
+        self.connections_max = connections_max
+        self.exchanges_max = exchanges_max
+        self.backlog = backlog
+        self.per_host_max = per_host_max
+        self.frame_bytes_max = frame_bytes_max
+        self.idle_ms = idle_ms
 
     @property
     def sweep_ms(self) -> int:
@@ -327,7 +334,8 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         name = transport.get_extra_info("peername")
         if isinstance(name, tuple):
-            self.host, self.peer = name[0], f"{name[0]}:{name[1]}"
+            self.host = name[0]
+            self.peer = f"{name[0]}:{name[1]}"
         else:
             self.peer = "local"
         self._listener._connected(self)
@@ -338,7 +346,8 @@ class Connection(asyncio.BufferedProtocol):
         listener = self._listener
         if self._frame is not None:
             listener._free_later(self._frame)
-        self._frame, self._held = None, b""
+        self._frame = None
+        self._held = b""
         exchanges = list(self._exchanges)
         self._exchanges.clear()
         listener.account.forget(self)
@@ -391,7 +400,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._frame is not None:
             # Not all of it at once: the kernel may have megabytes, of many clients.
             return memoryview(self._frame)[self._filled : self._filled + count]
-        scratch, start = self._listener._scratch, len(self._held)
+        scratch = self._listener._scratch
+        start = len(self._held)
         if start:
             scratch[:start] = self._held
         return scratch[start : start + count]
@@ -456,9 +466,12 @@ class Connection(asyncio.BufferedProtocol):
 
         Not all of them, if they are many, or take long: those that are left in a later turn of the loop.
         """
-        position, end = 0, len(data)
+        position = 0
+        end = len(data)
         clock = asyncio.get_running_loop().time
-        left, until_s, is_over = SERVED_AT_ONCE, clock() + SLICE_S, False
+        left = SERVED_AT_ONCE
+        until_s = clock() + SLICE_S
+        is_over = False
         frame_bytes_max = self._listener.limits.frame_bytes_max
         account = self._listener.account
         self._is_parsing = True
@@ -600,7 +613,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_sending = False
         if self._is_writing_paused:
             return  # `resume_writing` goes on.
-        output, self._output, size_bytes = self._output, [], 0
+        output, self._output = self._output, []
+        size_bytes = 0
         for number, buffer in enumerate(output):
             size_bytes += len(buffer)
             if size_bytes > SENT_AT_ONCE_BYTES:
@@ -662,7 +676,8 @@ class Listener:
         self._starved: dict[Connection, None] = {}
         self._roomless: dict[Exchange, Callable[[], None]] = {}
         self._sending: deque[Connection] = deque()
-        self._prompt_until_s, self._prompt_left = 0.0, 0
+        self._prompt_until_s = 0.0
+        self._prompt_left = 0
         self._leaving: deque[bytearray] = deque()  # large requests that nobody needs any more
         self._going_on: deque[Connection] = deque()
         # Those that had their turn and have more, the ones with the fewest slices first.
@@ -723,7 +738,8 @@ class Listener:
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
         self.accepted_count += 1
-        limits, host = self.limits, connection.host
+        limits = self.limits
+        host = connection.host
         self._by_host[host] = of_host = self._by_host.get(host, 0) + 1
         if len(self._connections) > limits.connections_max:
             self.refused_count += 1
@@ -763,7 +779,8 @@ class Listener:
             return False
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._prompt_until_s:
-            self._prompt_until_s, self._prompt_left = now_s + PROMPT_S, PROMPT_AT_ONCE
+            self._prompt_until_s = now_s + PROMPT_S
+            self._prompt_left = PROMPT_AT_ONCE
         self._prompt_left -= 1
         return self._prompt_left >= 0
 
@@ -836,11 +853,13 @@ class Listener:
 
     def _feed_starved(self) -> None:
         self._feeding = None
-        account, count = self.account, FED_AT_ONCE
+        account = self.account
+        count = FED_AT_ONCE
         if account.is_scarce:
             if account.privileged is not None or not self._starved:
                 return
-            account.privileged, count = next(iter(self._starved)), 1
+            account.privileged = next(iter(self._starved))
+            count = 1
         for connection in list(islice(self._starved, count)):
             del self._starved[connection]
             self._go_on_soon(connection)

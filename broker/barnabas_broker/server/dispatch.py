@@ -24,7 +24,7 @@ import logging
 import re
 from collections.abc import Callable, Coroutine, Generator
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.server.handlers import (
     alter_configs,
@@ -76,7 +76,8 @@ Outcome = Message | None | Steps | Later
 Handle = Callable[[BrokerContext, Exchange, Any], Outcome]
 Refuse = Callable[[Any, ErrorCode], Message | None]
 
-PRODUCE, API_VERSIONS = 0, 18
+PRODUCE = 0
+API_VERSIONS = 18
 SOFTWARE_SINCE = 3  # the version of ApiVersions in which clients say what they are
 SOFTWARE_CHARACTERS_MAX = 200  # what is kept of that, for as long as the connection lasts
 _is_software = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?").fullmatch  # Kafka's pattern
@@ -97,9 +98,17 @@ class Route(NamedTuple):
     refuse: Refuse
 
 
+class Api(Protocol):
+    """A module of `handlers`."""
+
+    def handle(self, broker: BrokerContext, exchange: Exchange, request: Any, /) -> Outcome: ...
+    def refuse(self, request: Any, code: ErrorCode, /) -> Message | None: ...
+
+
 def _api_versions(_: BrokerContext, exchange: Exchange, request: ApiVersionsRequest) -> Message | None:
     if exchange.version >= SOFTWARE_SINCE:
-        name, version = request.client_software_name, request.client_software_version
+        name = request.client_software_name
+        version = request.client_software_version
         if not (_is_software(name) and _is_software(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         exchange.connection.software = printable(f"{name} {version}", SOFTWARE_CHARACTERS_MAX)
@@ -117,46 +126,55 @@ def _answer_what_we_speak(exchange: Exchange, version: int, code: ErrorCode) -> 
 @cache
 def _what_we_speak(version: int, code: ErrorCode) -> Buffer:
     """Return the encoded response. No cluster-wide features exist yet, so none are claimed."""
-    keys = [ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1]) for key, r in _ROUTES]
+    keys = [
+        ApiVersion(api_key=key, min_version=r.advertised[0], max_version=r.advertised[-1])
+        for key, r in sorted(ROUTES.items())
+    ]
     (body,) = ApiVersionsResponse(error_code=code, api_keys=keys).encode(version)
     return body
 
 
+_TABLE: tuple[tuple[int, range, int, Api], ...] = (  # key, versions that we say, the first that we mean, module
+    (0, range(14), 3, produce),
+    (1, range(4, 19), 4, fetch),
+    (2, range(1, 12), 1, list_offsets),
+    (3, range(14), 0, metadata),
+    (8, range(2, 11), 2, offset_commit),
+    (9, range(1, 11), 1, offset_fetch),
+    (10, range(7), 0, find_coordinator),
+    (11, range(10), 0, join_group),
+    (12, range(5), 0, heartbeat),
+    (13, range(6), 0, leave_group),
+    (14, range(6), 0, sync_group),
+    (15, range(7), 0, describe_groups),
+    (16, range(6), 0, list_groups),
+    (19, range(2, 8), 2, create_topics),
+    (20, range(1, 7), 1, delete_topics),
+    (21, range(3), 0, delete_records),
+    (22, range(6), 0, init_producer_id),
+    (23, range(2, 5), 2, offset_for_leader_epoch),
+    (32, range(1, 5), 1, describe_configs),
+    (33, range(3), 0, alter_configs),
+    (35, range(1, 6), 1, describe_log_dirs),
+    (37, range(4), 0, create_partitions),
+    (42, range(3), 0, delete_groups),
+    (44, range(2), 0, alter_configs),
+    (45, range(2), 0, alter_partition_reassignments),
+    (46, range(1), 0, list_partition_reassignments),
+    (47, range(1), 0, offset_delete),
+    (60, range(3), 0, describe_cluster),
+)
 ROUTES = {
-    route.key: route
-    for route in (
-        Route(0, range(14), 3, produce.handle, produce.refuse),
-        Route(1, range(4, 19), 4, fetch.handle, fetch.refuse),
-        Route(2, range(1, 12), 1, list_offsets.handle, list_offsets.refuse),
-        Route(3, range(14), 0, metadata.handle, metadata.refuse),
-        Route(8, range(2, 11), 2, offset_commit.handle, offset_commit.refuse),
-        Route(9, range(1, 11), 1, offset_fetch.handle, offset_fetch.refuse),
-        Route(10, range(7), 0, find_coordinator.handle, find_coordinator.refuse),
-        Route(11, range(10), 0, join_group.handle, join_group.refuse),
-        Route(12, range(5), 0, heartbeat.handle, heartbeat.refuse),
-        Route(13, range(6), 0, leave_group.handle, leave_group.refuse),
-        Route(14, range(6), 0, sync_group.handle, sync_group.refuse),
-        Route(15, range(7), 0, describe_groups.handle, describe_groups.refuse),
-        Route(16, range(6), 0, list_groups.handle, list_groups.refuse),
-        Route(API_VERSIONS, range(5), 0, _api_versions, lambda _, code: ApiVersionsResponse(error_code=code)),
-        Route(19, range(2, 8), 2, create_topics.handle, create_topics.refuse),
-        Route(20, range(1, 7), 1, delete_topics.handle, delete_topics.refuse),
-        Route(21, range(3), 0, delete_records.handle, delete_records.refuse),
-        Route(22, range(6), 0, init_producer_id.handle, init_producer_id.refuse),
-        Route(23, range(2, 5), 2, offset_for_leader_epoch.handle, offset_for_leader_epoch.refuse),
-        Route(32, range(1, 5), 1, describe_configs.handle, describe_configs.refuse),
-        Route(33, range(3), 0, alter_configs.handle, alter_configs.refuse),
-        Route(35, range(1, 6), 1, describe_log_dirs.handle, describe_log_dirs.refuse),
-        Route(37, range(4), 0, create_partitions.handle, create_partitions.refuse),
-        Route(42, range(3), 0, delete_groups.handle, delete_groups.refuse),
-        Route(44, range(2), 0, alter_configs.handle, alter_configs.refuse),
-        Route(45, range(2), 0, alter_partition_reassignments.handle, alter_partition_reassignments.refuse),
-        Route(46, range(1), 0, list_partition_reassignments.handle, list_partition_reassignments.refuse),
-        Route(47, range(1), 0, offset_delete.handle, offset_delete.refuse),
-        Route(60, range(3), 0, describe_cluster.handle, describe_cluster.refuse),
-    )
+    key: Route(key=key, advertised=advertised, served_from=served_from, handle=api.handle, refuse=api.refuse)
+    for key, advertised, served_from, api in _TABLE
 }
-_ROUTES = sorted(ROUTES.items())
+ROUTES[API_VERSIONS] = Route(
+    key=API_VERSIONS,
+    advertised=range(5),
+    served_from=0,
+    handle=_api_versions,
+    refuse=lambda _, code: ApiVersionsResponse(error_code=code),
+)
 
 
 class Dispatcher:
@@ -166,7 +184,7 @@ class Dispatcher:
         self._broker = broker
         self._counts = {
             (key, version): 0
-            for key, route in ROUTES.items()
+            for key, route in sorted(ROUTES.items())
             for version in route.advertised
             if version >= route.served_from
         }
@@ -174,7 +192,7 @@ class Dispatcher:
     @property
     def counts(self) -> dict[str, int]:
         """Requests that reached their handler so far, by the API's name."""
-        counts = dict.fromkeys((APIS[key].name for key in ROUTES), 0)
+        counts = dict.fromkeys((APIS[key].name for key in sorted(ROUTES)), 0)
         for (key, _), count in self._counts.items():
             counts[APIS[key].name] += count
         return counts
@@ -191,7 +209,8 @@ class Dispatcher:
         try:
             header = read_request_header(frame)
             exchange.api_key, exchange.version = key, version = header.api_key, header.api_version
-            exchange.correlation_id, exchange.client_id = header.correlation_id, header.client_id
+            exchange.correlation_id = header.correlation_id
+            exchange.client_id = header.client_id
             route = ROUTES.get(key)
             if route is None or version not in route.advertised or version < route.served_from:
                 self._refuse_version(exchange, route)
@@ -241,8 +260,7 @@ class Dispatcher:
 
     def _take_turns(self, exchange: Exchange, steps: Generator[None, None, None]) -> None:
         key = exchange.api_key
-        is_sent = key == PRODUCE
-        work = Work(exchange, steps, self._broker.on_fatal, outlives=is_sent, is_prompt=is_sent, name=APIS[key].name)
+        work = Work(exchange, steps, self._broker.on_fatal, is_produce=key == PRODUCE, name=APIS[key].name)
         exchange.turns.begin(work)
 
     def _finish_in_steps(

@@ -43,7 +43,8 @@ class TransientBytes:
     __slots__ = ("_by_host", "bytes_max", "privileged", "reserve_bytes", "total_bytes", "total_max")
 
     def __init__(self, bytes_max: int, reserve_bytes: int) -> None:
-        self.bytes_max, self.reserve_bytes = bytes_max, reserve_bytes
+        self.bytes_max = bytes_max
+        self.reserve_bytes = reserve_bytes
         self.total_bytes = self.total_max = 0
         self._by_host: dict[str, int] = {}
         self.privileged: Holder | None = None
@@ -58,7 +59,8 @@ class TransientBytes:
         assert held_bytes >= 0
         self.total_bytes += count
         self.total_max = max(self.total_max, self.total_bytes)
-        by_host, host = self._by_host, holder.host
+        by_host = self._by_host
+        host = holder.host
         of_host = by_host.get(host, 0) + count
         if of_host:
             by_host[host] = of_host

@@ -54,22 +54,27 @@ class EventHistory:
     def __init__(self, wall_clock: Callable[[], int]) -> None:
         self._wall_clock = wall_clock
         self._events: deque[tuple[int, str, str, str]] = deque(maxlen=EVENTS_MAX)
-        self._second, self._lines = -1, 0  # the second of the newest event, and the lines that it has
-        self._tenth, self._lines_of_tenth = -1, 0  # of a second, likewise
+        self._second = -1  # of the newest event
+        self._lines = 0  # that this second has
+        self._tenth = -1  # of a second, likewise
+        self._lines_of_tenth = 0
         self._unsaid: dict[str, int] = {}  # events of that second without a line, by their kind
 
     def add(self, kind: str, subject: str, cause: str) -> None:
         """Remember an event and log it."""
         now_ms = self._wall_clock()
-        subject, cause = printable(subject), printable(cause)
+        subject = printable(subject)
+        cause = printable(cause)
         self._events.append((now_ms, kind, subject, cause))
         if now_ms // 1000 != self._second:
-            self._second, self._lines = now_ms // 1000, 0
+            self._second = now_ms // 1000
+            self._lines = 0
             unsaid, self._unsaid = self._unsaid, {}
             for name, count in unsaid.items():
                 logger.log(LEVELS.get(name, logging.INFO), "%s: %d more, too many for a line each", name, count)
         if now_ms // 100 != self._tenth:
-            self._tenth, self._lines_of_tenth = now_ms // 100, 0
+            self._tenth = now_ms // 100
+            self._lines_of_tenth = 0
         if self._lines < LINES_PER_SECOND and self._lines_of_tenth < LINES_PER_TENTH:
             self._lines += 1
             self._lines_of_tenth += 1

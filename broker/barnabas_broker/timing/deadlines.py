@@ -17,7 +17,8 @@ class Deadline(Generic[T]):
     __slots__ = ("at_ms", "item")
 
     def __init__(self, at_ms: int, item: T | None) -> None:
-        self.at_ms, self.item = at_ms, item
+        self.at_ms = at_ms
+        self.item = item
 
 
 class Deadlines(Generic[T]):

@@ -27,7 +27,8 @@ CROWDED_S = 0.001_5  # three brokers on two cores with 4,500 clients: 1 to 4 ms
 WEIGHT = 1 / 16  # of the latest turn in their average
 READ_S = 0.000_35
 """A small request costs so much of a processor: 1 KiB until it is answered, replication included."""
-PAUSE_S_MIN, PAUSE_S_MAX = 0.001, 0.5
+PAUSE_S_MIN = 0.001
+PAUSE_S_MAX = 0.5
 
 
 class Crowd:
@@ -54,7 +55,10 @@ class Patience:
     """Calls the one who works in slices when it is his turn, once for each time that he asked for it."""
 
     def __init__(self, crowd: Crowd, meter: LoopMeter, name: str, call: Callable[[], None]) -> None:
-        self._crowd, self._meter, self._name, self._call = crowd, meter, name, call
+        self._crowd = crowd
+        self._meter = meter
+        self._name = name
+        self._call = call
         self._handle: asyncio.Handle | None = None
         self._slices = 0
 
@@ -69,7 +73,8 @@ class Patience:
         self._handle = loop.call_soon(self._look, loop.time(), self._crowd.reads)
 
     def _look(self, asked_s: float, reads: int) -> None:
-        loop, crowd = asyncio.get_running_loop(), self._crowd
+        loop = asyncio.get_running_loop()
+        crowd = self._crowd
         crowd.note_turn(loop.time() - asked_s)
         pause_s = crowd.pause_s(crowd.reads - reads, self._slices)
         if pause_s < PAUSE_S_MIN:

@@ -51,7 +51,8 @@ async def made(make: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
     Where there are, what was made of them before has just been let go, which takes as long as a slice.
     """
-    slices, results = Slices(is_used=True), list[T]()
+    slices = Slices(is_used=True)
+    results = list[T]()
     for item in items:
         results.append(make(item))
         if not len(results) % PIECE:

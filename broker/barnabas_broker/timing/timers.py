@@ -22,7 +22,8 @@ class Timers:
     """
 
     def __init__(self, clock: Callable[[], int], meter: LoopMeter | None = None) -> None:
-        self._clock, self._meter = clock, meter or LoopMeter()
+        self._clock = clock
+        self._meter = meter or LoopMeter()
         self._deadlines: Deadlines[Callable[[], None]] = Deadlines()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0

@@ -7,8 +7,8 @@ asks for little waits for one slice at most, however much others ask for, and th
 
 While a request waits for its next turn its connection serves nothing behind it (`Exchange.hold`): requests take effect
 in their order, and a connection has one such work at most. If the client goes, the work ends where it is, and what it
-held is freed in the same way, unless it was begun with `outlives`: what a producer sent without asking for an answer is
-stored though it has left.
+held is freed in the same way. A produce goes on: a batch sent without asking for an answer is stored, though the
+producer has left.
 
 After each slice, in a turn of its own, what is young becomes old for the garbage collector (`collector`).
 
@@ -31,7 +31,8 @@ from .pieces import abandoned
 __all__ = ["Turns", "Work"]
 
 SLICE_S = 0.002
-ACTIVE_MAX, LARGE_MAX = 16, 4
+ACTIVE_MAX = 16
+LARGE_MAX = 4
 
 Steps: TypeAlias = Generator[None, None, None]
 
@@ -62,11 +63,12 @@ class Held(Protocol):
 class Work:
     """Steps to take for one request. `failed` is told what they raise, failed assertions excepted.
 
-    `name` is what the work is called where it is told what took long. With `is_prompt` it lets nobody go first, and
-    its slices do not count: what a producer sends takes long by its bytes, and those have bounds of their own.
+    `name` is what the work is called where it is told what took long. One of a produce (`is_produce`) outlives its
+    client, lets nobody go first, and its slices do not count: what a producer sends takes long by its bytes, and those
+    have bounds of their own. `is_given_up`: its steps only free what it held.
     """
 
-    __slots__ = ("exchange", "failed", "is_large", "is_prompt", "name", "outlives", "steps")
+    __slots__ = ("exchange", "failed", "is_given_up", "is_large", "is_produce", "name", "steps")
 
     def __init__(
         self,
@@ -74,13 +76,16 @@ class Work:
         steps: Steps,
         failed: Callable[[Exception], None],
         *,
-        outlives: bool = False,
-        is_prompt: bool = False,
+        is_produce: bool = False,
         name: str = "",
     ) -> None:
-        self.exchange, self.steps, self.failed = exchange, steps, failed
-        self.outlives, self.is_prompt, self.name = outlives, is_prompt, name
+        self.exchange = exchange
+        self.steps = steps
+        self.failed = failed
+        self.is_produce = is_produce
+        self.name = name
         self.is_large = not exchange.is_small
+        self.is_given_up = False
 
 
 class Turns:
@@ -92,7 +97,8 @@ class Turns:
     def __init__(
         self, clock: Callable[[], float] | None = None, meter: LoopMeter | None = None, crowd: Crowd | None = None
     ) -> None:
-        self._clock, self._meter = clock, meter or LoopMeter()
+        self._clock = clock
+        self._meter = meter or LoopMeter()
         self._patience = Patience(crowd or Crowd(), self._meter, "turn", self._turn)
         self._active: deque[Work] = deque()
         self._small: deque[Work] = deque()
@@ -140,9 +146,10 @@ class Turns:
                 self._activate(fresh.popleft())
 
     def _take_turn(self, work: Work) -> None:
-        if work.exchange.is_gone and not work.outlives:
+        if work.exchange.is_gone and not work.is_produce and not work.is_given_up:
             # What it holds by now takes as long to free as an answer does.
-            work.steps, work.outlives = _given_up(work.exchange, work.steps), True
+            work.steps = _given_up(work.exchange, work.steps)
+            work.is_given_up = True
         if self._advance(work):
             work.exchange.release()
         else:
@@ -161,7 +168,7 @@ class Turns:
         for _ in work.steps:
             if clock() >= until_s:
                 self.slices += 1
-                if not work.is_prompt:
+                if not work.is_produce:
                     work.exchange.note_slice()
                 self._put_by_soon()
                 return False
@@ -184,4 +191,4 @@ def _given_up(exchange: Held, steps: Steps) -> Steps:
 
 
 def _slices(work: Work) -> int:
-    return 0 if work.is_prompt else work.exchange.slices
+    return 0 if work.is_produce else work.exchange.slices

@@ -23,8 +23,9 @@ from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.local_cluster.joining import _with_secret
 
 SECRET = b"correct horse"
-SALT, PAD = bytes(range(SALT_BYTES)), b"thirteen byte"
-TOKEN = JoinToken("c", "10.0.0.1", 10092, -2, bytes(32), PAD)
+SALT = bytes(range(SALT_BYTES))
+PAD = b"thirteen byte"
+TOKEN = JoinToken(cluster_id="c", host="10.0.0.1", port=10092, number=-2, key=bytes(32), pad=PAD)
 
 
 class Broker:
@@ -45,7 +46,8 @@ class Broker:
 
 def test_the_share_of_a_token_is_given_out_once() -> None:
     broker = Broker()
-    number, other = broker.issue(), broker.issue()
+    number = broker.issue()
+    other = broker.issue()
     assert broker.tokens.key(number) == key_of(SECRET, SALT)
     assert combine(broker.join(number), PAD) == SECRET
     assert broker.tokens.key(number) is None
@@ -125,7 +127,7 @@ def test_either_part_alone_can_belong_to_any_secret(secret: bytes, data: st.Data
 def test_a_token_is_read_as_it_was_written(
     cluster_id: str, host: str, port: int, number: int, key: bytes, pad: bytes
 ) -> None:
-    token = JoinToken(cluster_id, host, port, number, key, pad)
+    token = JoinToken(cluster_id=cluster_id, host=host, port=port, number=number, key=key, pad=pad)
     assert JoinToken.parse(f" {token}\n") == token
 
 

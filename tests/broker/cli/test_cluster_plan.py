@@ -43,9 +43,15 @@ def test_on_one_host_three_brokers_have_the_metadata(tmp_path: Path, brokers: st
 
 @pytest.mark.parametrize(
     ("hosts", "per_host", "voters"),
-    [(2, "1", (1, 2)), (2, "2", (1, 2, 3)), (3, "1", (1, 2, 3)), (4, "1", (1, 2, 3)), (5, "2", (1, 2, 3, 4, 5)),
-     (6, "4", (1, 2, 3, 4, 5))],
-)  # fmt: skip
+    [
+        (2, "1", (1, 2)),
+        (2, "2", (1, 2, 3)),
+        (3, "1", (1, 2, 3)),
+        (4, "1", (1, 2, 3)),
+        (5, "2", (1, 2, 3, 4, 5)),
+        (6, "4", (1, 2, 3, 4, 5)),
+    ],
+)
 def test_controllers_are_on_different_hosts(tmp_path: Path, hosts: int, per_host: str, voters: tuple[int, ...]) -> None:
     names = tuple(f"10.0.0.{number}" for number in range(1, hosts + 1))
     files = planned(tmp_path / "c", hosts=names, host=names[0], brokers_per_host=per_host, cluster_id="x")
@@ -155,12 +161,16 @@ def test_what_a_cluster_is_cannot_be_changed(tmp_path: Path, options: dict[str, 
         plan(Request(tmp_path / "c", **options))
 
 
+def three_hosts(port: int, peer_port: int) -> PortPlan:
+    return PortPlan(host="a", port=port, peer_port=peer_port, brokers=6, hosts=("a", "b", "c"))
+
+
 def test_ports_are_counted_for_each_host() -> None:
-    PortPlan("a", 65_534, 60_000, 6, ("a", "b", "c")).check()
+    three_hosts(65_534, 60_000).check()
     with pytest.raises(PortError, match="2 brokers need the ports 65535 to 65536"):
-        PortPlan("a", 65_535, 60_000, 6, ("a", "b", "c")).check()
+        three_hosts(65_535, 60_000).check()
     with pytest.raises(PortError, match="too close: 2 brokers need 2 ports from each"):
-        PortPlan("a", 9000, 9001, 6, ("a", "b", "c")).check()
+        three_hosts(9000, 9001).check()
 
 
 @pytest.mark.parametrize(

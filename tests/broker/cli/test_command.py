@@ -30,9 +30,9 @@ DRIVER = f"""
 import functools, sys
 from barnabas_broker.cli import entry
 from barnabas_broker.cli.commands import cluster
-from barnabas_broker.local_cluster import supervisor
+from barnabas_broker.local_cluster.plan import Request
 plans, arguments = sys.argv[1].split(), sys.argv[2:]
-cluster.Request = functools.partial(supervisor.Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
+cluster.Request = functools.partial(Request, program=({sys.executable!r}, {str(STAND_IN)!r}, *plans))
 sys.exit(entry.main(arguments))
 """
 
@@ -105,8 +105,9 @@ def test_python_without_assertions_is_refused() -> None:
 
 @pytest.mark.slow
 def test_help_loads_neither_rich_nor_clients_nor_the_event_loop() -> None:
-    call = "from barnabas_broker.cli import entry; entry.main(['--help'])"
-    code = f"import sys; {call}; print(*sys.modules, file=sys.stderr)"
+    code = (
+        "import sys; from barnabas_broker.cli.entry import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    )
     done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stderr.split()}
     assert "typer" in loaded
@@ -150,9 +151,20 @@ def test_a_plain_start_is_read_as_typer_reads_it(
 
 @pytest.mark.parametrize(
     "words",
-    ["", "--help", "--data", "--data d --brokers", "--data d --brokers x", "--data d --detach=1", "--data d more",
-     "--data d --timeout 0", "--data --detach", "--datum d", "--brokers 3"],
-)  # fmt: skip
+    [
+        "",
+        "--help",
+        "--data",
+        "--data d --brokers",
+        "--data d --brokers x",
+        "--data d --detach=1",
+        "--data d more",
+        "--data d --timeout 0",
+        "--data --detach",
+        "--datum d",
+        "--brokers 3",
+    ],
+)
 def test_what_is_not_plain_is_left_to_typer(words: str) -> None:
     assert cli_start.read(words.split()) is None
 
@@ -273,8 +285,12 @@ def test_status_tells_the_living_from_the_dead(
     assert cli.main(["cluster", "status", "--data", str(directory), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [broker["state"] for broker in found["brokers"]] == [
-        "running", "fenced", "stopped", "unreachable", "starting"
-    ]  # fmt: skip
+        "running",
+        "fenced",
+        "stopped",
+        "unreachable",
+        "starting",
+    ]
     assert [broker["pid"] for broker in found["brokers"]][2] is None
     assert (found["ready"], found["bootstrap"]) == (False, files.bootstrap)
     assert found["brokers"][0]["leaders"] == 4

@@ -27,8 +27,9 @@ def test_a_group_from_its_first_position_to_its_end(barnabas: Run, topic: str, g
     found = json.loads(barnabas("group", "describe", group, "--json"))
     assert (found["state"], found["members"]) == ("Empty", [])
     assert [(row["partition"], row["committed_offset"], row["lag"]) for row in found["partitions"]] == [
-        (0, 0, 0), (1, 0, 0)
-    ]  # fmt: skip
+        (0, 0, 0),
+        (1, 0, 0),
+    ]
     described = barnabas("group", "describe", group)
     assert re.match(rf"{group}  Empty  0 members  coordinator \d+  lag 0\n", described)
     assert re.search(rf"^{topic} +1 +0 +0 +0 +- +- *$", described, re.MULTILINE)

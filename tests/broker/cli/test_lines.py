@@ -32,7 +32,16 @@ RECORDS = st.builds(
     headers=HEADERS,
     leader_epoch=st.just(-1),
 )
-RECORD = ConsumerRecord("t", 1, 7, 5, b"k", b"v", (("h", b"x"), ("h", None)), -1)
+RECORD = ConsumerRecord(
+    topic="t",
+    partition=1,
+    offset=7,
+    timestamp_ms=5,
+    key=b"k",
+    value=b"v",
+    headers=(("h", b"x"), ("h", None)),
+    leader_epoch=-1,
+)
 
 
 @given(RECORDS)
@@ -43,7 +52,13 @@ def test_json_brings_every_record_back(record: ConsumerRecord) -> None:
     found = parse_json(line)
     # A record without a time (-1) is produced without one.
     timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
-    assert found == LineRecord(record.key, record.value, list(record.headers), record.partition, timestamp_ms)
+    assert found == LineRecord(
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        partition=record.partition,
+        timestamp_ms=timestamp_ms,
+    )
     # Other programs read it, too.
     fields = json.loads(line)
     assert (fields["topic"], fields["offset"]) == (record.topic, record.offset)

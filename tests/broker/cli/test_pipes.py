@@ -98,7 +98,8 @@ async def test_a_reader_that_leaves_is_noticed_without_a_write() -> None:
 
 
 async def test_a_wish_takes_what_is_under_way_down_with_it() -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
+    begun = asyncio.Event()
+    ended = asyncio.Event()
 
     async def work() -> None:
         begun.set()

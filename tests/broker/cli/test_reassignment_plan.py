@@ -60,7 +60,8 @@ partitions = st.lists(st.lists(st.integers(1, 8), min_size=1, max_size=3, unique
 def test_a_plan_uses_the_brokers_moves_no_more_than_it_must_and_is_stable(
     replicas: list[tuple[int, ...]], ids: list[int], factor: int | None
 ) -> None:
-    current, places = dict(enumerate(replicas)), anywhere(*ids)
+    current = dict(enumerate(replicas))
+    places = anywhere(*ids)
     plan = plan_targets(current, places, factor)
     for key, target in plan.items():
         wanted = factor or len(current[key])

@@ -127,7 +127,8 @@ def test_a_terminal_is_shown_escapes_and_a_pipe_gets_every_byte(
 ) -> None:
     barnabas("produce", topic, "--key-separator", "=", "--partition", 0, "--file", write(HOSTILE + b"=" + HOSTILE))
     read = ("consume", topic, "--key-separator", "=", "--from-beginning", "--exit-at-end")
-    seen, bytes_ = rb"a\tb\x1b[2J\x07\xff=a\tb\x1b[2J\x07\xff" + b"\n", HOSTILE + b"=" + HOSTILE + b"\n"
+    seen = rb"a\tb\x1b[2J\x07\xff=a\tb\x1b[2J\x07\xff" + b"\n"
+    bytes_ = HOSTILE + b"=" + HOSTILE + b"\n"
     assert on_terminal(start, *read) == (seen, b"")
     assert on_terminal(start, *read, "--no-escape") == (bytes_, b"")
     assert start(*read).communicate(timeout=WAIT_S) == (bytes_, b"")
@@ -165,8 +166,9 @@ def test_a_group_goes_on_where_it_was(barnabas: Run, topic: str, group: str, wri
     assert barnabas(*member, "--exit-at-end").split() == ["5", "6", "7", "8", "9"]
     found = json.loads(barnabas("group", "describe", group, "--json"))
     assert [(row["partition"], row["committed_offset"], row["lag"]) for row in found["partitions"]] == [
-        (0, 10, 0), (1, 0, 0)
-    ]  # fmt: skip
+        (0, 10, 0),
+        (1, 0, 0),
+    ]
     barnabas("group", "reset-offsets", group, "--shift-by", -2, "--execute")
     assert barnabas(*member, "--exit-at-end").split() == ["8", "9"]
     barnabas("group", "delete", group)

@@ -19,10 +19,17 @@ def test_dotted_keys_and_tables_are_the_same() -> None:
 
 
 def test_set_strings_are_read_as_the_settings_type() -> None:
-    config = BrokerConfig.from_settings({
-        "node.id": "2", "cluster.id": "c", "log.dir": "/d", "cluster.nodes": "1@a:1, 2@b:2",
-        "auto.create.topics.enable": "false", "flush.mode": "page-cache", "controller.quorum.voters": "2",
-    })  # fmt: skip
+    config = BrokerConfig.from_settings(
+        {
+            "node.id": "2",
+            "cluster.id": "c",
+            "log.dir": "/d",
+            "cluster.nodes": "1@a:1, 2@b:2",
+            "auto.create.topics.enable": "false",
+            "flush.mode": "page-cache",
+            "controller.quorum.voters": "2",
+        }
+    )
     assert config.node_id == 2
     assert not config.auto_create_topics_enable
     assert config.nodes == {1: Address("a", 1), 2: Address("b", 2)}
@@ -71,9 +78,13 @@ def test_every_address_may_be_listened_on_while_clients_are_told_another_one() -
 @settings(max_examples=50, deadline=None)
 def test_a_written_file_reads_back_equal(data: st.DataObject) -> None:
     values: dict[str, str | int | bool] = {
-        "node.id": 1, "cluster.id": "c", "cluster.nodes.1": "h:1", "cluster.nodes.4": "g:2",
-        "log.dir": data.draw(st.text(min_size=1)), "broker.rack": data.draw(st.text()),
-    }  # fmt: skip
+        "node.id": 1,
+        "cluster.id": "c",
+        "cluster.nodes.1": "h:1",
+        "cluster.nodes.4": "g:2",
+        "log.dir": data.draw(st.text(min_size=1)),
+        "broker.rack": data.draw(st.text()),
+    }
     config = BrokerConfig.from_settings(values)
     assert BrokerConfig.from_toml(config.to_toml()) == config
 

@@ -33,7 +33,8 @@ def test_every_setting_behind_a_topic_is_looked_at_below() -> None:
 @pytest.mark.parametrize("name", sorted(SET))
 def test_a_setting_of_the_broker_holds_for_topics_that_have_none_of_their_own(name: str) -> None:
     at_broker, of_topic, field, of_broker, own = SET[name]
-    default, broker = config(), config(**{BEHIND_TOPICS[name]: at_broker})
+    default = config()
+    broker = config(**{BEHIND_TOPICS[name]: at_broker})
     assert getattr(topic_settings("t", {}, broker), field) == of_broker
     assert getattr(topic_settings("t", {}, default), field) != of_broker
     assert getattr(topic_settings("t", {name: of_topic}, broker), field) == own

@@ -218,7 +218,8 @@ def swap_two_records(history: list[e.Event], chance: random.Random) -> Rule | No
     if not pairs:
         return None
     first, second = chance.choice(pairs)
-    a, b = history[first], history[second]
+    a = history[first]
+    b = history[second]
     assert isinstance(a, e.Consumed)
     assert isinstance(b, e.Consumed)
     history[first] = msgspec.structs.replace(b, offset=a.offset)

@@ -20,7 +20,8 @@ def test_a_fenced_leader_that_is_heard_is_named_and_serves(monkeypatch: pytest.M
         wires[1].create("t", factor=3)
         leader_id = wires[1].ask(QUESTION, 9).topics[0].partitions[0].leader_id
 
-        mute, step = nodes[leader_id].metadata._registration, Registration._step
+        mute = nodes[leader_id].metadata._registration
+        step = Registration._step
 
         async def silent(self: Registration) -> bool:
             if self is not mute:

@@ -15,10 +15,14 @@ class Led:
     """A partition that node 1 leads; the other replicas are 2, 3 and 4. The first `failing` transfers are given up."""
 
     def __init__(self, *, caught_up: tuple[int, ...] = (), isr: tuple[int, ...] = (1,), failing: int = 0) -> None:
-        self.caught_up, self.isr, self.failing = caught_up, isr, failing
+        self.caught_up = caught_up
+        self.isr = isr
+        self.failing = failing
         self.electable: tuple[int, ...] = (2, 3, 4)
-        self.term, self.leader_id = 5, 1
-        self.group, self.is_handing_over = SimpleNamespace(is_leader=True), False
+        self.term = 5
+        self.leader_id = 1
+        self.group = SimpleNamespace(is_leader=True)
+        self.is_handing_over = False
         self.asked: list[int] = []
 
     def has_caught_up(self, node_id: int) -> bool:
@@ -27,7 +31,8 @@ class Led:
     def transfer(self, node_id: int) -> None:
         self.asked.append(node_id)
         if len(self.asked) > self.failing:
-            self.group.is_leader, self.leader_id = False, node_id
+            self.group.is_leader = False
+            self.leader_id = node_id
 
 
 async def handed_over(*partitions: Any, able: frozenset[int] = frozenset({2, 3, 4})) -> None:
@@ -44,13 +49,16 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_it_goes_to_who_has_caught_up_else_to_who_is_in_sync_else_to_the_first() -> None:
     """One that is in sync may be half a minute behind, and producers would wait until the transfer is given up."""
-    quick, slow, behind = Led(caught_up=(4,), isr=(1, 3, 4)), Led(isr=(1, 3)), Led()
+    quick = Led(caught_up=(4,), isr=(1, 3, 4))
+    slow = Led(isr=(1, 3))
+    behind = Led()
     await handed_over(quick, slow, behind)
     assert (quick.asked, slow.asked, behind.asked) == ([4], [3], [2])
 
 
 async def test_only_to_a_node_that_is_there() -> None:
-    partition, nobody = Led(caught_up=(2, 3), isr=(1, 2, 3)), Led()
+    partition = Led(caught_up=(2, 3), isr=(1, 2, 3))
+    nobody = Led()
     nobody.electable = (2,)
     await handed_over(partition, nobody, able=frozenset({3}))
     assert (partition.asked, nobody.asked) == ([3], [])

@@ -22,7 +22,8 @@ class Load:
     """A partition of three replicas, whoever leads it, and batches without a pause."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster, self.count = cluster, 0
+        self.cluster = cluster
+        self.count = 0
         self.seen = set[tuple[int, ...]]()
 
     @property
@@ -52,7 +53,8 @@ class Load:
 @asynccontextmanager
 async def loaded(brokers: int) -> AsyncIterator[Load]:
     async with Cluster(brokers, settings=SETTINGS, link_delay_ms=3) as cluster:
-        await cluster.nodes[1].metadata.create_topics([NewTopic("t", -1, -1, {0: (1, 2, 3)}, {})], 10)
+        topic = NewTopic("t", assignments={0: (1, 2, 3)})
+        await cluster.nodes[1].metadata.create_topics([topic], 10)
         load = Load(cluster)
         while load.leader is None or len(load.leader.isr) < 3:
             await cluster.nodes[1].partitions.known_leaders.leaders_changed()
@@ -67,7 +69,8 @@ async def loaded(brokers: int) -> AsyncIterator[Load]:
 @pytest.mark.slow
 async def test_replicas_that_keep_up_stay_in_sync_and_one_that_moves_in_becomes_one_of_them() -> None:
     async with loaded(4) as load:
-        metadata, leader = load.cluster.nodes[1].metadata, load.leader
+        metadata = load.cluster.nodes[1].metadata
+        leader = load.leader
         assert leader is not None
         until_ms = leader.host.now_ms() + LAG_MS * 3 // 2
         while leader.host.now_ms() < until_ms:

@@ -19,7 +19,9 @@ class Led:
     """A partition that this node leads unless told otherwise."""
 
     def __init__(self, *successors: int, can_serve: bool = True, is_handing_over: bool = False) -> None:
-        self.successors, self.can_serve, self.is_handing_over = successors, can_serve, is_handing_over
+        self.successors = successors
+        self.can_serve = can_serve
+        self.is_handing_over = is_handing_over
         self.transferred: list[int] = []
 
     def transfer(self, node_id: int) -> None:

@@ -24,7 +24,8 @@ class Links:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.answers: dict[int, asyncio.Future[bytes]] = {}
-        self.round_trip, self.timeouts_s = RoundTrip(), list[float]()
+        self.round_trip = RoundTrip()
+        self.timeouts_s = list[float]()
 
     async def call(self, node_id: int, method: str, body: bytes, timeout_s: float) -> bytes:
         assert (method, body) == (METHOD, b"")
@@ -37,7 +38,8 @@ class Links:
 async def test_all_who_ask_at_once_share_a_question_and_who_comes_later_asks_again() -> None:
     links = Links()
     pings = Pings(links)
-    first, second = asyncio.create_task(pings.ask([2, 3])), asyncio.create_task(pings.ask([3]))
+    first = asyncio.create_task(pings.ask([2, 3]))
+    second = asyncio.create_task(pings.ask([3]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert links.asked == [2, 3]

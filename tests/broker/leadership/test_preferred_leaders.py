@@ -16,7 +16,9 @@ class Led:
     """A partition that this node, number 2, leads unless told otherwise."""
 
     def __init__(self, replicas: tuple[int, ...], caught_up: tuple[int, ...], *, can_serve: bool = True) -> None:
-        self.replicas, self.caught_up, self.can_serve = replicas, caught_up, can_serve
+        self.replicas = replicas
+        self.caught_up = caught_up
+        self.can_serve = can_serve
         self.transferred: list[int] = []
 
     def has_caught_up(self, node_id: int) -> bool:
@@ -44,13 +46,15 @@ def test_a_partition_goes_to_its_first_replica() -> None:
 
 
 def test_what_belongs_here_or_is_not_led_here_stays() -> None:
-    home, not_led = Led((2, 1, 3), (1, 2, 3)), Led((1, 2, 3), (1, 2, 3), can_serve=False)
+    home = Led((2, 1, 3), (1, 2, 3))
+    not_led = Led((1, 2, 3), (1, 2, 3), can_serve=False)
     assert not Leaders([home, not_led]).move()
     assert home.transferred == not_led.transferred == []
 
 
 def test_a_node_that_just_came_back_or_has_not_caught_up_has_to_wait() -> None:
-    recent, behind = Led((1, 2, 3), (1, 2, 3)), Led((3, 2, 1), (1, 2))
+    recent = Led((1, 2, 3), (1, 2, 3))
+    behind = Led((3, 2, 1), (1, 2))
     leaders = Leaders([recent, behind])
     leaders.live_since_ms |= {1: 16_000, 3: 0}
     assert leaders.move()

@@ -83,7 +83,8 @@ def test_what_a_large_request_was_received_as_goes_when_it_is_decoded_unless_rec
 
 def test_requests_are_counted_by_version(wire: Wire, one_broker: RunningCluster) -> None:
     dispatcher = one_broker.cluster.nodes[1].dispatcher
-    before, before_v1 = dispatcher.counts["DescribeCluster"], dispatcher.counts_by_version.get("DescribeCluster v1", 0)
+    before = dispatcher.counts["DescribeCluster"]
+    before_v1 = dispatcher.counts_by_version.get("DescribeCluster v1", 0)
     wire.ask(DescribeClusterRequest(), 0)
     wire.ask(DescribeClusterRequest(), 1)
     assert dispatcher.counts["DescribeCluster"] == before + 2
@@ -148,7 +149,8 @@ def test_events_are_bounded_kept_in_order_and_logged(caplog: pytest.LogCaptureFi
 
 
 def test_thousands_of_events_in_a_second_are_counted_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    now_ms, lines = [7_000], 0
+    now_ms = [7_000]
+    lines = 0
     history = EventHistory(lambda: now_ms[0])
     with caplog.at_level(logging.INFO):
         for number in range(events.LINES_PER_SECOND + 900):

@@ -16,7 +16,9 @@ def test_what_keeps_the_loop_is_measured_and_told(
     wire: Wire, topic: str, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = one_broker.cluster.nodes[1]
-    names, whats, run = set[str](), set[str](), node.meter.run
+    names = set[str]()
+    whats = set[str]()
+    run = node.meter.run
 
     def watched(name: str, *rest: Any) -> Any:
         names.add(name)
@@ -42,7 +44,8 @@ async def _status(cluster: Cluster) -> dict[str, Any]:
 
 
 def test_a_callback_that_uses_the_processor_for_long_is_an_event(one_broker: RunningCluster) -> None:
-    node, clock = one_broker.cluster.nodes[1], [0]
+    node = one_broker.cluster.nodes[1]
+    clock = [0]
 
     def work() -> None:
         clock[0] += 3 * LONG_NS
@@ -58,7 +61,9 @@ def test_a_callback_that_uses_the_processor_for_long_is_an_event(one_broker: Run
 
 
 def test_what_is_young_is_put_by_each_time_that_the_loop_has_used_so_much(one_broker: RunningCluster) -> None:
-    node, clock, kept = one_broker.cluster.nodes[1], [0], list[list[int]]()
+    node = one_broker.cluster.nodes[1]
+    clock = [0]
+    kept = list[list[int]]()
 
     def work() -> None:
         clock[0] += USED_NS

@@ -31,9 +31,7 @@ def poisoned(wire: Wire, topic: str) -> str:
 
 def barnabas(cluster: RunningCluster, *words: str) -> tuple[int, list[str], str]:
     """Run the command, and return its status, the lines that it wrote, and what it said on stderr."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(sys.path), "BARNABAS_BOOTSTRAP_SERVER": cluster.bootstrap
-    }  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "BARNABAS_BOOTSTRAP_SERVER": cluster.bootstrap}
     command = [sys.executable, "-m", "barnabas_broker.cli.entry", *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout.split(), done.stderr
@@ -43,7 +41,8 @@ def test_our_consumer_is_told_of_it_and_goes_on_behind_it(one_broker: RunningClu
     partition = TopicPartition(poisoned, 0)
 
     async def read() -> tuple[list[bytes | None], list[CorruptRecordsError], int]:
-        values, errors = list[bytes | None](), list[CorruptRecordsError]()
+        values = list[bytes | None]()
+        errors = list[CorruptRecordsError]()
         async with Consumer(
             one_broker.bootstrap, topics=[poisoned], group_id=f"{poisoned}-g", auto_offset_reset="earliest"
         ) as consumer:
@@ -95,7 +94,14 @@ def test_the_spark_reader_names_the_same_batch(one_broker: RunningCluster, poiso
     topic_id = one_broker.cluster.nodes[1].partitions.topics[poisoned].topic.topic_id
 
     def values(start_offset: int, end_offset: int) -> list[bytes]:
-        split = Split(poisoned, topic_id, 0, -1, start_offset, end_offset)
+        split = Split(
+            topic=poisoned,
+            topic_id=topic_id,
+            partition=0,
+            leader_epoch=-1,
+            start_offset=start_offset,
+            end_offset=end_offset,
+        )
         return [one.as_py() for rows in read_split(split, options, ("value",)) for one in rows.column(0)]
 
     try:

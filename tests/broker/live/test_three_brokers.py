@@ -172,7 +172,8 @@ def test_a_topic_deleted_while_a_broker_is_away_leaves_nothing_on_its_disk(
 async def test_what_is_deleted_goes_without_the_garbage_collector() -> None:
     """It hardly ever looks at what is old, and a replica takes 14 KiB."""
     async with Cluster(3) as cluster:
-        metadata, partitions = cluster.nodes[1].metadata, cluster.nodes[1].partitions
+        metadata = cluster.nodes[1].metadata
+        partitions = cluster.nodes[1].partitions
         gc.disable()
         try:
             [created] = await metadata.create_topics([NewTopic("passing", 5, 3)], 60)

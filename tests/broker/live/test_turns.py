@@ -58,7 +58,7 @@ class _Scene:
         self.failures: list[str] = []
 
     def begin(
-        self, name: str, steps: int, *, raises: bool = False, outlives: bool = False, is_small: bool = True
+        self, name: str, steps: int, *, raises: bool = False, is_produce: bool = False, is_small: bool = True
     ) -> _Exchange:
         exchange = _Exchange(is_small=is_small)
 
@@ -73,7 +73,7 @@ class _Scene:
             finally:
                 self.done.append(name.upper())
 
-        self.turns.begin(Work(exchange, work(), lambda error: self.failures.append(str(error)), outlives=outlives))
+        self.turns.begin(Work(exchange, work(), lambda error: self.failures.append(str(error)), is_produce=is_produce))
         return exchange
 
     @property
@@ -101,7 +101,8 @@ def test_who_has_waited_longest_has_the_next_slice() -> None:
     scene = _Scene()
 
     async def act() -> None:
-        first, second = scene.begin("a", 7), scene.begin("b", 5)
+        first = scene.begin("a", 7)
+        second = scene.begin("b", 5)
         assert (first.holds, second.holds) == (1, 1)
         asyncio.get_running_loop().call_soon(lambda: scene.done.append("-"))
         await _idle()
@@ -125,7 +126,8 @@ def test_whose_client_has_had_fewer_slices_goes_first() -> None:
 
 
 def test_what_a_producer_sent_lets_nobody_go_first() -> None:
-    scene, kept = _Scene(), _Exchange()
+    scene = _Scene()
+    kept = _Exchange()
     kept.slices = 50
 
     def work() -> Generator[None, None, None]:
@@ -136,7 +138,7 @@ def test_what_a_producer_sent_lets_nobody_go_first() -> None:
 
     async def act() -> None:
         scene.begin("a", 7)
-        scene.turns.begin(Work(kept, work(), lambda _: None, is_prompt=True))
+        scene.turns.begin(Work(kept, work(), lambda _: None, is_produce=True))
         await _idle()
 
     run(act())
@@ -145,7 +147,9 @@ def test_what_a_producer_sent_lets_nobody_go_first() -> None:
 
 
 def test_a_list_that_grows_is_old_for_the_collector_soon_after_the_first_slice() -> None:
-    scene, rows, kept = _Scene(), list[int](), _Exchange()
+    scene = _Scene()
+    rows = list[int]()
+    kept = _Exchange()
 
     def work() -> Generator[None, None, None]:
         for number in range(9):
@@ -165,7 +169,8 @@ def test_a_list_that_grows_is_old_for_the_collector_soon_after_the_first_slice()
 
 
 def test_a_turn_is_measured_by_the_name_of_its_work() -> None:
-    now_ns, told = [0], list[str]()
+    now_ns = [0]
+    told = list[str]()
     meter = LoopMeter(lambda: now_ns[0], lambda: now_ns[0], lambda what, *_: told.append(what))
 
     def work() -> Generator[None, None, None]:
@@ -183,20 +188,22 @@ def test_a_turn_is_measured_by_the_name_of_its_work() -> None:
     assert told == ["turn: Metadata"]
 
 
-def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_outlives_it() -> None:
+def test_of_one_whose_client_has_gone_nothing_more_is_done_unless_it_is_a_produce() -> None:
     scene = _Scene()
 
     async def act() -> None:
-        for name, outlives in (("a", False), ("b", True)):
-            scene.begin(name, 4, outlives=outlives).is_gone = True
+        for name, is_produce in (("a", False), ("b", True)):
+            scene.begin(name, 4, is_produce=is_produce).is_gone = True
         await _idle()
 
     run(act())
-    assert scene.story == "aaabbb" + "A" + "bB"
+    assert scene.story == "aaabbb" + "bB" + "A"
 
 
 def test_what_it_held_is_freed_in_slices_when_its_client_has_gone() -> None:
-    scene, kept, freed = _Scene(), _Exchange(), list[int]()
+    scene = _Scene()
+    kept = _Exchange()
+    freed = list[int]()
 
     class Row:
         def __del__(self) -> None:
@@ -228,7 +235,8 @@ def test_works_beyond_the_limit_wait_untouched_and_those_of_small_requests_go_fi
     async def act() -> None:
         for _ in range(ACTIVE_MAX):
             scene.begin("a", 8)
-        large, small = scene.begin("l", 1, is_small=False), scene.begin("s", 1)
+        large = scene.begin("l", 1, is_small=False)
+        small = scene.begin("s", 1)
         assert (large.holds, small.holds) == (1, 1)
         assert not {"l", "s"} & {*scene.story}
         await _idle()
@@ -286,7 +294,9 @@ def unknown_topics(count: int) -> MetadataRequest:
 
 
 def test_a_long_request_is_answered_in_its_order_on_its_connection(one_broker: RunningCluster, wire: Wire) -> None:
-    before, long, short = slices(one_broker), unknown_topics(NAMES), ApiVersionsRequest()
+    before = slices(one_broker)
+    long = unknown_topics(NAMES)
+    short = ApiVersionsRequest()
     wire.send(long, 12)
     wire.send(short, 0)
     rows = wire.receive(long, 12).topics
@@ -300,7 +310,8 @@ def test_another_connection_is_answered_while_a_long_request_is_served(
     one_broker: RunningCluster, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The long one does not come to its end before the others were answered: it would wait for them for ever."""
-    are_answered, route = threading.Event(), dispatch.ROUTES[MetadataRequest.api_key]
+    are_answered = threading.Event()
+    route = dispatch.ROUTES[MetadataRequest.api_key]
 
     def handle(*asked: Any) -> Generator[None, None, Any]:
         while not are_answered.is_set():
@@ -309,7 +320,8 @@ def test_another_connection_is_answered_while_a_long_request_is_served(
 
     monkeypatch.setattr(turns, "SLICE_S", 0.0)  # This thread and the brokers' share an interpreter.
     monkeypatch.setitem(dispatch.ROUTES, route.key, route._replace(handle=handle))
-    other, long = Wire("127.0.0.1", one_broker.cluster.nodes[1].port), unknown_topics(NAMES)
+    other = Wire("127.0.0.1", one_broker.cluster.nodes[1].port)
+    long = unknown_topics(NAMES)
     try:
         wire.send(long, 12)
         for _ in range(3):

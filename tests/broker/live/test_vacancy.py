@@ -26,9 +26,12 @@ class Vacant:
         question = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
         self.leader_id = any_wire.ask(question, 9).topics[0].partitions[0].leader_id
         any_wire.close()
-        self.running, self.name = running, name
+        self.running = running
+        self.name = name
         self.node = next(node for node_id, node in nodes.items() if node_id != self.leader_id)
-        self.is_vacant, self.waits, self.times_asked = True, threading.Event(), 0
+        self.is_vacant = True
+        self.waits = threading.Event()
+        self.times_asked = 0
         patch.setattr(self.node.partitions.known_leaders, "expects_leader_of", self.expects_leader_of)
 
     def expects_leader_of(self, *_: Any) -> bool:
@@ -96,9 +99,12 @@ def test_a_leader_that_hands_over_refuses_when_that_has_come_to_something(
     question = MetadataRequest(topics=[MetadataRequestTopic(name="handed-over")])
     leader_id = any_wire.ask(question, 9).topics[0].partitions[0].leader_id
     any_wire.close()
-    leader, target_id = nodes[leader_id], leader_id % 3 + 1
+    leader = nodes[leader_id]
+    target_id = leader_id % 3 + 1
     partition = leader.partitions.topics["handed-over"].partitions[0]
-    begins, waits, is_held = RaftGroup.check_may_propose, threading.Event(), [True]
+    begins = RaftGroup.check_may_propose
+    waits = threading.Event()
+    is_held = [True]
 
     def check_may_propose(group: RaftGroup) -> None:
         begins(group)

@@ -115,7 +115,8 @@ def test_a_broker_that_was_away_gets_what_is_left_and_can_lead_with_it(
     wire = wire_to(brokers, AWAY)
     assert offset_at(wire, topic, -2) == (605, epoch)
     assert wire.fetch(topic, 604).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    position, found = 605, list[int]()
+    position = 605
+    found = list[int]()
     while position < 850:
         offsets = offsets_of(wire.fetch(topic, position).records)
         found += offsets

@@ -21,7 +21,8 @@ def note(starts: LogStarts, index: int, offset: int, *, at: int = 1 << 40) -> No
 )
 def test_the_start_is_the_highest_that_is_committed(steps: list[tuple[str, int]]) -> None:
     frames: list[int] = []  # offsets; the frame at place i has index i + 1
-    starts, committed = LogStarts(), 0
+    starts = LogStarts()
+    committed = 0
     for what, number in steps:
         if what == "frame":
             frames.append(number * 10)

@@ -81,7 +81,8 @@ class Host:
     def __init__(self) -> None:
         self.said: list[object] = []
         self.reviewing: list[Partition] = []
-        self.now, self.wall = 0, 10_000
+        self.now = 0
+        self.wall = 10_000
         self.live = {2, 3}
 
     def now_ms(self) -> int:
@@ -173,6 +174,11 @@ def make(log: FakeLog, *, min_insync: int = 1) -> tuple[Partition, Host]:
     return partition, host
 
 
+def snapshot_of(index: int, data: Buffer) -> InstallSnapshot:
+    """Return what a leader sends where the log of a replica is to begin behind entry `index`."""
+    return InstallSnapshot(term=1, source=1, target=2, snapshot_index=index, snapshot_term=min(index, 1), data=data)
+
+
 def lead(partition: Partition, term: int = 1) -> None:
     partition.on_leadership(term, 1, is_leader=True, confirmed=False)
     partition.on_leadership(term, 1, is_leader=True, confirmed=True)
@@ -212,7 +218,7 @@ def test_readers_hear_of_what_there_is_to_read_and_of_other_changes_apart() -> N
     told.append(host.said.pop())
     assert told == ["wake", ("gained", 0, 2), "wake", ("gained", 5, 6)]
     host.said.clear()
-    partition.install(InstallSnapshot(2, 1, 1, 0, 0, b""))
+    partition.install(snapshot_of(0, b""))
     partition.end(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert host.said == ["wake", "wake"]
     assert partition.changes == 2 + 1 + 2
@@ -519,7 +525,7 @@ def test_a_witness_that_is_to_be_a_replica_begins_with_nothing() -> None:
     partition, _ = make(log)
     partition.on_committed(3)
     log.entries.clear()
-    partition.install(InstallSnapshot(2, 1, 1, 0, 0, b""))
+    partition.install(snapshot_of(0, b""))
     assert (partition.high_watermark, partition.producers.applied_index, partition.producers.commit_index) == (0, 0, 0)
     assert partition.producers.forgotten_id_max == -1
     log.add(2, bytearray(batch(5)))

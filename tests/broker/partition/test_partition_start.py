@@ -10,10 +10,10 @@ from barnabas_broker.partition.partition import Partition
 from barnabas_broker.partition.producer_state import ANY_ID, ProducerTable
 from barnabas_raftlog.errors import NotLeaderError
 from barnabas_raftlog.log.state_file import StateOrMaker, made
-from barnabas_raftlog.raft.messages import Entry, InstallSnapshot
+from barnabas_raftlog.raft.messages import Entry
 from barnabas_raftlog.records.header import ControlKind, control_frame
 
-from .test_partition import FakeLog, Waiter, append, lead, make
+from .test_partition import FakeLog, Waiter, append, lead, make, snapshot_of
 
 
 class ShrinkingLog(FakeLog):
@@ -161,13 +161,13 @@ async def test_a_state_that_was_prepared_is_not_decoded_again_when_it_is_install
         return decode_replica_state(data)
 
     monkeypatch.setattr("barnabas_broker.partition.replica_state.decode_replica_state", decode)
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(state)))
+    partition.install(snapshot_of(3, memoryview(state)))
     assert (decoded, list(partition.producers.producer_ids())) == ([], [5])
     await partition.state.prepare(state)
     other = encode_replica_state(20, table.image())
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(other)))
+    partition.install(snapshot_of(3, memoryview(other)))
     assert decoded == [other], "it is that of another snapshot"
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, memoryview(state)))
+    partition.install(snapshot_of(3, memoryview(state)))
     assert decoded == [other, state], "what was prepared counts once"
 
 
@@ -176,7 +176,7 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
     table.append(5, 0, 15, 4, 5, 15, 0)
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(15, table.image())))
+    partition.install(snapshot_of(3, encode_replica_state(15, table.image())))
     assert partition.producers.batches(5)
     assert partition.snapshot() is None, "it cannot say yet what holds where"
     partition.state.save(partition.log)
@@ -191,14 +191,14 @@ def test_what_a_snapshot_says_counts_when_the_log_is_there() -> None:
 
 def test_a_snapshot_of_another_version_costs_the_table_and_nothing_else() -> None:
     partition, _ = make(ShrinkingLog())
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, b"\x93\x09"))
+    partition.install(snapshot_of(3, b"\x93\x09"))
     assert (partition.producers.applied_index, partition.producers.forgotten_id_max) == (3, ANY_ID)
 
 
 def test_a_start_beyond_what_is_left_of_the_log_takes_what_is_left() -> None:
     log = ShrinkingLog()
     partition, _ = make(log)
-    partition.install(InstallSnapshot(1, 1, 2, 3, 1, encode_replica_state(90, ProducerTable().image())))
+    partition.install(snapshot_of(3, encode_replica_state(90, ProducerTable().image())))
     for _ in range(4):
         log.add(1, bytearray(batch(5)))
     partition.on_appended(log.entries)

@@ -18,10 +18,15 @@ from barnabas_broker.partition.producer_state import (
     ProducerTable,
 )
 from barnabas_raftlog.errors import CorruptBatchError
+from barnabas_raftlog.steps import at_once
 
 LAST = (1 << 31) - 1
 PRODUCERS = st.integers(1, 3)
 SEQUENCES = st.integers(0, 12) | st.integers(LAST - 5, LAST)
+
+
+def read(blob: bytes) -> ProducerTable:
+    return at_once(ProducerTable.from_blob_in_steps(blob))
 
 
 def add(table: ProducerTable, index: int, base_sequence: int, delta: int = 0, *, epoch: int = 0, pid: int = 1) -> None:
@@ -131,7 +136,7 @@ class TableFollowsTheLog(RuleBasedStateMachine):
     def encode_the_images(self) -> None:
         """Whatever has happened since."""
         for image, applied_index, known in self.images:
-            table = ProducerTable.from_blob(image.to_blob())
+            table = read(image.to_blob())
             assert table.applied_index == applied_index
             found = [(pid, [one.log_index for one in table.batches(pid)][-5:]) for pid in table.producer_ids()]
             assert found == known
@@ -139,7 +144,7 @@ class TableFollowsTheLog(RuleBasedStateMachine):
 
     @rule()
     def save_and_load(self) -> None:
-        self.table = ProducerTable.from_blob(self.table.image().to_blob())
+        self.table = read(self.table.image().to_blob())
 
     @invariant()
     def is_at_the_end_of_the_log(self) -> None:
@@ -191,7 +196,7 @@ def test_whoever_is_newer_than_all_that_were_forgotten_must_begin_with_0() -> No
     add(table, 1, 0, pid=5)
     table.commit_index = 1
     assert table.forget_before(2) == 1
-    for known in (table, ProducerTable.from_blob(table.image().to_blob())):
+    for known in (table, read(table.image().to_blob())):
         with pytest.raises(PerhapsForgottenError):
             known.check(5, 0, 1, 0)
         with pytest.raises(OutOfOrderSequenceError) as raised:
@@ -202,9 +207,9 @@ def test_whoever_is_newer_than_all_that_were_forgotten_must_begin_with_0() -> No
 
 @pytest.mark.parametrize(("is_complete", "forgotten_id_max"), [(True, -1), (False, ANY_ID)])
 def test_a_table_that_was_saved_with_a_flag_is_read(is_complete: bool, forgotten_id_max: int) -> None:
-    table = ProducerTable.from_blob(msgpack.packb((1, 7, 6, is_complete, [])))
+    table = read(msgpack.packb((1, 7, 6, is_complete, [])))
     assert (table.applied_index, table.commit_index, table.forgotten_id_max) == (7, 6, forgotten_id_max)
-    assert ProducerTable.from_blob(table.image().to_blob()).forgotten_id_max == forgotten_id_max
+    assert read(table.image().to_blob()).forgotten_id_max == forgotten_id_max
 
 
 def test_uncommitted_producers_are_not_forgotten() -> None:
@@ -226,11 +231,12 @@ def test_oldest_writer_is_forgotten_when_there_are_too_many(monkeypatch: pytest.
 @pytest.mark.parametrize("blob", [b"", b"\x00", b"\x95\x03\x00\x00\xc3\x90"])
 def test_unreadable_blob_is_refused(blob: bytes) -> None:
     with pytest.raises(CorruptBatchError):
-        ProducerTable.from_blob(blob)
+        read(blob)
 
 
 def test_a_table_is_read_in_pieces_and_written_as_ever() -> None:
-    table, count = ProducerTable(), 5 * PIECE // 2
+    table = ProducerTable()
+    count = 5 * PIECE // 2
     for pid in range(count):
         add(table, pid + 1, 0, pid=pid)
     table.commit_index = count
@@ -238,17 +244,18 @@ def test_a_table_is_read_in_pieces_and_written_as_ever() -> None:
     rows = [(pid, [tuple(one) for one in table.batches(pid)]) for pid in range(count)]
     assert blob == msgpack.packb((2, count, count, -1, rows))
     assert len(list(ProducerTable.from_blob_in_steps(blob))) == 3
-    assert ProducerTable.from_blob(blob).image() == table.image()
+    assert read(blob).image() == table.image()
 
 
 @pytest.mark.parametrize("blob", [b"", msgpack.packb((2, 1, 1, -1)), msgpack.packb((2, 1, 1, -1, [])) + b"x"])
 def test_what_is_too_short_or_too_long_is_no_table(blob: bytes) -> None:
     with pytest.raises(CorruptBatchError):
-        ProducerTable.from_blob(blob)
+        read(blob)
 
 
 def test_so_many_producers_are_forgotten_at_once_and_the_others_next() -> None:
-    table, count = ProducerTable(), FORGOTTEN_AT_ONCE + 5
+    table = ProducerTable()
+    count = FORGOTTEN_AT_ONCE + 5
     for pid in range(count):
         add(table, pid + 1, 0, pid=pid)
     table.commit_index = count

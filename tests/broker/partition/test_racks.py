@@ -77,7 +77,8 @@ def test_a_fetch_at_a_follower_waits_for_what_is_committed_next(racks: RunningCl
     leader = leader_of(wires[1], "waiting")
     follower = leader % 3 + 1
     racks.run(lambda cluster: all_in_sync(cluster, "waiting"))
-    parked, request = wires[follower], fetch_request("waiting", 0, max_wait_ms=30_000)
+    parked = wires[follower]
+    request = fetch_request("waiting", 0, max_wait_ms=30_000)
     request.rack_id = RACKS[follower - 1]
     parked.send(request, 12)
     assert wires[leader].produce("waiting", batch(2)).base_offset == 0
@@ -90,7 +91,8 @@ def test_a_follower_judges_offsets_and_epochs_as_far_as_it_knows(racks: RunningC
     follower = leader % 3 + 1
     assert wires[leader].produce("judging", batch(4)).base_offset == 0
     racks.run(lambda cluster: all_in_sync(cluster, "judging"))
-    rack, wire = RACKS[follower - 1], wires[follower]
+    rack = RACKS[follower - 1]
+    wire = wires[follower]
     assert offsets_of(fetch(wire, "judging", 0, rack, max_wait_ms=10_000).records) == [0]
     # The leader may have what is not here: only that one may say that nobody has it.
     assert fetch(wire, "judging", 5, rack).error_code == ErrorCode.OFFSET_NOT_AVAILABLE

@@ -114,7 +114,8 @@ def tail(request: pytest.FixtureRequest, brokers: RunningCluster, wires: Wires) 
 
     There, a batch that is not committed would fit into a first answer (`cold_window`).
     """
-    topic, is_on_disk = request.param.replace(" ", "-"), request.param == "on disk"
+    topic = request.param.replace(" ", "-")
+    is_on_disk = request.param == "on disk"
     size = {"batches": 80, "body_bytes": 50_000} if is_on_disk else {"batches": 4, "body_bytes": 20}
     with uncommitted(brokers, wires, topic, **size) as tail:
         log = replica(brokers, tail.leader_id, topic).log

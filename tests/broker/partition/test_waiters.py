@@ -46,7 +46,10 @@ class Parked:
     """What one waiter lacks, told by the model at each step, and how often it was looked at since it was parked."""
 
     def __init__(self, keys: list[int], missing: int, eager: set[int], full: set[int]) -> None:
-        self.keys, self.missing, self.eager, self.full = keys, missing, eager, full
+        self.keys = keys
+        self.missing = missing
+        self.eager = eager
+        self.full = full
         self.looks = 0
 
     def park(self, waiters: "FetchWaiters[int, Parked]") -> None:
@@ -74,7 +77,8 @@ def test_fetch_waiters_are_taken_when_what_they_lack_is_there_and_seldom_before(
     parked: list[Parked] = []
 
     def drain(key: int, *, is_change: bool) -> None:
-        taken, again = list[Parked](), list[Parked]()
+        taken = list[Parked]()
+        again = list[Parked]()
         while waiters.is_due(key):
             some, count = waiters.take(key, at_once)
             assert len(some) <= count <= at_once
@@ -119,7 +123,10 @@ def test_fetch_waiters_are_taken_when_what_they_lack_is_there_and_seldom_before(
 @pytest.mark.parametrize("partitions", [1, 2, 50])
 def test_what_is_missing_halves_from_look_to_look(partitions: int) -> None:
     waiters: FetchWaiters[int, Waiter] = FetchWaiters()
-    waiter, missing, looks, steps = Waiter(), 1 << 20, 0, 0
+    waiter = Waiter()
+    missing = 1 << 20
+    looks = 0
+    steps = 0
     waiters.park(waiter, range(partitions), missing)
     for turn in range(1 << 20):
         missing -= 1
@@ -139,7 +146,8 @@ def test_what_is_missing_halves_from_look_to_look(partitions: int) -> None:
 
 def test_what_is_given_twice_counts_twice_to_the_last_byte() -> None:
     waiters: FetchWaiters[int, Waiter] = FetchWaiters()
-    waiter, taken = Waiter(), list[Waiter]()
+    waiter = Waiter()
+    taken = list[Waiter]()
     waiters.park(waiter, [1, 1], 1_000)
     for count in (499, 1):
         waiters.gained(1, count)

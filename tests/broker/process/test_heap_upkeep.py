@@ -19,7 +19,8 @@ class Process:
     def __init__(self) -> None:
         self.size: int | None = START_BYTES
         self.used_s = 0.0
-        self.released, self.can_release = 0, True
+        self.released = 0
+        self.can_release = True
         self.looks = asyncio.Semaphore(0)
         self.upkeep = HeapUpkeep(self.size_bytes, lambda: self.used_s, self.release)
 
@@ -99,7 +100,8 @@ async def test_what_went_by_itself_counts(process: Process) -> None:
 
 @pytest.mark.parametrize("size", [None, MUCH])
 async def test_where_it_cannot_be_done_it_looks_no_more(process: Process, size: int | None) -> None:
-    process.size, process.can_release = size, False
+    process.size = size
+    process.can_release = False
     await process.look()
     await thread_ends()
     assert process.released == (size is not None)

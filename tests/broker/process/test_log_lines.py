@@ -147,11 +147,20 @@ def test_a_table_takes_nothing_for_markup() -> None:
 @settings(deadline=None, max_examples=30)
 def test_the_status_of_a_cluster_is_lines(text: str) -> None:
     broker = {
-        "node_id": 1, "host": "h", "port": 1, "peer_port": 2, "pid": 3, "state": text, "leaders": 0, "replicas": text,
-        "occupied_by": f"node 1 of cluster {text}", "quorum": {"voters": [text], "waiting": f"x{text}"},
-        "fetches": [{"client_id": text, "topic": "t"}, text], "events": [{"time_ms": 5, "kind": "k", "group": text}],
+        "node_id": 1,
+        "host": "h",
+        "port": 1,
+        "peer_port": 2,
+        "pid": 3,
+        "state": text,
+        "leaders": 0,
+        "replicas": text,
+        "occupied_by": f"node 1 of cluster {text}",
+        "quorum": {"voters": [text], "waiting": f"x{text}"},
+        "fetches": [{"client_id": text, "topic": "t"}, text],
+        "events": [{"time_ms": 5, "kind": "k", "group": text}],
         "stats": {"requests": text},
-    }  # fmt: skip
+    }
     found = {"cluster_id": text, "bootstrap": text, "ready": False, "brokers": [broker]}
     assert are_lines(printed(lambda: cluster._show(found, verbose=True)), 2 + 2 + 2 + 4)
 

@@ -10,7 +10,8 @@ from barnabas_broker.process.loop_errors import end_on_bugs
 
 class Broken(asyncio.Protocol):
     def __init__(self, error: Exception) -> None:
-        self.error, self.lost = error, asyncio.get_running_loop().create_future()
+        self.error = error
+        self.lost = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
         raise self.error
@@ -22,7 +23,8 @@ class Broken(asyncio.Protocol):
 async def told(act: Callable[[], None]) -> list[BaseException]:
     """Return what `fail` is told of while `act` is called by the loop."""
     found: list[BaseException] = []
-    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
     end_on_bugs(loop, found.append)
     loop.call_soon(act)
     loop.call_soon(done.set)

@@ -144,7 +144,8 @@ class Load:
 @contextlib.asynccontextmanager
 async def under_load(cluster: Cluster, name: str) -> AsyncIterator[Load]:
     """Write numbers with acks=all and idempotence for as long as the block runs, several in flight."""
-    load, stop = Load(), asyncio.Event()
+    load = Load()
+    stop = asyncio.Event()
 
     async def write() -> None:
         number = 0

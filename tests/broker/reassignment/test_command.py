@@ -32,7 +32,8 @@ def test_a_plan_is_shown_saved_carried_out_and_taken_back(
     assert "nothing is changed yet" in shown.err
     assert replicas(six_brokers, "planned") == (1, 2, 3)
 
-    plan, before = tmp_path / "plan.json", tmp_path / "before.json"
+    plan = tmp_path / "plan.json"
+    before = tmp_path / "before.json"
     for target, path in (("4,5,6", plan), ("1,2,3", before)):
         assert run(["reassign", "planned:0", "--brokers", target, "--json"]) == 0
         path.write_text(capsys.readouterr().out)

@@ -19,8 +19,11 @@ class FullDisk:
     """A group of one voter whose log has no room until `has_room`."""
 
     def __init__(self) -> None:
-        self.group_id, self.configuration, self.has_room = GROUP, configuration_of(frozenset({1})), False
-        self.log, self.commit_index = SimpleNamespace(configuration_index=0), 1
+        self.group_id = GROUP
+        self.configuration = configuration_of(frozenset({1}))
+        self.has_room = False
+        self.log = SimpleNamespace(configuration_index=0)
+        self.commit_index = 1
 
     def has_caught_up(self, _: int) -> bool:
         return False
@@ -62,7 +65,8 @@ def test_a_move_that_changed_nothing_ends_when_the_log_names_its_members() -> No
     """The controller forgets the founders then."""
 
     async def run() -> list[object]:
-        told, is_told = list[object](), asyncio.Event()
+        told = list[object]()
+        is_told = asyncio.Event()
 
         async def submit(command: object, _timeout_s: float) -> None:
             told.append(command)

@@ -29,7 +29,8 @@ from .moving import (
     under_load,
 )
 
-VALUE_BYTES, WINDOW = 64 << 10, 32
+VALUE_BYTES = 64 << 10
+WINDOW = 32
 
 
 async def witness_of(cluster: Cluster, name: str) -> int:

@@ -86,7 +86,8 @@ def test_a_flipped_bit_is_repaired_from_another_broker_as_soon_as_a_consumer_mee
 def test_a_lone_broker_refuses_producers_while_its_disk_is_bad_and_then_takes_them_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with BadDisks(1, tmp_path) as cluster, Producer(cluster.bootstrap) as producer:
-            node, disk = cluster.nodes[1], cluster.disks[1]
+            node = cluster.nodes[1]
+            disk = cluster.disks[1]
             async with Admin(cluster.bootstrap) as admin:
                 await admin.create_topic("t", partitions=1)
             await producer.send_and_wait("t", b"0", partition=0)

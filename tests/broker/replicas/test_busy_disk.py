@@ -7,12 +7,15 @@ from barnabas_broker.testing import Cluster
 from barnabas_clients import Admin, Producer
 from barnabas_raftlog.raft.messages import Fact
 
-TOPIC, VALUE_BYTES, COUNT = "busy", 10_000, 200
+TOPIC = "busy"
+VALUE_BYTES = 10_000
+COUNT = 200
 
 
 def next_fact(node: Node, kind: str) -> asyncio.Future[str]:
     """Return the cause of the next fact of this kind that the links of `node` tell."""
-    told, tell = asyncio.get_running_loop().create_future(), node.links.on_fact
+    told = asyncio.get_running_loop().create_future()
+    tell = node.links.on_fact
 
     def hear(fact: Fact) -> None:
         if tell is not None:
@@ -32,8 +35,10 @@ async def test_a_follower_that_is_behind_with_its_disk_is_sent_nothing_until_it_
         partitions = {node_id: node.partitions.topics[TOPIC].partitions[0] for node_id, node in cluster.nodes.items()}
         leader_id = partitions[1].leader_id
         assert leader_id is not None
-        leader, slow_id = cluster.nodes[leader_id], min(cluster.nodes.keys() - {leader_id})
-        busy, is_busy = next_fact(leader, "peer busy"), True
+        leader = cluster.nodes[leader_id]
+        slow_id = min(cluster.nodes.keys() - {leader_id})
+        busy = next_fact(leader, "peer busy")
+        is_busy = True
         cluster.nodes[slow_id].links.is_busy = lambda: is_busy
         assert f"node {slow_id} is behind with its disk" in await busy
         async with Producer(cluster.bootstrap) as producer:
@@ -41,7 +46,8 @@ async def test_a_follower_that_is_behind_with_its_disk_is_sent_nothing_until_it_
                 await delivery
         ends = {node_id: partition.log.log_end_offset for node_id, partition in partitions.items()}
         assert (ends[leader_id], ends[slow_id]) == (COUNT, 0)
-        not_busy, is_busy = next_fact(leader, "peer not busy"), False
+        not_busy = next_fact(leader, "peer not busy")
+        is_busy = False
         await not_busy
         # Without the third one nothing is acknowledged that this one does not have.
         (third_id,) = cluster.nodes.keys() - {leader_id, slow_id}

@@ -19,8 +19,11 @@ from barnabas_raftlog.catch_up.receiving import CatchUp
 from barnabas_raftlog.log.transfer.manifest import SegmentFile
 from barnabas_raftlog.raft.messages import GroupId
 
-AWAY, CHUNK_BYTES, AHEAD = 3, 8 << 10, 3
-BATCHES, START = 110, 605  # batches of ten records, twelve of them a segment
+AWAY = 3
+CHUNK_BYTES = 8 << 10
+AHEAD = 3
+BATCHES = 110  # of ten records, twelve of them a segment
+START = 605
 pytestmark = pytest.mark.slow
 
 
@@ -113,7 +116,8 @@ def expect_all(brokers: RunningCluster, topic: str, wire: Wire, end: int) -> Non
     wire.close()
     wire = wire_to(brokers, AWAY)
     assert offset_at(wire, topic, -2)[0] == START
-    position, found = START, list[int]()
+    position = START
+    found = list[int]()
     while position < end * 10:
         offsets = offsets_of(wire.fetch(topic, position).records)
         found += offsets
@@ -167,7 +171,8 @@ def test_after_a_lost_connection_only_what_is_missing_is_sent(brokers: RunningCl
         assert outgoing is not None
         outgoing.abort("cut by a test")
 
-    reads.at, reads.happens = 13, cut
+    reads.at = 13
+    reads.happens = cut
     brokers.run(come_back)
     expect_all(brokers, topic, wire, end)
     assert len(said(brokers, topic, "catch-up interrupted")) == 1
@@ -178,7 +183,8 @@ def test_after_a_lost_connection_only_what_is_missing_is_sent(brokers: RunningCl
 def test_a_new_leader_goes_on_where_the_old_one_stopped(brokers: RunningCluster, reads: Reads) -> None:
     topic = "succeeded"
     wire, end = leave_behind(brokers, topic)
-    reads.at, reads.happens = 13, lambda node: None
+    reads.at = 13
+    reads.happens = lambda node: None
 
     async def scenario(cluster: Cluster) -> None:
         reads.is_there = asyncio.Event()

@@ -38,7 +38,8 @@ class Writer:
     """An idempotent producer that knows what each key is now, and where."""
 
     def __init__(self, brokers: RunningCluster, topic: str, **settings: str) -> None:
-        self.topic, self.latest = topic, Values()
+        self.topic = topic
+        self.latest = Values()
         self._producer = confluent_kafka.Producer(
             {"bootstrap.servers": brokers.bootstrap, "enable.idempotence": True, "linger.ms": 5} | settings
         )

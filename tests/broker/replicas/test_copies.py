@@ -41,7 +41,8 @@ class Seen:
 class WatchedDisk(BadDisk):
     def __init__(self, seen: Seen, node_id: int) -> None:
         super().__init__()
-        self._seen, self._node_id = seen, node_id
+        self._seen = seen
+        self._node_id = node_id
 
     def write(self, fd: int, buffers: Sequence[Buffer], position: int) -> None:
         kind = self._paths[fd].rpartition(".")[2]
@@ -52,8 +53,10 @@ class WatchedDisk(BadDisk):
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     seen = Seen()
-    answer, send = connections.Connection._send, links.Connection.send
-    begin, received = connections.Connection._begin, framing.FrameSplitter.received
+    answer = connections.Connection._send
+    send = links.Connection.send
+    begin = connections.Connection._begin
+    received = framing.FrameSplitter.received
 
     def watched_begin(self: connections.Connection, frame: bytearray) -> None:
         seen.look("request", [frame])
@@ -92,7 +95,8 @@ def test_a_batch_is_received_once_and_read_once(tmp_path: Path, seen: Seen) -> N
             await producer.send_and_wait("t", b"the one before", partition=0)
             partitions = [p for node in cluster.nodes.values() for p in node.partitions if p.topic_name == "t"]
             leader = next(partition for partition in partitions if partition.is_leader)
-            node, logs = cluster.nodes[leader.host.node_id], [cast("ReplicaLog", one.log) for one in partitions]
+            node = cluster.nodes[leader.host.node_id]
+            logs = [cast("ReplicaLog", one.log) for one in partitions]
             for log in logs:
                 await until(partial(has_written, log, 2), node)
             value = os.urandom(600_000) + MARK

@@ -43,7 +43,8 @@ class World:
     """What `FailedReplicas` of node 1 is given: who leads, what the leader says, the time."""
 
     def __init__(self) -> None:
-        self.leader_id, self.live = 2, {2, 3}
+        self.leader_id = 2
+        self.live = {2, 3}
         self.answers: list[bytes | Exception] = []
         self.asked: list[int] = []
         self.made: list[tuple[GroupId, int]] = []
@@ -101,7 +102,8 @@ async def test_the_leader_is_asked_again_until_it_says_so(answer: bytes | Except
 @pytest.mark.parametrize(("leader_id", "live"), [(NO_LEADER, {2, 3}), (1, {2, 3}), (2, {3})])
 async def test_nobody_is_asked_without_a_live_leader_elsewhere(leader_id: int, live: set[int]) -> None:
     world = World()
-    world.leader_id, world.live = leader_id, live
+    world.leader_id = leader_id
+    world.live = live
     world.failed.note(GROUP, BROKEN)
     await world.turn()
     assert (world.asked, world.made) == ([], [])
@@ -251,7 +253,8 @@ def test_the_only_replica_is_kept_as_it_is(tmp_path: Path) -> None:
         async with BadDisks(1, tmp_path) as cluster:
             await filled(cluster, 40, replicas=1)
             node = cluster.nodes[1]
-            partition, file = replica_of(node), newest_file(replica_of(node))
+            partition = replica_of(node)
+            file = newest_file(replica_of(node))
             await until(lambda: partition.log.durable_index == partition.log.last_index, node)
             damage(partition)
             data = file.read_bytes()

@@ -78,7 +78,8 @@ def test_a_woken_fetch_that_fails_is_answered_and_so_are_those_behind_it(
     topic = f"woken-{code}"
     wires[2].create(topic)
     wires[2].produce(topic, batch())
-    first, second = rack_request(topic), fetch_request(topic, 1, max_wait_ms=FOREVER_MS)
+    first = rack_request(topic)
+    second = fetch_request(topic, 1, max_wait_ms=FOREVER_MS)
     parked(running, wires[0], first, 12)
     parked(running, wires[1], second, 12)
     monkeypatch.setattr(fetch._Look, "_preferred", failing(fetch._Look._preferred, error, lambda _: True))
@@ -149,7 +150,8 @@ def test_a_replica_whose_review_fails_keeps_no_other_from_being_reviewed(
     wires[0].create("reviewed", partitions=3)
     partitions = running.cluster.nodes[1].partitions
     mine = partitions.topics["reviewed"].partitions
-    reviewed, review = list[int](), Partition.review
+    reviewed = list[int]()
+    review = Partition.review
 
     def note(self: Partition, now_ms: int) -> bool:
         if self.topic_name == "reviewed":
@@ -169,7 +171,9 @@ def test_a_replica_whose_review_fails_keeps_no_other_from_being_reviewed(
 
 
 async def test_a_timer_that_fails_is_raised_and_the_others_go_on() -> None:
-    now, called, raised = [0], [], asyncio.get_running_loop().create_future()
+    now = [0]
+    called = []
+    raised = asyncio.get_running_loop().create_future()
     timers = Timers(lambda: now[0])
 
     def fail() -> None:

@@ -208,7 +208,9 @@ class Waiter:
     is_closed = False
 
     def __init__(self, park_again: Callable[["Waiter"], None] | None = None) -> None:
-        self.failed, self.woken, self._park_again = list[ErrorCode](), 0, park_again
+        self.failed = list[ErrorCode]()
+        self.woken = 0
+        self._park_again = park_again
         self.finished = 0
 
     def on_committed(self) -> None:
@@ -254,7 +256,8 @@ class Big:
 
     async def steps(self, look: Callable[[], int]) -> list[int]:
         """Return by how much what is looked at went down in each iteration of the loop, until it was zero."""
-        steps, before = list[int](), look()
+        steps = list[int]()
+        before = look()
         async with asyncio.timeout(5):
             while before:
                 await asyncio.sleep(0)
@@ -280,7 +283,8 @@ async def test_a_topic_of_many_partitions_is_taken_apart_in_pieces() -> None:
 async def test_whoever_waits_for_the_leaders_of_many_topics_looks_at_the_first_without_one() -> None:
     partitions, _ = made()
     partitions.on_image(Image("test"), with_topics(100))
-    looks, led = list[bytes](), Counter[bytes]()
+    looks = list[bytes]()
+    led = Counter[bytes]()
 
     def count_led(topic_id: bytes) -> int:
         looks.append(topic_id)
@@ -349,7 +353,8 @@ async def test_a_topic_that_changes_often_is_looked_at_once(monkeypatch: pytest.
         return await look(topic, index, is_there=is_there)
 
     patch_method(monkeypatch, big.partitions, "_reconcile_one", counted)
-    before, configured = big.image(big.topic), big.topic
+    before = big.image(big.topic)
+    configured = big.topic
     for number in range(1, 11):
         configured = msgspec.structs.replace(big.topic, configs={"retention.ms": str(number)})
         big.partitions.on_image(before, before := big.image(configured))
@@ -388,7 +393,8 @@ async def test_whoever_waits_for_a_topic_that_is_deleted_is_told_also_when_the_b
 async def test_many_who_wait_for_appends_are_told_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     big = await Big.made()
     waiters = [Waiter() for _ in range((TOLD_CALLBACKS + 2) * TOLD_AT_ONCE)]
-    pieces, tell = list[int](), WaitingRequests._tell_some
+    pieces = list[int]()
+    tell = WaitingRequests._tell_some
 
     def counted(waiting: WaitingRequests) -> None:
         before = sum(map(len, (waiter.failed for waiter in waiters)))

@@ -100,7 +100,8 @@ def test_old_segments_go_on_all_replicas_and_the_rest_is_read_on(brokers: Runnin
 
 @pytest.mark.parametrize("lie", [2**63 - 1, -1, -5])
 def test_a_lie_about_time_does_not_end_retention_also_after_a_restart(brokers: RunningCluster, lie: int) -> None:
-    wire, topic = wire_to(brokers, 1), f"lied{lie}"
+    wire = wire_to(brokers, 1)
+    topic = f"lied{lie}"
     wire.create(topic, factor=3, message_timestamp_after_max_ms=str(2**63 - 1))
     brokers.run(lambda cluster: lead(cluster, 1, topic))
     produce(wire, topic, 15, 8 * DAY_MS)

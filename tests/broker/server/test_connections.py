@@ -299,7 +299,8 @@ def test_a_lost_connection_abandons_what_comes_behind_what_cannot_be(run: Run) -
             def fail() -> None:
                 raise ValueError("no")
 
-            first.abandon, second.abandon = fail, abandoned.set
+            first.abandon = fail
+            second.abandon = abandoned.set
             writer.close()
             await failed.wait()
             assert abandoned.is_set()
@@ -327,7 +328,8 @@ def test_a_lost_connection_abandons_its_exchanges_once(run: Run) -> None:
 def test_who_parked_what_a_lost_connection_abandons_goes_without_a_garbage_collection(run: Run) -> None:
     class Parked:
         def __init__(self, exchange: Exchange, is_over: asyncio.Event) -> None:
-            self.exchange, self.is_over = exchange, is_over
+            self.exchange = exchange
+            self.is_over = is_over
             exchange.abandon = self.abandon
 
         def abandon(self) -> None:
@@ -383,7 +385,8 @@ def test_half_open_connections_cost_only_a_small_object(run: Run) -> None:
 
 async def connection_lost(connection: Connection) -> None:
     """Wait until the connection has ended."""
-    is_over, lost = asyncio.Event(), Connection.connection_lost
+    is_over = asyncio.Event()
+    lost = Connection.connection_lost
 
     def note(one: Connection, error: Exception | None) -> None:
         lost(one, error)
@@ -564,8 +567,10 @@ def test_slices_are_counted_by_client_and_forgotten_in_sweeps(run: Run, monkeypa
 
     async def main() -> None:
         async with Echo() as served:
-            crowd, bodies = served.listener.crowd, numbered(50)
-            heavy, light = await served.connect(), await served.connect()
+            crowd = served.listener.crowd
+            bodies = numbered(50)
+            heavy = await served.connect()
+            light = await served.connect()
             heavy[1].write(b"".join(map(frame, bodies)))
             assert await heavy[0].readexactly(4 * len(bodies)) == b"".join(bodies)
             light[1].write(frame(b"ask!"))
@@ -592,7 +597,8 @@ def test_of_those_that_have_more_the_one_with_the_fewest_slices_goes_on_first(
     async def main() -> None:
         async with Echo() as served:
             clients = [await served.connect() for _ in range(3)]
-            went_on, go_on = list[int](), Connection._go_on
+            went_on = list[int]()
+            go_on = Connection._go_on
             numbers = {one: number for number, one in enumerate(served.listener._connections)}
 
             def noted(connection: Connection) -> None:
@@ -619,7 +625,8 @@ def test_those_who_waited_for_room_are_served_one_after_the_other(run: Run, monk
 
     async def main() -> None:
         async with Echo(bytes_max=10_000) as served:
-            account, holder = served.listener.account, Connection(served.listener)
+            account = served.listener.account
+            holder = Connection(served.listener)
             account.add(holder, 20_000)
             account.privileged = Connection(served.listener)
             clients = [await served.connect() for _ in range(8)]
@@ -762,7 +769,8 @@ def test_a_request_that_was_parked_is_freed_in_pieces_when_its_client_goes(run: 
             parked, held = [(await served.body())[0] for _ in range(2)]
             received = [parked.frame or b"", held.frame or b""]
             is_over = asyncio.Event()
-            parked.abandon, held.abandon = (lambda: None), is_over.set
+            parked.abandon = lambda: None
+            held.abandon = is_over.set
             held.hold()
             writer.close()
             await is_over.wait()
@@ -808,7 +816,8 @@ def test_a_long_answer_leaves_in_pieces_before_what_is_behind_it(run: Run, monke
             monkeypatch.setattr(Connection, "_begin_of", counted)
             reader, writer = await served.connect()
             writer.write(frame(b"much") + frame(b"more"))
-            (first, _), (second, _) = await served.body(), await served.body()
+            (first, _) = await served.body()
+            (second, _) = await served.body()
             buffers = [bytes([k]) * 400 for k in range(20)]
             first.answer(buffers)
             second.answer([b"answer"])
@@ -970,7 +979,8 @@ def test_how_long_a_client_may_be_slow_does_not_depend_on_how_often_that_is_aske
 def test_whether_a_client_is_slow_is_asked_of_its_transport_once(run: Run) -> None:
     async def main() -> None:
         async with Served() as served:
-            connection, asked = Connection(served.listener), [0]
+            connection = Connection(served.listener)
+            asked = [0]
 
             def held() -> int:
                 asked[0] += 1
@@ -992,7 +1002,8 @@ def test_answers_that_the_client_cannot_take_yet_are_not_held_against_it(run: Ru
         async with Served() as served:
             reader, writer = await served.connect()
             writer.write(frame(b"a long fetch") + frame(b"metadata"))
-            (fetch, _), (metadata, _) = await served.body(), await served.body()
+            (fetch, _) = await served.body()
+            (metadata, _) = await served.body()
             (connection,) = served.listener._connections
             metadata.answer([b"known"])
             assert not any(connection.is_stuck() for _ in range(2 * connections.SWEEPS_STALLED))

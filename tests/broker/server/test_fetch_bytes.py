@@ -36,7 +36,8 @@ def test_a_large_batch_on_disk_comes_while_another_partition_is_written_to() -> 
             wire.create(name)
         for _ in range(4):
             wire.produce("cold", batch(body_bytes=900_000))
-        order, positions = ["cold", "hot"], {"cold": 0, "hot": 0}
+        order = ["cold", "hot"]
+        positions = {"cold": 0, "hot": 0}
         for _ in range(4):
             wire.produce("hot", batch(body_bytes=100))
             answer = wire.ask(FetchRequest(max_bytes=50 << 20, topics=asked(order, positions, 500_000)), 12)
@@ -84,7 +85,9 @@ def test_many_slow_readers_from_disk_are_given_little_and_one_that_reads_gets_mo
             wire.produce("cold", batch(body_bytes=50_000))
         request = FetchRequest(max_bytes=50 << 20, topics=asked(["cold"], {"cold": 0}, 50 << 20))
         account = node.listener.account
-        account.total_max, before, count = 0, node.storage.stats.cold_reads, 100
+        account.total_max = 0
+        before = node.storage.stats.cold_reads
+        count = 100
         slow = [slow_reader(node.port, request) for _ in range(count)]
 
         async def go_on(_: Cluster) -> None:
@@ -110,7 +113,8 @@ def test_many_slow_readers_from_disk_are_given_little_and_one_that_reads_gets_mo
 
 
 def test_what_is_given_from_disk_grows_with_what_is_taken() -> None:
-    window, sizes = ColdWindow(), list[int]()
+    window = ColdWindow()
+    sizes = list[int]()
     for _ in range(6):
         sizes.append(window.look(0, 0))
         window.given_bytes = sizes[-1]
@@ -140,7 +144,9 @@ class _Log:
     log_start_offset = 0
 
     def __init__(self, sizes: list[int], first_hot: int, emptied: frozenset[int]) -> None:
-        self.sizes, self.first_hot, self.emptied = sizes, first_hot, emptied
+        self.sizes = sizes
+        self.first_hot = first_hot
+        self.emptied = emptied
 
     @property
     def log_end_offset(self) -> int:
@@ -220,7 +226,9 @@ def test_every_partition_advances_in_its_turn_and_the_limits_hold(
     given_logs: list[_Log], limits: tuple[int, int, int], data: st.DataObject
 ) -> None:
     logs = {str(number): log for number, log in enumerate(given_logs)}
-    order, positions, waited = list(logs), dict.fromkeys(logs, 0), dict.fromkeys(logs, 0)
+    order = list(logs)
+    positions = dict.fromkeys(logs, 0)
+    waited = dict.fromkeys(logs, 0)
     for _ in range(30):
         for log in logs.values():
             if data.draw(st.booleans()):  # it is written to, and memory lets go of something
@@ -236,7 +244,8 @@ def test_every_partition_advances_in_its_turn_and_the_limits_hold(
         for name, records in found.items():
             log = logs[name]
             if records:
-                positions[name], waited[name] = int.from_bytes(records[-1][:2]) + 1, 0
+                positions[name] = int.from_bytes(records[-1][:2]) + 1
+                waited[name] = 0
                 order.remove(name)
                 order.append(name)
             elif set(range(positions[name], log.log_end_offset)) - log.emptied:

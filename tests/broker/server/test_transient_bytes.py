@@ -5,14 +5,16 @@ from hypothesis import strategies as st
 
 from barnabas_broker.server.transient_bytes import SMALL_BYTES, TransientBytes
 
-MAX, RESERVE = 10 * SMALL_BYTES, 4 * SMALL_BYTES
+MAX = 10 * SMALL_BYTES
+RESERVE = 4 * SMALL_BYTES
 
 
 class Holder:
     """A connection from `host`."""
 
     def __init__(self, host: str = "a") -> None:
-        self.held_bytes, self.host = 0, host
+        self.held_bytes = 0
+        self.host = host
 
 
 def account(*holders: tuple[Holder, int]) -> TransientBytes:
@@ -44,7 +46,8 @@ def test_while_there_is_room_nobody_waits() -> None:
 
 
 def test_in_the_reserve_those_wait_that_hold_much() -> None:
-    greedy, small = Holder(), Holder()
+    greedy = Holder()
+    small = Holder()
     made = account((greedy, MAX), (small, SMALL_BYTES))
     assert made.must_wait(greedy)
     assert not made.must_wait(small)
@@ -54,7 +57,8 @@ def test_in_the_reserve_those_wait_that_hold_much() -> None:
 
 
 def test_beyond_it_everybody_waits_but_the_privileged_one() -> None:
-    greedy, small = Holder(), Holder()
+    greedy = Holder()
+    small = Holder()
     made = account((greedy, MAX + RESERVE))
     assert made.must_wait(small)
     made.privileged = small
@@ -67,7 +71,8 @@ def test_beyond_it_everybody_waits_but_the_privileged_one() -> None:
 
 
 def test_what_the_privileged_one_holds_is_not_taken_from_the_others() -> None:
-    greedy, small = Holder(), Holder()
+    greedy = Holder()
+    small = Holder()
     made = account((greedy, MAX))
     made.privileged = greedy
     made.add(greedy, 10 * MAX)

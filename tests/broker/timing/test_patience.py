@@ -14,7 +14,8 @@ class Scene:
     """A patience whose pauses are noted; those end when the test says so."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.crowd, self.calls = Crowd(), 0
+        self.crowd = Crowd()
+        self.calls = 0
         self.crowd.turn_s = 100 * CROWDED_S
         self.pauses: list[tuple[float, Callable[[], None], asyncio.Handle]] = []
         self.patience = Patience(self.crowd, LoopMeter(), "slice", self._call)

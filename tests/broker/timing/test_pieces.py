@@ -121,7 +121,8 @@ def counting(step: Callable[[], object]) -> tuple[Callable[[], None], list[int]]
 class Broker:
     """Knows nothing and nobody, and coordinates no group."""
 
-    node_id, cluster_id = 1, "c"
+    node_id = 1
+    cluster_id = "c"
 
     def __init__(self) -> None:
         self.config = SimpleNamespace(auto_create_topics_enable=False, log_dir="/nowhere")
@@ -334,7 +335,8 @@ async def test_a_partition_whose_offsets_are_asked_for_twice_is_refused_each_tim
     longest, response = await at_once(monkeypatch, list_offsets, ListOffsetsRequest(topics=topics))
     assert 0 < longest <= PIECE
     codes = [row.error_code for row in response.topics[0].partitions]
-    refused, unknown = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refused = ErrorCode.INVALID_REQUEST
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [refused, *[unknown] * (MANY - 2), refused]
 
 
@@ -393,7 +395,8 @@ async def test_offsets_are_looked_up_for_nobody_who_has_gone(monkeypatch: pytest
 
 
 def test_few_bytes_of_long_names_are_hashed_between_two_pauses_and_once() -> None:
-    longest, keys = 32_767, ["n" * 32_767] * 100
+    longest = 32_767
+    keys = ["n" * 32_767] * 100
 
     def partition_of(group_id: str) -> int:
         Counted.looked_at += len(group_id)
@@ -426,7 +429,8 @@ async def test_new_topics_are_waited_for_some_at_a_time() -> None:
 
     broker: Any = Slow()
     broker.known_leaders = broker
-    ids, step = [bytes(16)] * MANY, create_topics.AWAITED_AT_ONCE
+    ids = [bytes(16)] * MANY
+    step = create_topics.AWAITED_AT_ONCE
     await create_topics.leaders_of(broker, ids[: 2 * step + 1], 3.0)
     assert asked == [step, step, 1]
     asked.clear()
@@ -488,7 +492,8 @@ async def test_names_of_topics_that_are_deleted_are_gone_through_once_between_tw
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", -1.0)
-    pauses, begun = [0], list[int]()
+    pauses = [0]
+    begun = list[int]()
 
     class Controller:
         async def delete_topics(self, names: list[str], _: list[bytes], __: float) -> tuple[()]:
@@ -615,7 +620,9 @@ def test_what_others_need_of_an_abandoned_work_stays_whole() -> None:
     kept = list(range(MANY))
 
     def work() -> Generator[None, None, None]:
-        mine, theirs, again = {k: [k] for k in range(MANY)}, kept, kept
+        mine = {k: [k] for k in range(MANY)}
+        theirs = kept
+        again = kept
         yield
         assert not (mine, theirs, again)
 
@@ -647,7 +654,9 @@ async def test_replicas_that_are_removed_during_a_round_are_freed_one_by_one(
     monkeypatch.setattr(slices, "SLICE_S", -1.0)
 
     class Replica:
-        settings, topic_name, is_witness = None, "t", False
+        settings = None
+        topic_name = "t"
+        is_witness = False
 
         def __del__(self) -> None:
             Counted.looked_at += 1

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from functools import partial
 from unittest.mock import patch
 
-from barnabas_broker import node as broker_node
 from barnabas_broker.config.broker import BrokerConfig
 from barnabas_broker.coordinators.runtime import shard
 from barnabas_broker.replicas.failed_replicas import AGAIN_MS
 from barnabas_metadata_quorum import replica
+from barnabas_metadata_quorum import service as metadata_service
 from barnabas_metadata_quorum.image.image import Image
 from barnabas_metadata_quorum.image.records import NOBODY
 from barnabas_raftlog.log import shared
@@ -465,7 +465,7 @@ def _limits_of(choice: Choice) -> Iterator[None]:
     service = choice.service
     with (
         patch.object(replica, "SNAPSHOT_RECORDS", choice.snapshot_records),
-        patch.object(broker_node, "SEGMENT_BYTES", METADATA_SEGMENT_BYTES),
+        patch.object(metadata_service, "SEGMENT_BYTES", METADATA_SEGMENT_BYTES),
         patch.object(shared, "TailCache", lambda _: TailCache(service.tail_bytes)),
         patch.object(shard, "REWRITE_BYTES", service.rewrite_bytes or shard.REWRITE_BYTES),
     ):

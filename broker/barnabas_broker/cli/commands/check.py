@@ -17,7 +17,9 @@ from barnabas_broker.history import Checker, HistoryError, Summary, decode
 
 __all__ = ["check"]
 
-KEPT, BROKEN, MALFORMED = 0, 1, 2
+KEPT = 0
+BROKEN = 1
+MALFORMED = 2
 LINE_BYTES_MAX = 1 << 20  # an event is some hundred bytes; an assignment names its partitions
 
 

@@ -110,7 +110,8 @@ def settings_from(words: Sequence[str]) -> dict[str, str]:
 
 def _stay(started: Started, interrupts: Interrupts, summary: Sequence[str]) -> int:
     """Report brokers that end; at Ctrl-C stop the rest, at the second one kill them."""
-    files, alive = started.files, dict(started.children)
+    files = started.files
+    alive = dict(started.children)
     status = 0
     say(*summary, "Ctrl-C stops those started now" if started.running else "Ctrl-C stops it")
     with selectors.DefaultSelector() as selector:

@@ -164,10 +164,12 @@ class _Reading:
 
     async def read(self) -> None:
         """Write what comes, until there has been enough."""
-        order, aside = self._order, BlockingThread()
+        order = self._order
+        aside = BlockingThread()
         last_at_s = time.monotonic()
         while not (self._wishes.end.is_set() or await self._is_at_end()):
-            at_once, poll_s = RECORDS_AT_ONCE, POLL_S
+            at_once = RECORDS_AT_ONCE
+            poll_s = POLL_S
             if order.max_records is not None:
                 at_once = min(at_once, order.max_records - self._progress.records)
             if order.idle_exit_s is not None:
@@ -176,7 +178,8 @@ class _Reading:
                 found = await self._wishes.unless(self.consumer.get_many(at_once, poll_s))
             except CorruptRecordsError as error:
                 await self._skip(error)
-                found, last_at_s = None, time.monotonic()
+                found = None
+                last_at_s = time.monotonic()
             if found:
                 last_at_s = time.monotonic()
                 await self._write(found, aside)

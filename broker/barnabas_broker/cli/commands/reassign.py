@@ -79,7 +79,8 @@ def move(
             now = await _replicas(admin, names)
             if missing := sorted(set(given) - set(now)):
                 raise CommandError(f"{missing[0]} does not exist")
-            before, targets = {key: now[key] for key in given}, given
+            before = {key: now[key] for key in given}
+            targets = given
         witnesses = await _witnesses(admin, sorted({key.topic for key in targets}))
         unwitnessed = await _unwitnessed(admin, targets, witnesses)
         changed = {key: target for key, target in targets.items() if target != before[key] or key in unwitnessed}

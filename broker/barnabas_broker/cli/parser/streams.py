@@ -70,50 +70,59 @@ def produce(  # noqa: PLR0913, PLR0917 - one parameter is one option
     )
 
 
+# Of `consume`: where it begins and with whom, what it writes, when it ends.
+
+Sharing = Annotated[str | None, typer.Option(help="Share the topics with the members of this group.", metavar="GROUP")]
+FromBeginning = Annotated[
+    bool, typer.Option("--from-beginning", help="Start at the first record; a group, where it has no position.")
+]
+FromTime = Annotated[
+    str | None, typer.Option(help="Start at the first record at or after a time, or 15m ago.", metavar="T")
+]
+FromOffset = Annotated[int | None, typer.Option(help="Start at this offset; back from the end, if negative.")]
+Only = Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)]
+
+Form = Annotated[
+    str,
+    typer.Option("--format", help="raw (values), json, or a template as '{offset} {key}: {value}'.", metavar="FORM"),
+]
+KeysToo = Annotated[str | None, typer.Option(help="Write keys too, and this behind them.", metavar="TEXT")]
+HeadersToo = Annotated[bool, typer.Option("--headers", help="Write headers too: name:value,... and a tab.")]
+ForNull = Annotated[str, typer.Option(help="Written for null.", metavar="TEXT")]
+Escape = Annotated[
+    bool | None,
+    typer.Option("--escape/--no-escape", help="Show control characters as escapes; by default on a terminal."),
+]
+
+MaxRecords = Annotated[int | None, typer.Option(help="End after so many records.", metavar="N", min=1)]
+AtEnd = Annotated[bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")]
+IdleExit = Annotated[float | None, typer.Option(help="End when nothing has come for so long.", metavar="S", min=0.1)]
+Committed = Annotated[
+    bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
+]
+SkipCorrupt = Annotated[
+    bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
+]
+
+
 def consume(  # noqa: PLR0913, PLR0917 - one parameter is one option
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
     bootstrap: Bootstrap,
-    group: Annotated[
-        str | None, typer.Option(help="Share the topics with the members of this group.", metavar="GROUP")
-    ] = None,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the first record; a group, where it has no position.")
-    ] = False,
-    from_time: Annotated[
-        str | None, typer.Option(help="Start at the first record at or after a time, or 15m ago.", metavar="T")
-    ] = None,
-    offset: Annotated[int | None, typer.Option(help="Start at this offset; back from the end, if negative.")] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option(help="Only this partition; may be repeated.", metavar="P", min=0)
-    ] = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", help="raw (values), json, or a template as '{offset} {key}: {value}'.", metavar="FORM"
-        ),
-    ] = "raw",
-    key_separator: Annotated[
-        str | None, typer.Option(help="Write keys too, and this behind them.", metavar="TEXT")
-    ] = None,
-    headers: Annotated[bool, typer.Option("--headers", help="Write headers too: name:value,... and a tab.")] = False,
-    null: Annotated[str, typer.Option(help="Written for null.", metavar="TEXT")] = "",
-    escape: Annotated[
-        bool | None,
-        typer.Option("--escape/--no-escape", help="Show control characters as escapes; by default on a terminal."),
-    ] = None,
-    max_records: Annotated[int | None, typer.Option(help="End after so many records.", metavar="N", min=1)] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit-at-end", help="End with the last record that was there at the start.")
-    ] = False,
-    idle_exit: Annotated[
-        float | None, typer.Option(help="End when nothing has come for so long.", metavar="S", min=0.1)
-    ] = None,
-    read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Leave out what belongs to no committed transaction.")
-    ] = False,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave out batches that cannot be read, and tell of them.")
-    ] = False,
+    group: Sharing = None,
+    from_beginning: FromBeginning = False,
+    from_time: FromTime = None,
+    offset: FromOffset = None,
+    partition: Only = None,
+    form: Form = "raw",
+    key_separator: KeysToo = None,
+    headers: HeadersToo = False,
+    null: ForNull = "",
+    escape: Escape = None,
+    max_records: MaxRecords = None,
+    exit_at_end: AtEnd = False,
+    idle_exit: IdleExit = None,
+    read_committed: Committed = False,
+    skip_corrupt: SkipCorrupt = False,
     progress: Shown = None,
     timeout: Timeout = 30.0,
 ) -> int:

@@ -43,7 +43,8 @@ from .create_topics import NO_SUCH_NAME, code_of
 
 __all__ = ["handle", "refuse"]
 
-TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
+TOPIC = 2  # Kafka's ConfigResource.Type
+BROKER = 4
 TIMEOUT_S = 30.0  # The request names none; this is what Kafka's brokers take for it.
 
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest

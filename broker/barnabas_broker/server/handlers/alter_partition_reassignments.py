@@ -73,7 +73,8 @@ def _is_possible(topic: ReassignableTopic) -> bool:
 
 
 def _unknown(partition: ReassignablePartition) -> ReassignablePartitionResponse:
-    code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    text = NO_SUCH_NAME
     return ReassignablePartitionResponse(partition_index=partition.partition_index, error_code=code, error_message=text)
 
 

@@ -45,7 +45,8 @@ async def handle(broker: BrokerContext, _: Exchange, request: CreatePartitionsRe
             command = CreatePartitions(tuple(await made(_wanted, wanted)), request.validate_only)
             answer = await _submitted(broker, command, timeout_s)
     except Refused as refused:
-        code, text = code_of(refused.reason), in_words(refused.message)
+        code = code_of(refused.reason)
+        text = in_words(refused.message)
 
         def refused_too(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
             return CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=text)
@@ -75,9 +76,11 @@ def _refusal(topic: CreatePartitionsTopic, times: int) -> CreatePartitionsTopicR
     """Return the answer for what no controller need be asked."""
     rows = topic.assignments or ()
     if times > 1:
-        code, text = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+        code = ErrorCode.INVALID_REQUEST
+        text = "Duplicate topic name."
     elif name_complaint(topic.name):
-        code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        text = NO_SUCH_NAME
     elif len(rows) > PARTITIONS_PER_COMMAND_MAX or any(len(row.broker_ids) > REPLICAS_MAX for row in rows):
         text = f"{PARTITIONS_PER_COMMAND_MAX} partitions may be assigned, {REPLICAS_MAX} brokers to each, not more"
         code = ErrorCode.INVALID_REPLICA_ASSIGNMENT

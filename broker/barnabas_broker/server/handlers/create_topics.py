@@ -98,7 +98,8 @@ def sorted_out(
     Kafka does.
     """
     times = yield from times_of(topic.name for topic in topics)
-    wanted, refusals = list[N](), list[R]()
+    wanted = list[N]()
+    refusals = list[R]()
     for number, topic in enumerate(topics, 1):
         count = times[topic.name]
         refused = refusal(topic, count) if count else None
@@ -114,7 +115,8 @@ def sorted_out(
 
 async def leaders_of(broker: BrokerContext, topic_ids: Sequence[bytes], timeout_s: float) -> None:
     """Return when every partition of these topics has a leader in this broker's table, or the time is up."""
-    until_ms, slices = broker.now_ms() + timeout_s * 1000, Slices()
+    until_ms = broker.now_ms() + timeout_s * 1000
+    slices = Slices()
     for first in range(0, len(topic_ids), AWAITED_AT_ONCE):
         left_s = max(0.0, (until_ms - broker.now_ms()) / 1000)
         await broker.known_leaders.wait_for_leaders(topic_ids[first : first + AWAITED_AT_ONCE], left_s)
@@ -133,11 +135,14 @@ def refuse(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsRespons
 def _refusal(topic: CreatableTopic, times: int) -> CreatableTopicResult | None:
     """Return the answer for what no controller need be asked."""
     if times > 1:
-        code, text = ErrorCode.INVALID_REQUEST, "The topic is named twice in the request."
+        code = ErrorCode.INVALID_REQUEST
+        text = "The topic is named twice in the request."
     elif complaint := name_complaint(topic.name):
-        code, text = ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {complaint}"
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        text = f"Topic name is invalid: {complaint}"
     elif len(topic.configs) > CONFIGS_MAX:
-        code, text = ErrorCode.INVALID_CONFIG, f"There are more than {CONFIGS_MAX} configurations."
+        code = ErrorCode.INVALID_CONFIG
+        text = f"There are more than {CONFIGS_MAX} configurations."
     else:
         return None
     return CreatableTopicResult(name=topic.name, error_code=code, error_message=in_words(text))
@@ -151,12 +156,19 @@ def _refused(refused: Refused, topic: CreatableTopic) -> CreatableTopicResult:
 
 def _new_topic(broker: BrokerContext, topic: CreatableTopic) -> NewTopic:
     assignments = {row.partition_index: tuple(row.broker_ids) for row in topic.assignments}
-    partitions, factor = topic.num_partitions, topic.replication_factor
+    partitions = topic.num_partitions
+    factor = topic.replication_factor
     if not assignments:
         # The configuration of the broker that was asked decides, not that of whoever is the controller.
         partitions = broker.config.num_partitions if partitions == -1 else partitions
         factor = broker.config.replication_factor if factor == -1 else factor
-    return NewTopic(topic.name, partitions, factor, assignments, {row.name: row.value for row in topic.configs})
+    return NewTopic(
+        name=topic.name,
+        partition_count=partitions,
+        replication_factor=factor,
+        assignments=assignments,
+        configs={row.name: row.value for row in topic.configs},
+    )
 
 
 def _result(broker: BrokerContext, topic: CreatedTopic) -> CreatableTopicResult:

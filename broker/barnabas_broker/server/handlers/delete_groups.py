@@ -23,7 +23,8 @@ __all__ = ["handle", "refuse"]
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete one after the other; naming one twice is naming it once."""
     results = []
-    shards, slices = ShardFinder(broker), Slices()
+    shards = ShardFinder(broker)
+    slices = Slices()
     for group_id in await taken(distinct(request.groups_names, str)):
         shard = await shards.find(group_id)
         code = await _delete(shard, group_id) if isinstance(shard, GroupShard) else shard

@@ -44,7 +44,8 @@ class _Wait:
     """One partition's new start, on its way to a majority (PendingAppend)."""
 
     def __init__(self, partition: Partition, answered: "asyncio.Future[ErrorCode]") -> None:
-        self.partition, self.answered = partition, answered
+        self.partition = partition
+        self.answered = answered
         self.is_closed = False
 
     def on_committed(self) -> None:
@@ -58,7 +59,9 @@ class _Wait:
 async def handle(broker: BrokerContext, _: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Propose all, then wait for all; cancelled, what was proposed may still take effect."""
     waits: list[tuple[_Wait, DeleteRecordsPartitionResult]] = []
-    topics, until_ms, slices = [], broker.now_ms() + int(limit_s(request.timeout_ms) * 1000), Slices()
+    topics = []
+    until_ms = broker.now_ms() + int(limit_s(request.timeout_ms) * 1000)
+    slices = Slices()
     try:
         for topic in request.topics:
             once = await taken(distinct(topic.partitions, _index))
@@ -137,7 +140,9 @@ def _end(broker: BrokerContext, wait: _Wait, result: DeleteRecordsPartitionResul
     wait.partition.forget(wait)
     code = wait.answered.result() if wait.answered.done() else ErrorCode.REQUEST_TIMED_OUT
     if code is not ErrorCode.NONE:
-        result.error_code, result.low_watermark = code, -1
+        result.error_code = code
+        result.low_watermark = -1
         return
-    partition, result.low_watermark = wait.partition, wait.partition.log.log_start_offset
+    partition = wait.partition
+    result.low_watermark = wait.partition.log.log_start_offset
     broker.events.add("records deleted", str(partition), f"asked to: it starts at {result.low_watermark}")

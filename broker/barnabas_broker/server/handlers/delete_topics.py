@@ -36,7 +36,8 @@ async def handle(broker: BrokerContext, _: Exchange, request: DeleteTopicsReques
     except Refused as refused:
         return await _refused(request, code_of(refused.reason), refused.message)
     # Ten thousand names take a millisecond or two each time that they are gone through.
-    slices, topics = Slices(), broker.partitions.topics_by_id
+    slices = Slices()
+    topics = broker.partitions.topics_by_id
     all_ids = _ids(request)
     all_names, kept = await taken(_sorted_out(_names(request)))
     await slices.yield_if_due()
@@ -93,12 +94,14 @@ def _result(topic: DeletedTopic) -> DeletableTopicResult:
 
 def _sorted_out(names: Sequence[str]) -> Generator[None, None, tuple[list[str], list[DeletableTopicResult]]]:
     """Return the names that topics can have, and the answers for the others."""
-    possible, results = [], []
+    possible = []
+    results = []
     for number, name in enumerate(names, 1):
         if name_complaint(name) is None:
             possible.append(name)
         else:
-            code, text = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NO_SUCH_NAME
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            text = NO_SUCH_NAME
             results.append(DeletableTopicResult(name=name, error_code=code, error_message=text))
         if not number % PIECE:
             yield
@@ -114,7 +117,8 @@ def _internal(name: str, topic_id: bytes) -> DeletableTopicResult:
 
 def _named_twice(broker: BrokerContext, names: list[str], topic_ids: list[bytes]) -> dict[str, bytes]:
     """Return the names and ids of the topics that a request names more than once, be it by name and by id."""
-    by_name, by_id = broker.partitions.topics, broker.partitions.topics_by_id
+    by_name = broker.partitions.topics
+    by_id = broker.partitions.topics_by_id
     named = [by_name[name].topic for name in names if name in by_name]
     named += [by_id[one].topic for one in topic_ids if one in by_id]
     times = Counter(topic.name for topic in named)

@@ -11,7 +11,8 @@ from barnabas_clients.protocol.error_codes import ErrorCode
 
 __all__ = ["handle", "refuse"]
 
-BROKERS, CONTROLLERS = 1, 2
+BROKERS = 1
+CONTROLLERS = 2
 
 
 def handle(broker: BrokerContext, _: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:

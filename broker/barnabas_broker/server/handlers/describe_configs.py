@@ -26,13 +26,15 @@ from barnabas_metadata_quorum.topic_names import name_complaint
 
 __all__ = ["handle", "refuse"]
 
-TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
+TOPIC = 2  # Kafka's ConfigResource.Type
+BROKER = 4
 
 
 class _RefusedError(Exception):
     def __init__(self, code: ErrorCode, text: str | None) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
 
 def handle(

@@ -29,7 +29,8 @@ EVERY_OPERATION = 3400  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIG
 
 async def handle(broker: BrokerContext, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group, once; a coordinator that may have been deposed asks first."""
-    described, slices = [], Slices()
+    described = []
+    slices = Slices()
     shards = ShardFinder(broker)
     for group_id in await taken(distinct(request.groups, str)):
         await slices.yield_if_due()
@@ -64,7 +65,8 @@ def _missing(group_id: str, version: int) -> DescribedGroup:
 
 
 async def _described(group_id: str, group: ConsumerGroup, slices: Slices) -> DescribedGroup:
-    is_stable, protocol_name = group.state is GroupState.STABLE, group.protocol_name
+    is_stable = group.state is GroupState.STABLE
+    protocol_name = group.protocol_name
     result = DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

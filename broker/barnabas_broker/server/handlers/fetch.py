@@ -75,7 +75,8 @@ IDS_SINCE = 13
 HINTS_SINCE = 16
 RACKS_SINCE = 11
 REPLICA_STATE_SINCE = 15
-INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
 PIECE = 16  # partitions that are looked at without giving others their turn
 RESULTS_PIECE = 500  # of which it is asked who leads
 PARKED_MAX = 5_000  # to park on as many takes up to 7 ms
@@ -89,7 +90,9 @@ class _Fetch:
     __slots__ = ("broker", "deadline", "exchange", "is_cramped", "is_last_look", "is_looking", "is_short", "request")
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: FetchRequest) -> None:
-        self.broker, self.exchange, self.request = broker, exchange, request
+        self.broker = broker
+        self.exchange = exchange
+        self.request = request
         self.deadline: Deadline[Callable[[], None]] | None = None
         self.is_last_look = request.max_wait_ms <= 0
         self.is_cramped = self.is_looking = False
@@ -241,7 +244,9 @@ class _Look:
     )
 
     def __init__(self, broker: BrokerContext, version: int, request: FetchRequest, room_bytes: int) -> None:
-        self.broker, self.version, self.request = broker, version, request
+        self.broker = broker
+        self.version = version
+        self.request = request
         self.bytes_left = min(request.max_bytes, broker.config.fetch_max_bytes, room_bytes)
         self.is_cramped = room_bytes <= self.bytes_left
         self.size_bytes = 0
@@ -256,7 +261,8 @@ class _Look:
         self.unread: list[tuple[Partition, FetchPartition, PartitionData]] = []
 
     def run(self) -> Generator[None, None, None]:
-        by_id, count = self.version >= IDS_SINCE, 0
+        by_id = self.version >= IDS_SINCE
+        count = 0
         for topic in self.request.topics:
             hosted = self.broker.topic(topic.topic, topic.topic_id, by_id=by_id)
             results = []
@@ -338,7 +344,8 @@ class _Look:
 
     def _preferred(self, partition: Partition, fetch_offset: int) -> int | None:
         """Return which other replica this consumer should read from, if it should and that can be told."""
-        brokers, now_ms = self.broker.image.brokers, self.broker.now_ms()
+        brokers = self.broker.image.brokers
+        now_ms = self.broker.now_ms()
         me = brokers.get(self.broker.node_id)
         if me is None or me.rack == self.rack or fetch_offset < partition.log.log_start_offset:
             return None
@@ -365,7 +372,9 @@ class _Look:
         )
 
     def _read(self, partition: Partition, asked: FetchPartition) -> PartitionData:
-        log, start, end = partition.log, asked.fetch_offset, partition.high_watermark
+        log = partition.log
+        start = asked.fetch_offset
+        end = partition.high_watermark
         result = self._result(partition, asked)
         self.partitions.append(partition)
         self.seen.append((partition.changes, end))
@@ -466,7 +475,8 @@ class _Look:
     def response_in_steps(self, client_id: str) -> Generator[None, None, FetchResponse]:
         """Note who read what, and return the answer."""
         for number, (partition, asked, buffers) in enumerate(self.reads, 1):
-            size_bytes, end = sum(map(len, buffers)), _end_offset(buffers[-1])
+            size_bytes = sum(map(len, buffers))
+            end = _end_offset(buffers[-1])
             self.broker.fetches.add(
                 client_id, partition.topic_name, partition.index, size_bytes, asked.fetch_offset, end
             )

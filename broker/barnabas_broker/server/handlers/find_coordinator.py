@@ -27,7 +27,8 @@ from barnabas_clients.protocol.find_coordinator import Coordinator, FindCoordina
 
 __all__ = ["handle", "refuse"]
 
-GROUP, TRANSACTION = 0, 1
+GROUP = 0
+TRANSACTION = 1
 MANY_SINCE = 4
 KEYS_MAX = 10_000
 PIECE_CHARACTERS = 32 << 10  # of keys between two yields: to hash so many takes a millisecond
@@ -40,7 +41,8 @@ def handle(broker: BrokerContext, exchange: Exchange, request: FindCoordinatorRe
     """Answer now, or when there is somebody to name."""
     keys = request.coordinator_keys if exchange.version >= MANY_SINCE else (request.key,)
     if request.key_type == TRANSACTION:
-        code, text = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not supported"
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        text = "transactions are not supported"
         return (yield from _refused(exchange, keys, code, text))
     if request.key_type != GROUP:
         return (yield from _refused(exchange, keys, ErrorCode.INVALID_REQUEST, "only groups have coordinators here"))

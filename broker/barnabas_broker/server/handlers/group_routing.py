@@ -94,7 +94,8 @@ class ShardFinder:
     """Finds the shards of the groups of one request. All its waits together end within `REQUEST_MS` and one wait."""
 
     def __init__(self, broker: BrokerContext) -> None:
-        self._broker, self._until_ms = broker, broker.now_ms() + REQUEST_MS
+        self._broker = broker
+        self._until_ms = broker.now_ms() + REQUEST_MS
 
     async def find(self, group_id: str) -> GroupShard | ErrorCode:
         """Return as `certain_shard`; COORDINATOR_NOT_AVAILABLE when the time is up."""

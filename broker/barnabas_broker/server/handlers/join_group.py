@@ -24,7 +24,9 @@ PROTOCOLS_MAX = 10  # of one member; Kafka's own clients offer four at most
 MEMBER_ID_TAIL_BYTES = 37  # a hyphen and a UUID
 PIECE = 200  # members between two yields
 SUBSCRIPTION_BYTES_MAX = 1 << 20  # of one member, in all its protocols; a thousand topics take some 30 KiB
-KNOWN_MEMBER_SINCE, SKIPS_SINCE, NULL_PROTOCOL_SINCE = 4, 9, 7
+KNOWN_MEMBER_SINCE = 4
+SKIPS_SINCE = 9
+NULL_PROTOCOL_SINCE = 7
 
 
 class _Join:
@@ -33,7 +35,8 @@ class _Join:
     __slots__ = ("exchange", "hosted")
 
     def __init__(self, exchange: Exchange, hosted: HostedGroup) -> None:
-        self.exchange, self.hosted = exchange, hosted
+        self.exchange = exchange
+        self.hosted = hosted
 
     def on_answer(self, answer: Answer) -> None:
         assert isinstance(answer, JoinAnswer)
@@ -109,19 +112,19 @@ def _join(
     client_id = exchange.client_id or ""
     timeout_ms = request.rebalance_timeout_ms if exchange.version >= 1 else request.session_timeout_ms
     join = JoinRequest(
-        ticket,
-        request.member_id,
-        request.group_instance_id,
-        client_id,
+        ticket=ticket,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=client_id,
         # As Java prints an address without a name.
-        f"/{exchange.connection.peer.rpartition(':')[0]}",
-        request.session_timeout_ms,
-        timeout_ms,
-        request.protocol_type,
-        tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        exchange.version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None,
-        exchange.version >= SKIPS_SINCE,
-        (request.reason or "")[:REASON_MAX],
+        client_host=f"/{exchange.connection.peer.rpartition(':')[0]}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        requires_known_member_id=exchange.version >= KNOWN_MEMBER_SINCE and request.group_instance_id is None,
+        skips_assignment=exchange.version >= SKIPS_SINCE,
+        reason=(request.reason or "")[:REASON_MAX],
     )
     prefix = request.group_instance_id or client_id
     shard.join(hosted, join, lambda: f"{prefix}-{broker.new_id()}")

@@ -43,7 +43,8 @@ def _meant(names: Sequence[str], known: Iterable[str]) -> Generator[None, None, 
     by_name = {name.lower(): name for name in known}
     if not names:
         return set(by_name.values())
-    found, longest = set(), max(map(len, by_name))
+    found = set()
+    longest = max(map(len, by_name))
     for number, name in enumerate(names, 1):
         if len(name) <= longest and name.lower() in by_name:
             found.add(by_name[name.lower()])
@@ -59,5 +60,6 @@ def refuse(_: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:
 
 def _listed(group_id: str, hosted: HostedGroup) -> ListedGroup:
     group = hosted.group
-    kind, state = group.protocol_type or "", group.state.value
+    kind = group.protocol_type or ""
+    state = group.state.value
     return ListedGroup(group_id=group_id, protocol_type=kind, group_state=state, group_type=CLASSIC)

@@ -32,7 +32,12 @@ from barnabas_raftlog.errors import StorageFailedError
 
 __all__ = ["handle", "led_partition", "refuse"]
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING = -6
 NAMES_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 NOT_AVAILABLE_SINCE = 5
 
@@ -52,7 +57,8 @@ def led_partition(hosted: HostedTopic | None, index: int, current_leader_epoch: 
 
 async def handle(broker: BrokerContext, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
     """Look everything up; timestamps may be read from disk. None: the client has gone meanwhile."""
-    response, slices = ListOffsetsResponse(), Slices()
+    response = ListOffsetsResponse()
+    slices = Slices()
     twice = await taken(_named_twice(request.topics))
     for topic in request.topics:
         result = ListOffsetsTopicResponse(name=topic.name)
@@ -127,11 +133,14 @@ async def _one(
 async def _look_up(
     partition: Partition, timestamp: int, result: ListOffsetsPartitionResponse, believed_ms: int
 ) -> None:
-    log, end = partition.log, partition.high_watermark
+    log = partition.log
+    end = partition.high_watermark
     if timestamp == LATEST:
-        result.offset, result.leader_epoch = end, partition.term
+        result.offset = end
+        result.leader_epoch = partition.term
     elif timestamp in {EARLIEST, EARLIEST_LOCAL}:
-        result.offset, result.leader_epoch = log.log_start_offset, log.epoch_at_offset(log.log_start_offset)
+        result.offset = log.log_start_offset
+        result.leader_epoch = log.epoch_at_offset(log.log_start_offset)
     elif timestamp in {LATEST_TIERED, EARLIEST_PENDING}:
         return  # There is no tiered storage, so there is no such offset.
     else:

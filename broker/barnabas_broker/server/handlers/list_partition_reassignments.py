@@ -55,7 +55,8 @@ def _ongoing(
     broker: BrokerContext, request: ListPartitionReassignmentsRequest
 ) -> Generator[None, None, list[OngoingTopicReassignment]]:
     """Return what is on its way of what is asked for, of one and the same image."""
-    topics, image = [], broker.image
+    topics = []
+    image = broker.image
     asked: Iterable[tuple[Topic | None, Sequence[int]]]
     if request.topics is None:
         asked = ((topic, range(len(topic.partitions))) for topic in image.topics.values())

@@ -66,7 +66,8 @@ CODES = {
 
 def handle(broker: BrokerContext, exchange: Exchange, request: MetadataRequest) -> Outcome:
     """Answer now, or after creating what is missing."""
-    version, asked = exchange.version, request.topics
+    version = exchange.version
+    asked = request.topics
     if asked is None or (version == 0 and not asked):
         return (yield from _everything(broker))
     request.topics = asked = yield from distinct(asked, _key)

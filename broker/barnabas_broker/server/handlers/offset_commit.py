@@ -37,7 +37,8 @@ __all__ = ["handle", "refuse"]
 IDS_SINCE = 10
 NOT_FOUND_SINCE = 9
 TIMESTAMP_MAX = (1 << 63) - 1
-PIECE, PIECE_BYTES = 300, 48 << 10  # partitions between two yields, or bytes of their names and notes
+PIECE = 300  # partitions between two yields
+PIECE_BYTES = 48 << 10  # or bytes of their names and notes
 
 
 class _Commit:
@@ -57,7 +58,9 @@ class _Commit:
     )
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, request: OffsetCommitRequest) -> None:
-        self.broker, self.exchange, self.request = broker, exchange, request
+        self.broker = broker
+        self.exchange = exchange
+        self.request = request
         self.response = OffsetCommitResponse()
         self.deadline: Deadline[Callable[[], None]] | None = None
         self._now_ms = broker.coordinator.host.wall_ms()
@@ -134,7 +137,9 @@ class _Commit:
             return
         # The image's own string: a million offsets of one topic share it.
         key = OffsetKey(self.request.group_id, hosted.topic.name, asked.partition_index)
-        epoch, topic_id = asked.committed_leader_epoch, hosted.topic.topic_id
+        epoch = asked.committed_leader_epoch
+        topic_id = hosted.topic.topic_id
+        # By position: one for each partition of each commit.
         value = CommittedOffset(asked.committed_offset, epoch, note, self._now_ms, self._expire_ms, topic_id)
         if not shard.has_room_for(key, value):
             result.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -208,7 +213,8 @@ def refuse(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitRespons
 
 
 def _refuse_in_steps(request: OffsetCommitRequest, code: ErrorCode) -> Generator[None, None, OffsetCommitResponse]:
-    topics, count = [], 0
+    topics = []
+    count = 0
     for topic in request.topics:
         results = []
         for one in topic.partitions:

@@ -63,7 +63,8 @@ class _Deletion:
     """What is deleted for one request: the tombstones of a piece, and how many pieces are on their way."""
 
     def __init__(self, shard: GroupShard, group_id: str) -> None:
-        self._shard, self._group_id = shard, group_id
+        self._shard = shard
+        self._group_id = group_id
         self._changes: list[Change] = []
         self._results: list[OffsetDeleteResponsePartition] = []
         self._open: dict[int, list[OffsetDeleteResponsePartition]] = {}
@@ -81,7 +82,8 @@ class _Deletion:
         if self._changes:
             self._count += 1
             self._open[self._count] = self._results
-            changes, self._changes, self._results = self._changes, [], []
+            changes, self._changes = self._changes, []
+            self._results = []
             self._shard.write_offsets(changes, partial(self._done, self._count))
 
     async def finish(self) -> None:

@@ -35,7 +35,9 @@ from .group_routing import CONFIRM_S, REQUEST_MS
 
 __all__ = ["handle", "refuse"]
 
-MANY_SINCE, IDS_SINCE, TOP_LEVEL_SINCE = 8, 10, 2
+MANY_SINCE = 8
+IDS_SINCE = 10
+TOP_LEVEL_SINCE = 2
 PIECE = 100  # positions between two yields
 Asked = Sequence[tuple[str, bytes, Sequence[int]]] | None
 
@@ -50,7 +52,8 @@ async def handle(broker: BrokerContext, exchange: Exchange, request: OffsetFetch
     groups = await taken(distinct(groups, _key))
     shards: dict[str, GroupShard | ErrorCode] = {}
     confirmed: dict[GroupShard, ErrorCode] = {}
-    until_ms, slices = broker.now_ms() + REQUEST_MS, Slices()
+    until_ms = broker.now_ms() + REQUEST_MS
+    slices = Slices()
     for group in groups:
         await slices.yield_if_due()
         is_late = broker.now_ms() >= until_ms

@@ -63,7 +63,8 @@ from barnabas_raftlog.records.reader import RECORD_BYTES_MIN
 
 __all__ = ["handle", "refuse"]
 
-ZSTD, ZSTD_SINCE = 4, 7
+ZSTD = 4
+ZSTD_SINCE = 7
 CONFIRM_S = 2.0  # A leader that no majority answers steps down within an election timeout.
 IDS_SINCE = 13
 HINTS_SINCE = 10
@@ -77,7 +78,8 @@ class _Refused(Exception):  # noqa: N818 - an answer, not a fault
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
 
 class _Produce:
@@ -100,7 +102,10 @@ class _Produce:
     )
 
     def __init__(self, broker: BrokerContext, exchange: Exchange, acks: int) -> None:
-        self.broker, self.exchange, self.acks, self.response = broker, exchange, acks, ProduceResponse()
+        self.broker = broker
+        self.exchange = exchange
+        self.acks = acks
+        self.response = ProduceResponse()
         self.hosted: HostedTopic | None = None
         self.left = 0
         self.leader_ids = set[int]()  # whom the answer names
@@ -118,7 +123,9 @@ class _Produce:
 
     def take(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
         """Append one partition's batch, or note why not."""
-        broker, hosted, acks = self.broker, self.hosted, self.acks
+        broker = self.broker
+        hosted = self.hosted
+        acks = self.acks
         result = PartitionProduceResponse(index=data.index)
         try:
             if not -1 <= acks <= 1:
@@ -152,7 +159,9 @@ class _Produce:
             self.leader_ids.add(leader.leader_id)
 
     def _refuse(self, result: PartitionProduceResponse, refused: _Refused) -> None:
-        result.error_code, result.base_offset, result.error_message = refused.code, -1, refused.text
+        result.error_code = refused.code
+        result.base_offset = -1
+        result.error_message = refused.text
         if refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and self.hosted is not None:
             self.hint(result, self.broker.leader_of(self.hosted, result.index))
 
@@ -205,7 +214,9 @@ class _Wait:
     __slots__ = ("is_closed", "partition", "produce", "result")
 
     def __init__(self, produce: _Produce, partition: Partition, result: PartitionProduceResponse) -> None:
-        self.produce, self.partition, self.result = produce, partition, result
+        self.produce = produce
+        self.partition = partition
+        self.result = result
         self.is_closed = False
 
     def on_committed(self) -> None:
@@ -224,7 +235,9 @@ class _Wait:
         if self.is_closed:
             return
         self.is_closed = True
-        self.result.error_code, self.result.base_offset, self.result.log_start_offset = code, -1, -1
+        self.result.error_code = code
+        self.result.base_offset = -1
+        self.result.log_start_offset = -1
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self.produce.hint(self.result, self.produce.broker.partition_leader(self.partition))
         self.produce.close_one()
@@ -245,7 +258,8 @@ class _Gap(_Wait):
         with suppress(TimeoutError, NotLeaderError):
             async with asyncio.timeout(CONFIRM_S):
                 await self.partition.group.confirm()
-            code, self.result.error_message = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self.result.error_message = text
         self.on_failed(code)
 
 
@@ -260,7 +274,8 @@ class _Vacancy(_Wait):
 
     async def refuse(self, hosted: HostedTopic) -> None:
         """Wait for an election or a hand-over, then answer; a client that has gone meanwhile changes nothing."""
-        partition, known_leaders = self.partition, self.produce.broker.known_leaders
+        partition = self.partition
+        known_leaders = self.produce.broker.known_leaders
 
         def is_undecided() -> bool:
             return partition.is_handing_over or known_leaders.expects_leader_of(hosted.topic, partition.index)
@@ -402,7 +417,8 @@ def _checked(frame: memoryview, partition: Partition, version: int, wall_ms: int
         raise _Refused(
             ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {len(frame)} bytes; {partition.message_bytes_max} are accepted"
         )
-    attributes, compression = header.attributes, header.attributes & COMPRESSION_MASK
+    attributes = header.attributes
+    compression = header.attributes & COMPRESSION_MASK
     if attributes != compression:
         _refuse_attributes(attributes)
     if compression > ZSTD or (compression == ZSTD and version < ZSTD_SINCE):
@@ -412,7 +428,8 @@ def _checked(frame: memoryview, partition: Partition, version: int, wall_ms: int
         about = f"{header.record_count} records with last offset {header.last_offset_delta} in {len(frame)} bytes"
         raise _Refused(ErrorCode.INVALID_RECORD, about)
     if header.max_timestamp > wall_ms + partition.timestamp_after_max_ms:
-        ahead_ms, allowed_ms = header.max_timestamp - wall_ms, partition.timestamp_after_max_ms
+        ahead_ms = header.max_timestamp - wall_ms
+        allowed_ms = partition.timestamp_after_max_ms
         raise _Refused(ErrorCode.INVALID_TIMESTAMP, f"a timestamp {ahead_ms} ms ahead; {allowed_ms} are accepted")
     if header.producer_id != NO_PRODUCER_ID and min(header[-4:-1]) < 0:
         raise _Refused(

@@ -29,7 +29,8 @@ class _Sync:
     __slots__ = ("exchange", "hosted")
 
     def __init__(self, exchange: Exchange, hosted: HostedGroup) -> None:
-        self.exchange, self.hosted = exchange, hosted
+        self.exchange = exchange
+        self.hosted = hosted
 
     def on_answer(self, answer: Answer) -> None:
         assert isinstance(answer, SyncAnswer)
@@ -99,13 +100,13 @@ def _ask(
         return refuse(request, ErrorCode.NOT_COORDINATOR)
     ticket = _Sync(exchange, hosted)
     sync = SyncRequest(
-        ticket,
-        request.member_id,
-        request.group_instance_id,
-        request.generation_id,
-        request.protocol_type,
-        request.protocol_name,
-        assignments,
+        ticket=ticket,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=assignments,
     )
     shard.sync(hosted, sync)
     if not exchange.is_answered:

@@ -16,7 +16,8 @@ from barnabas_clients.protocol.list_offsets import ListOffsetsPartition, ListOff
 from barnabas_clients.protocol.metadata import MetadataRequest, MetadataRequestTopic
 from broker.wire_client import Wire, batch, offsets_of
 
-TOPIC, BROKER = 2, 4
+TOPIC = 2
+BROKER = 4
 every_version = pytest.mark.parametrize("version", range(3))
 
 
@@ -149,8 +150,10 @@ class TestCreatePartitions:
             CreatePartitionsTopic(name="twice", count=3),
         ]
         assert grow(wire, *wanted) == [
-            ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUEST
-        ]  # fmt: skip
+            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_REQUEST,
+        ]
 
     def test_too_many_at_once_are_refused(self, wire: Wire, topic: str) -> None:
         assert grow(wire, CreatePartitionsTopic(name=topic, count=20_000)) == [ErrorCode.POLICY_VIOLATION]

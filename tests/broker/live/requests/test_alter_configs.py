@@ -13,7 +13,8 @@ from barnabas_clients.protocol.incremental_alter_configs import (
 )
 from broker.wire_client import Wire, batch
 
-TOPIC, BROKER = 2, 4
+TOPIC = 2
+BROKER = 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Change = tuple[str, int, str | None]
 

@@ -121,7 +121,8 @@ def test_names_that_no_topic_can_have_go_to_no_controller(
     what: str, wire: Wire, one_broker: RunningCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = one_broker.cluster.nodes[1].metadata
-    submit, named = service.submit, list[str]()
+    submit = service.submit
+    named = list[str]()
 
     async def noted(command: Command, timeout_s: float) -> Answer:
         named.append(str(command))

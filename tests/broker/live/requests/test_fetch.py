@@ -113,7 +113,8 @@ def test_max_wait_ends_in_an_empty_answer(wire: Wire, topic: str) -> None:
 
 def test_a_fetch_behind_a_parked_one_is_answered_after_it(wire: Wire, topic: str) -> None:
     waiting = Wire(*wire.socket.getpeername())
-    first, second = fetch_request(topic, 0, max_wait_ms=30_000), fetch_request(topic, 1)
+    first = fetch_request(topic, 0, max_wait_ms=30_000)
+    second = fetch_request(topic, 1)
     waiting.send(first, 12)
     waiting.send(second, 12)
     wire.produce(topic, batch())
@@ -123,7 +124,8 @@ def test_a_fetch_behind_a_parked_one_is_answered_after_it(wire: Wire, topic: str
 
 
 def test_a_parked_fetch_goes_with_its_connection(wire: Wire, topic: str, one_broker: RunningCluster) -> None:
-    waiting, waiters = Wire(*wire.socket.getpeername()), one_broker.cluster.nodes[1].partitions.waiting.fetches
+    waiting = Wire(*wire.socket.getpeername())
+    waiters = one_broker.cluster.nodes[1].partitions.waiting.fetches
     before = len(waiters)
 
     async def go_on(_: Cluster) -> None:
@@ -179,7 +181,8 @@ def test_sessions_are_never_opened_and_never_found(wire: Wire, topic: str) -> No
     response = wire.ask(request, 12)
     assert response.session_id == 0
     assert response.responses[0].partitions[0].records
-    request.session_id, request.session_epoch = 77, 1
+    request.session_id = 77
+    request.session_epoch = 1
     response = wire.ask(request, 12)
     assert (response.error_code, response.session_id, response.responses) == (70, 0, [])
     request.session_epoch = -1  # the end of a session that we do not know: served without one

@@ -34,7 +34,12 @@ ROOM_BYTES = 1 << 30
 class Exchange:
     """One fetch; there is room for its answer or there is none."""
 
-    api_key, version, correlation_id, size_bytes, client_id, connection = 1, VERSION, 7, 100, "test", "a client"
+    api_key = 1
+    version = VERSION
+    correlation_id = 7
+    size_bytes = 100
+    client_id = "test"
+    connection = "a client"
     is_small = True
 
     def __init__(self) -> None:
@@ -65,11 +70,17 @@ class Exchange:
 class Replica:
     """A partition that this broker leads, with all its batches in memory."""
 
-    term, follows, not_leading_code = 1, False, ErrorCode.NOT_LEADER_OR_FOLLOWER
-    topic_name, log_start_offset = "t", 0
+    term = 1
+    follows = False
+    not_leading_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    topic_name = "t"
+    log_start_offset = 0
 
     def __init__(self, index: int) -> None:
-        self.index, self.is_leader, self.can_serve, self.changes = index, True, True, 0
+        self.index = index
+        self.is_leader = True
+        self.can_serve = True
+        self.changes = 0
         self.batches: list[bytes] = []
         self.log = self
 
@@ -99,7 +110,9 @@ class Replica:
 class Broker:
     """What a fetch needs of one, with `count` partitions of a topic."""
 
-    node_id, is_stopping, config = 1, False, SimpleNamespace(fetch_max_bytes=1 << 20)
+    node_id = 1
+    is_stopping = False
+    config = SimpleNamespace(fetch_max_bytes=1 << 20)
     image = SimpleNamespace(brokers={})
     fetches = SimpleNamespace(add=lambda *_: None)
     timers = SimpleNamespace(add=lambda *_: object(), cancel=lambda _: None)
@@ -139,7 +152,8 @@ class Fetch(fetch._Fetch):
         ]
         topics = [FetchTopic(topic="t", partitions=partitions)]
         request = FetchRequest(max_wait_ms=1_000, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics)
-        self.looks, self.mine = 0, Exchange()
+        self.looks = 0
+        self.mine = Exchange()
         super().__init__(cast("BrokerContext", broker), cast("Any", self.mine), request)
         self.look()
 
@@ -163,7 +177,8 @@ CHANGES = st.tuples(st.sampled_from(["stops to serve", "serves"]), st.integers(0
 @settings(max_examples=200, deadline=None)
 def test_whoever_could_be_answered_is_and_the_others_are_seldom_looked_at(actions: list[Any]) -> None:
     broker = Broker(3)
-    parked, changes = list[Fetch](), 0
+    parked = list[Fetch]()
+    changes = 0
     for action in actions:
         if len(action) == 3:
             parked.append(broker.fetch(*action))
@@ -217,7 +232,8 @@ def test_what_is_gained_behind_a_look_of_several_turns_counts(min_bytes: int, lo
     broker = Broker(2 * fetch.PIECE)
     replica = broker.replicas[0]
     one = broker.fetch([(index, 1 << 20) for index in range(len(broker.replicas))], min_bytes, 1 << 20)
-    runs, run = list[fetch._Look](), fetch._Look.run
+    runs = list[fetch._Look]()
+    run = fetch._Look.run
 
     def noted(look: fetch._Look) -> Generator[None, None, None]:
         runs.append(look)
@@ -236,7 +252,9 @@ def test_what_is_gained_behind_a_look_of_several_turns_counts(min_bytes: int, lo
 
 
 def test_what_a_long_fetch_hopes_for_is_found_out_once_before_it_parks(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker, hopes, found = Broker(2 * fetch.PIECE), fetch._Look.hopes, list[fetch.Hopes]()
+    broker = Broker(2 * fetch.PIECE)
+    hopes = fetch._Look.hopes
+    found = list[fetch.Hopes]()
 
     def noted(look: fetch._Look) -> fetch.Hopes:
         found.append(hopes(look))
@@ -252,7 +270,8 @@ def test_what_a_long_fetch_hopes_for_is_found_out_once_before_it_parks(monkeypat
 
 
 def test_a_long_answer_is_put_together_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    added, seen = [0], [0]
+    added = [0]
+    seen = [0]
 
     class Results(list[PartitionData]):
         def __iter__(self) -> Iterator[PartitionData]:
@@ -263,16 +282,19 @@ def test_a_long_answer_is_put_together_in_pieces(monkeypatch: pytest.MonkeyPatch
     def note(*_: object) -> None:
         added[0] += 1
 
-    broker, count = Broker(1), 3 * fetch.RESULTS_PIECE
+    broker = Broker(1)
+    count = 3 * fetch.RESULTS_PIECE
     monkeypatch.setattr(broker, "fetches", SimpleNamespace(add=note), raising=False)
     monkeypatch.setattr(broker, "endpoints", lambda _: [], raising=False)
     look = fetch._Look(cast("Any", broker), fetch.HINTS_SINCE, FetchRequest(), ROOM_BYTES)
-    replica, asked = cast("Any", broker.replicas[0]), FetchPartition()
+    replica = cast("Any", broker.replicas[0])
+    asked = FetchPartition()
     broker.replicas[0].append(20)
     look.reads = [(replica, asked, list(broker.replicas[0].batches)) for _ in range(count)]
     look.has_error = True
     look.topics = [FetchableTopicResponse(partitions=Results(PartitionData() for _ in range(count)))]
-    steps, before = look.response_in_steps("test"), (0, 0)
+    steps = look.response_in_steps("test")
+    before = (0, 0)
     for _ in steps:
         assert added[0] - before[0] <= fetch.PIECE
         assert seen[0] - before[1] <= fetch.RESULTS_PIECE
@@ -312,7 +334,8 @@ def test_four_thousand_that_wait_for_more_than_ever_comes_are_not_looked_at_for_
     wire.produce(topic, batch())
     rows = [FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
     request = FetchRequest(max_wait_ms=600_000, min_bytes=2**31 - 1, topics=[FetchTopic(topic=topic, partitions=rows)])
-    looks, run = [0], fetch._Look.run
+    looks = [0]
+    run = fetch._Look.run
 
     def counted(self: fetch._Look) -> Any:
         looks[0] += 1

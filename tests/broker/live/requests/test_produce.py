@@ -221,7 +221,8 @@ def test_what_a_batch_may_claim_at_most_is_taken(wire: Wire, topic: str) -> None
 
 
 def test_a_timestamp_may_be_ahead_by_what_the_topic_says(wire: Wire, topic: str) -> None:
-    name, now_ms = f"{topic}-strict", int(time.time() * 1000)
+    name = f"{topic}-strict"
+    now_ms = int(time.time() * 1000)
     wire.create(name, message_timestamp_after_max_ms="60000")
     for ahead_ms, code in ((30_000, ErrorCode.NONE), (120_000, ErrorCode.INVALID_TIMESTAMP)):
         assert wire.produce(name, batch(timestamp=now_ms + ahead_ms)).error_code == code

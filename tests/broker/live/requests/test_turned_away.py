@@ -31,7 +31,8 @@ def pipelined(wire: Wire, topic: str, batches: list[bytes]) -> list[tuple[int, i
 
 def once(patched: pytest.MonkeyPatch, partition: Partition, name: str, error: Exception) -> None:
     """Let the next call of this method of the partition's group raise `error`."""
-    original, left = getattr(RaftGroup, name), [error]
+    original = getattr(RaftGroup, name)
+    left = [error]
 
     def call(self: RaftGroup, *arguments: bytearray) -> Entry | None:
         if self is partition.group and left:
@@ -54,7 +55,8 @@ def the_leadership_is_handed_on(patched: pytest.MonkeyPatch, partition: Partitio
 
 
 def a_replica_is_missing(patched: pytest.MonkeyPatch, partition: Partition) -> None:
-    original, left = vars(Partition)["copies_in_sync"], [0]
+    original = vars(Partition)["copies_in_sync"]
+    left = [0]
 
     def copies(self: Partition) -> int:
         return left.pop() if self is partition and left else int(original.__get__(self))
@@ -103,7 +105,8 @@ def test_what_comes_behind_a_batch_that_is_too_large_is_out_of_order(wire: Wire,
 async def test_a_producer_gets_everything_stored_once_and_in_order_past_refusals_of_every_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count, refused = 400, 0
+    count = 400
+    refused = 0
     errors = [StorageBusyError("busy"), DiskFullError("full")]
     original = RaftGroup.propose
 
