@@ -48,8 +48,8 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "votes outlive their term": (
         "election",
-        "raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), ",
-        "raft.votes, raft.refusals = raft.votes | {raft.node_id}, ",
+        "raft.votes = {raft.node_id} if votes_itself else set[int]()",
+        "raft.votes = raft.votes | {raft.node_id}",
     ),
     "nobody hears that the leader is gone": (
         "election",
@@ -63,18 +63,18 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     ),
     "the vote leaves before it is saved": (
         "core",
-        "messages, after_persist = [], messages + after_persist",
-        "messages, after_persist = messages + after_persist, []",
+        "after_persist = messages + after_persist\n            messages = []",
+        "messages = messages + after_persist\n            after_persist = []",
     ),
     "acknowledges before it is durable": (
         "follower",
-        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
-        "raft.reported_index = match_index = raft.verified_index",
+        "match_index = min(raft.log.durable_index, raft.verified_index)",
+        "match_index = raft.verified_index",
     ),
     "acknowledges what it did not compare": (
         "follower",
-        "raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)",
-        "raft.reported_index = match_index = raft.log.durable_index",
+        "match_index = min(raft.log.durable_index, raft.verified_index)",
+        "match_index = raft.log.durable_index",
     ),
     "commits what it did not compare": (
         "follower",

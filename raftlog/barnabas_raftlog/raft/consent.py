@@ -24,7 +24,8 @@ __all__ = ["has_consent", "note_consent", "term_to_stand_in"]
 
 def note_consent(raft: RaftState, digest: PeerDigest) -> None:
     """Take in whether `digest` says what a granted pre-vote would; a newer digest counts instead of an older one."""
-    log, peer = raft.log, digest.peer
+    log = raft.log
+    peer = digest.peer
     consents = tuple([consent for consent in raft.consents if consent[0] != peer])
     if (
         raft.leader_id is None

@@ -77,7 +77,9 @@ class RaftCore(RaftState):
         self.now_ms = now_ms
         if self.log.configuration is not self.configuration:
             membership_change.adopt(self)
-        term, voted_for, commit_index = self.term, self.voted_for, self.commit_index
+        term = self.term
+        voted_for = self.voted_for
+        commit_index = self.commit_index
         _HANDLERS[type(event)](self, event)
         self.out_batch = None
         if self.commit_index != commit_index:
@@ -110,10 +112,12 @@ class RaftCore(RaftState):
         membership_change.check(self, new)
 
     def _take_ready(self, hard_state: HardState | None) -> Ready:
-        messages, after_persist = self.out_messages, self.out_after_persist
+        messages = self.out_messages
+        after_persist = self.out_after_persist
         self.out_messages = []
         if hard_state is not None:
-            messages, after_persist = [], messages + after_persist
+            after_persist = messages + after_persist
+            messages = []
         if after_persist:
             self.out_after_persist = []
         ready = Ready(
@@ -130,8 +134,10 @@ class RaftCore(RaftState):
         if self.out_facts:
             self.out_facts = []
         self.out_append = ()
-        self.out_truncate_from = self.out_install = None
-        self.out_append_no_op = self.out_repeat_members = False
+        self.out_truncate_from = None
+        self.out_install = None
+        self.out_append_no_op = False
+        self.out_repeat_members = False
         return ready
 
 

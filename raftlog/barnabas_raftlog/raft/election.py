@@ -91,10 +91,13 @@ def campaign(raft: RaftState, cause: str, *, pre: bool, transfer: bool = False) 
     if (pre or transfer or raft.consents) and not raft.attempts:
         raft.note("campaign" if stands else "leader missed", cause)
     raft.role = Role.CANDIDATE if stands else Role.FOLLOWER
-    raft.leader_id, raft.quiescent, raft.pre_voting = None, False, pre
+    raft.leader_id = None
+    raft.quiescent = False
+    raft.pre_voting = pre
     # A candidate that its own newest configuration leaves out does not count itself in that one.
     votes_itself = raft.is_voter or raft.rivals.has_voter(raft.member)
-    raft.votes, raft.refusals = {raft.node_id} if votes_itself else set[int](), set[int]()
+    raft.votes = {raft.node_id} if votes_itself else set[int]()
+    raft.refusals = set[int]()
     raft.doubtful = {raft.node_id} if raft.uncertain else set[int]()
     raft.blank = {raft.node_id} if raft.is_blank else set[int]()
     if pre:
@@ -258,7 +261,8 @@ def _learn_committed(raft: RaftState, response: VoteResponse) -> bool:
     """
     index = response.commit_index
     if raft.log.term_at(index) == response.commit_term:
-        raft.commit_index, raft.verified_index = index, max(index, raft.verified_index)
+        raft.commit_index = index
+        raft.verified_index = max(index, raft.verified_index)
         raft.refresh_membership()
         if not raft.may_stand:
             become_follower(raft, raft.term, "no voter")
@@ -276,8 +280,11 @@ def _become_leader(raft: RaftState) -> None:
     """Lead. The no-op that the driver appends next announces it, so no heartbeat is sent here."""
     assert raft.role is Role.CANDIDATE
     assert not raft.pre_voting
-    raft.role, raft.leader_id, raft.led_term = Role.LEADER, raft.node_id, raft.term
-    raft.attempts = raft.ballots = 0
+    raft.role = Role.LEADER
+    raft.leader_id = raft.node_id
+    raft.led_term = raft.term
+    raft.attempts = 0
+    raft.ballots = 0
     raft.term_start_index = raft.log.last_index + 1
     raft.ends = LogEnds(raft.log.last_index, raft.timing.heartbeat_interval_ms)
     raft.progress = {
@@ -293,7 +300,9 @@ def _become_leader(raft: RaftState) -> None:
         )
         for peer in raft.peers
     }
-    raft.round = raft.confirm_round = raft.asked_round = 0
+    raft.round = 0
+    raft.confirm_round = 0
+    raft.asked_round = 0
     raft.active_since_ms = raft.now_ms
     raft.deadline_ms = raft.now_ms + raft.timing.heartbeat_interval_ms if raft.peers else None
     raft.out_append_no_op = True
@@ -308,15 +317,21 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
     if raft.role is Role.LEADER:
         raft.out_messages += [LeadershipEnded(raft.term, raft.node_id, peer) for peer in raft.peers]
         raft.note("leadership ended", cause)
-        raft.progress, raft.ends = {}, None
-        raft.confirmed = raft.out_repeat_members = False
+        raft.progress = {}
+        raft.ends = None
+        raft.confirmed = False
+        raft.out_repeat_members = False
         raft.transfer_target = None
         raft.deadline_ms = None
         _forget_verified(raft)
     if term > raft.term:
-        raft.term, raft.voted_for, raft.consents = term, None, ()
+        raft.term = term
+        raft.voted_for = None
+        raft.consents = ()
         _forget_verified(raft)
-    raft.role, raft.leader_id, raft.quiescent = Role.FOLLOWER, None, False
+    raft.role = Role.FOLLOWER
+    raft.leader_id = None
+    raft.quiescent = False
     # An active follower keeps its deadline: other people's elections must not put off its own for ever.
     if was_deposed:
         # Somebody leads by now, and will say so: also a preferred replica waits for that.
@@ -328,8 +343,10 @@ def become_follower(raft: RaftState, term: int, cause: str) -> None:
 def follow(raft: RaftState, leader_id: int) -> None:
     """Take `leader_id` for the leader of the current term; called by whoever has its message in hand."""
     assert raft.role is not Role.LEADER, f"nodes {raft.node_id} and {leader_id} both lead in term {raft.term}"
-    raft.role, raft.leader_id = Role.FOLLOWER, leader_id
-    raft.attempts = raft.ballots = 0
+    raft.role = Role.FOLLOWER
+    raft.leader_id = leader_id
+    raft.attempts = 0
+    raft.ballots = 0
     raft.given_up.clear()
     raft.consents = ()
     raft.silent.discard(leader_id)
@@ -339,7 +356,9 @@ def follow(raft: RaftState, leader_id: int) -> None:
 
 def _forget_verified(raft: RaftState) -> None:
     """A new term may have a new leader, whose log is known equal to ours only where entries are committed."""
-    raft.verified_index, raft.reported_index, raft.leader_round = raft.commit_index, 0, 0
+    raft.verified_index = raft.commit_index
+    raft.reported_index = 0
+    raft.leader_round = 0
 
 
 def on_timeout_now(raft: RaftState, message: TimeoutNow) -> None:

@@ -35,7 +35,9 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     if is_newest_round:
         raft.leader_round = append.round
     log = raft.log
-    prev_index, last_index, commit_index = append.prev_index, log.last_index, raft.commit_index
+    prev_index = append.prev_index
+    last_index = log.last_index
+    commit_index = raft.commit_index
     # The common case first: the append continues exactly where the log ends.
     if (prev_index != last_index or append.prev_term != log.last_term) and (
         prev_index > commit_index and log.term_at(prev_index) != append.prev_term
@@ -54,7 +56,8 @@ def on_append_entries(raft: RaftState, append: AppendEntries) -> None:
     # Not beyond what is verified: what follows in our log may be another leader's.
     committed_index = min(append.commit_index, raft.verified_index)
     if committed_index > commit_index:
-        raft.commit_index = commit_index = committed_index
+        raft.commit_index = committed_index
+        commit_index = committed_index
     if append.released_index:
         # Not beyond what is committed here: a leader later, this node says the same to others, of its own log.
         raft.released_index = max(raft.released_index, min(append.released_index, commit_index))
@@ -78,7 +81,8 @@ def _expect_more(raft: RaftState) -> None:
 
 def _new_entries(raft: RaftState, entries: Sequence[Entry]) -> Sequence[Entry]:
     """Return the part of `entries` that is not here yet, and cut what contradicts it (5.3)."""
-    log, commit_index = raft.log, raft.commit_index
+    log = raft.log
+    commit_index = raft.commit_index
     last_index = log.last_index
     newest = entries[-1]
     if newest.index <= last_index and (newest.index <= commit_index or log.term_at(newest.index) == newest.term):
@@ -122,7 +126,8 @@ def _report(raft: RaftState) -> None:
     assert raft.leader_id is not None
     if raft.lacks_beginning:
         return  # What it has does not count for anybody, and the log is about to begin anew.
-    raft.reported_index = match_index = min(raft.log.durable_index, raft.verified_index)
+    match_index = min(raft.log.durable_index, raft.verified_index)
+    raft.reported_index = match_index
     raft.out_messages.append(
         AppendResponse(
             term=raft.term,

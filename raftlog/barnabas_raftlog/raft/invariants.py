@@ -139,7 +139,8 @@ class GroupHistory:
         index = response.match_index
         assert index <= disk.last_index, f"node {response.source} acknowledges {index} before it is durable"
         if leader is not None and leader.role is Role.LEADER and leader.term == response.term:
-            theirs, ours = disk.term_at(index), leader.log.term_at(index)
+            theirs = disk.term_at(index)
+            ours = leader.log.term_at(index)
             assert theirs == ours or None in {theirs, ours}, f"node {response.source} acknowledges another {index}"
 
     def on_stepped(self, core: RaftState, disks: Mapping[Member, LogReader]) -> None:

@@ -118,7 +118,8 @@ def on_deadline(raft: RaftState, *, is_behind: bool = False) -> None:
 
     `is_behind`: answers may be waiting in this node's own queue. They get another timeout, and no more.
     """
-    now_ms, timeout_ms = raft.now_ms, raft.timing.election_timeout_ms * (1 + is_behind)
+    now_ms = raft.now_ms
+    timeout_ms = raft.timing.election_timeout_ms * (1 + is_behind)
     if raft.quiescent:
         _remind_missed(raft)
         return
@@ -145,7 +146,8 @@ def _heartbeats(raft: RaftState, *, only_if_due: bool) -> None:
         return
     raft.round += 1
     interval_ms = raft.timing.heartbeat_interval_ms
-    due_ms, overdue_ms = raft.now_ms - interval_ms, raft.now_ms - interval_ms * INTERVALS_UNANSWERED
+    due_ms = raft.now_ms - interval_ms
+    overdue_ms = raft.now_ms - interval_ms * INTERVALS_UNANSWERED
     for progress in raft.progress.values():
         # Appends do for heartbeats while they are sent and answered. Who has not got round to answering the last one is
         # only kept longer from it by another; but a slow disk answers only heartbeats.
@@ -198,7 +200,8 @@ def _fall_silent_when_done(raft: RaftState) -> bool:
 
 def _all_have_everything(raft: RaftState) -> bool:
     """Tell whether no live member lacks anything, and the live ones are a majority."""
-    live_voter_count, last_index = int(raft.is_voter), raft.log.last_index
+    live_voter_count = int(raft.is_voter)
+    last_index = raft.log.last_index
     for progress in raft.progress.values():
         if progress.live:
             if progress.match_index != last_index or progress.uncertain:
@@ -237,7 +240,8 @@ def _mark_live(raft: RaftState, progress: Progress) -> None:
 
 def _mark_silent(raft: RaftState, progress: Progress) -> None:
     """Send it nothing but heartbeats until it answers."""
-    progress.live = progress.is_missed = False
+    progress.live = False
+    progress.is_missed = False
     raft.silent.add(progress.peer)
     if progress.state is ProgressState.REPLICATE:
         progress.become_probe(progress.match_index + 1)

@@ -41,8 +41,10 @@ class LogEnds:
     __slots__ = ("_ends", "_moments_ms", "_spacing_ms", "last_index")
 
     def __init__(self, last_index: int, spacing_ms: int) -> None:
-        self.last_index, self._spacing_ms = last_index, spacing_ms
-        self._ends, self._moments_ms = array("q"), array("q")
+        self.last_index = last_index
+        self._spacing_ms = spacing_ms
+        self._ends = array("q")
+        self._moments_ms = array("q")
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -67,7 +69,8 @@ class LogEnds:
 
     def _thin_out(self, now_ms: int) -> None:
         """From the newest to the oldest, leave out what lies between two that are near enough for their age."""
-        ends, moments_ms = self._ends, self._moments_ms
+        ends = self._ends
+        moments_ms = self._moments_ms
         kept = [len(ends) - 1]
         for position in range(len(ends) - 2, -1, -1):
             newer_ms = moments_ms[kept[-1]]

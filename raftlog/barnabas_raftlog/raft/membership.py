@@ -181,7 +181,8 @@ def check_change(old: Configuration, new: Configuration) -> None:
     """
     if not new.voters:
         raise ValueError("a group needs a voter")
-    gone, come = set(old.voters) - set(new.voters), set(new.voters) - set(old.voters)
+    gone = set(old.voters) - set(new.voters)
+    come = set(new.voters) - set(old.voters)
     identified = {member for member in come if Member(member.node_id) in gone}
     if len(gone | come) - len(identified) > 1:
         raise ValueError(f"one voter at a time, not {sorted({member.node_id for member in gone | come})}")
@@ -209,14 +210,16 @@ class ConfigurationHistory:
     def __init__(self) -> None:
         self._indexes: list[int] = []
         self._configurations: list[Configuration] = []
-        self.newest, self.newest_index = NOBODY, 0
+        self.newest = NOBODY
+        self.newest_index = 0
 
     def assign(self, index: int, configuration: Configuration) -> None:
         """Let `configuration` hold from `index` on."""
         assert not self._indexes or index > self._indexes[-1], (index, self._indexes)
         self._indexes.append(index)
         self._configurations.append(configuration)
-        self.newest, self.newest_index = configuration, index
+        self.newest = configuration
+        self.newest_index = index
 
     def at(self, index: int) -> Configuration:
         """Return what holds once entry `index` is in the log."""

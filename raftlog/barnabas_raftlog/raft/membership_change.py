@@ -67,13 +67,15 @@ def check(raft: RaftState, new: Configuration) -> None:
 
 def adopt(raft: RaftState) -> None:
     """Take the newest configuration in the log for the one that holds."""
-    known, before = raft.configuration, raft.directories
+    known = raft.configuration
+    before = raft.directories
     raft.read_members()
     raft.refresh_membership()
     # Whoever is new is silent until it is reported live.
     raft.silent = {peer for peer in raft.peers if peer in raft.silent or peer not in before}
     if raft.configuration != known:
-        voters, learners = sorted(raft.voters), sorted(raft.learners)
+        voters = sorted(raft.voters)
+        learners = sorted(raft.learners)
         raft.note("configuration", f"voters {voters}, learners {learners}, since entry {raft.configuration_index}")
     if raft.role is Role.LEADER:
         _lead(raft)

@@ -132,7 +132,8 @@ class Progress:
         """Wait for a snapshot up to `index` to arrive."""
         self.become_probe(max(index, self.match_index) + 1)
         self.state = ProgressState.SNAPSHOT
-        self.snapshot_index, self.snapshot_sent_ms = index, now_ms
+        self.snapshot_index = index
+        self.snapshot_sent_ms = now_ms
 
     def has_room(self, bytes_max: int) -> bool:
         """True while another append may be sent. A single append may overshoot `bytes_max`."""

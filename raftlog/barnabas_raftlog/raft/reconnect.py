@@ -50,7 +50,8 @@ def on_peer_digest(raft: RaftState, digest: PeerDigest) -> None:
 
 
 def _as_leader(raft: RaftState, digest: PeerDigest) -> None:
-    log, progress = raft.log, raft.progress.get(digest.peer)
+    log = raft.log
+    progress = raft.progress.get(digest.peer)
     if progress is None:
         return
     if not raft.is_of(digest.peer, digest.directory_id):

@@ -41,7 +41,9 @@ def check_append(raft: RaftState, append: AppendEntries) -> None:
 
 def check_snapshot(raft: RaftState, snapshot: InstallSnapshot) -> None:
     """Refuse a snapshot of this term, or a later one, that its leader cannot have sent."""
-    index, term, source = snapshot.snapshot_index, snapshot.snapshot_term, snapshot.source
+    index = snapshot.snapshot_index
+    term = snapshot.snapshot_term
+    source = snapshot.source
     if term > snapshot.term:
         raise ImpossibleMessageError(source, f"a snapshot that ends in term {term}, sent in term {snapshot.term}")
     if snapshot.term == raft.term:
@@ -52,7 +54,8 @@ def check_snapshot(raft: RaftState, snapshot: InstallSnapshot) -> None:
 
 def check_answer(raft: RaftState, response: AppendResponse) -> None:
     """Refuse a follower's answer to this leader, in its term, about what its log does not reach to."""
-    index, last_index = response.match_index, raft.log.last_index
+    index = response.match_index
+    last_index = raft.log.last_index
     if index > last_index:
         what = "refuses what follows" if response.rejected else "acknowledges"
         raise ImpossibleMessageError(

@@ -114,7 +114,8 @@ def _needs_none(raft: RaftState, progress: Progress) -> bool:
 
 def _entries_from(raft: RaftState, start_index: int) -> tuple[Sequence[Entry] | None, int]:
     """Read the log once for all followers that are equally far; `step` drops the batch at its end."""
-    batch, last_index = raft.out_batch, raft.log.last_index
+    batch = raft.out_batch
+    last_index = raft.log.last_index
     if batch is not None and batch[0] == start_index and batch[1] == last_index:
         return batch[2], batch[3]
     entries = raft.log.entries(start_index, raft.timing.bytes_per_append)
@@ -135,7 +136,8 @@ def heartbeat(raft: RaftState, progress: Progress, *, quiesce: bool = False) -> 
     prev_term = _prev_term(raft, prev_index + 1)
     if prev_term is None or progress.state is ProgressState.SNAPSHOT:
         # What it lacks is gone. The place before all logs matches always, and the answer says how far it is.
-        prev_index = prev_term = 0
+        prev_index = 0
+        prev_term = 0
         if raft.now_ms - progress.snapshot_sent_ms >= raft.timing.election_timeout_ms:
             _send_snapshot(raft, progress)
     raft.out_messages.append(

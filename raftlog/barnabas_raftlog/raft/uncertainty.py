@@ -77,7 +77,9 @@ DISCOUNTED = 1 << 31
 
 def has_won(raft: RaftState) -> bool:
     """Tell whether the votes (or pre-votes) of this campaign are enough."""
-    votes, voters, rivals = raft.votes, raft.voters, raft.rivals.voter_ids
+    votes = raft.votes
+    voters = raft.voters
+    rivals = raft.rivals.voter_ids
     certain = votes - raft.doubtful
     if len(certain & voters) >= majority(len(voters)):
         return True
@@ -124,13 +126,15 @@ def note_elected(raft: RaftState) -> None:
     if len(certain) < majority(len(raft.voters)):
         text = f"only {sorted(certain)} of {sorted(raft.voters)} have surely kept what they acknowledged"
         raft.note("acknowledged records may be missing", text)
-    raft.uncertain, raft.is_blank = 0, False
+    raft.uncertain = 0
+    raft.is_blank = False
 
 
 def become_certain(raft: RaftState, number: int) -> None:
     """The leader says that this member has caught up, if it means this return of it."""
     if raft.uncertain and raft.uncertain == number:
-        raft.uncertain, raft.is_blank = 0, False
+        raft.uncertain = 0
+        raft.is_blank = False
         raft.note("certain again", f"node {raft.leader_id} has sent all that may have been lost")
 
 
@@ -140,7 +144,9 @@ def note_answer(raft: RaftState, progress: Progress, response: AppendResponse) -
     if number == progress.uncertain:
         return True
     if number:
-        progress.uncertain, progress.certain_index, progress.is_told = number, raft.log.last_index, False
+        progress.uncertain = number
+        progress.certain_index = raft.log.last_index
+        progress.is_told = False
         # What is asked from here on cannot be answered by what it was before.
         raft.round += 1
         progress.certain_round = raft.round
