@@ -34,7 +34,7 @@ MUTANTS = {  # what is broken: (module, the line, the line instead)
     "half commits": ("quorum", "return values[(len(values) - 1) // 2]", "return values[len(values) // 2]"),
     "old terms are committed by counting": ("quorum", " and index >= term_start_index else", " else"),
     "the window leaks": ("progress", "self.in_flight_bytes -= window.pop(0)[1]", "window.pop(0)"),
-    "an entry does not prove its term": ("state", "if log.last_term > self.term:", "if log.last_term < 0:"),
+    "an entry does not prove its term": ("state", "if self.log.last_term > self.term:", "if self.log.last_term < 0:"),
     "one answer is a majority": ("state", "return majority_value(rounds)", "return max(rounds)"),
     "votes twice": (
         "election",
